@@ -8,7 +8,7 @@ from functools import cache
 from cost.prices import figure_file
 from topology.cluster import Cluster
 from topology.fabrics import fabric_of, largest_host, uplinks_of_leaf
-from topology.fabrics.fabric import PORTS
+from topology.fabrics.asked import PORTS
 from topology.fabrics.planes import SpinePlanes
 from topology.figures import Figure
 from topology.graph import SCALE_OUT_KINDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 
 from topology.build import check_cluster, raw_cluster_spec
@@ -187,7 +186,7 @@ def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
         domain = shaped(domain, row.counts("shape"), row.at("shape"))
     domain = replace(domain, gpu=gpus(domain.gpu.name, row.where))
     if "gpus" in row:
-        if domain.structure == "torus":
+        if domain.shape:
             row.fail("gpus", "a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
         domain = replace(domain, gpus=row.count("gpus", most=domain.gpus))
     return domain
@@ -197,75 +196,22 @@ def _inline_domain(row: Fields, gpus: _Gpus) -> DomainSpec:
     """Return a domain written out in the file."""
     gpu = gpus(row.text("gpu"), row.where)
     structure = row.choice("structure", STRUCTURES)
+    own = STRUCTURES[structure].read(row, systems_of(gpu.name))
     fabrics: tuple[FabricSpec, ...] = ()
-    shape: tuple[int, ...] = ()
-    node_shape: tuple[int, ...] = ()
-    wrap: tuple[bool, ...] = ()
-    if structure == "torus":
-        shape = row.counts("shape")
-        wrap = row.flags("wrap", len(shape))
-        node_shape = _node_shape(row, gpu, shape)
-        total, per_node = prod(shape), prod(node_shape)
-        if isinstance(rates := row.get("link"), list):
-            fabrics = tuple(_fabric(row, gpu, number) for number in range(len(rates)))
-    else:
-        total, per_node = row.count("gpus"), row.count("gpus_per_node")
+    if "shape" in own and isinstance(rates := row.get("link"), list):
+        fabrics = tuple(_fabric(row, gpu, number) for number in range(len(rates)))
     slowest = min(fabrics, key=lambda one: one.link_bytes_per_s.value, default=None)
-    neighbour = {"mesh": "links_per_peer", "torus": "links_per_neighbour"}.get(structure)
     return DomainSpec(
         part="custom",
-        title=f"domain of {total} {gpu.title}",
+        title=f"domain of {own['gpus']} {gpu.title}",
         status="user",
         gpu=gpu,
-        gpus=total,
-        gpus_per_node=per_node,
         structure=structure,
         fabric=slowest or _fabric(row, gpu),
-        links_per_switch=() if neighbour else row.counts("links_per_switch"),
-        nodes_per_rack=row.count("nodes_per_rack", -(-total // per_node)),
-        shape=shape,
-        wrap=wrap,
-        node_shape=node_shape,
+        nodes_per_rack=row.count("nodes_per_rack", -(-own["gpus"] // own["gpus_per_node"])),
         dimension_fabrics=fabrics,
-        links_per_neighbour=row.count(neighbour, 1) if neighbour else 0,
-        upper_switches=row.count("upper_switches") if structure == "two-tier" else 0,
+        **own,
     )
-
-
-def _node_shape(row: Fields, gpu: GpuSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the block of GPUs under one host: given, or as in the catalog's torus of that GPU."""
-    if "node_shape" in row:
-        return row.counts("node_shape")
-    if "gpus_per_node" in row:
-        return default_node_shape(shape, row.count("gpus_per_node"), row.at("gpus_per_node"))
-    for domain in systems_of(gpu.name):
-        if domain.structure == "torus" and len(domain.node_shape) == len(shape):
-            return domain.node_shape
-    raise InputError(f"{row.where}: needs the key `gpus_per_node`.")
-
-
-def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
-    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
-
-    Raises
-    ------
-    InputError
-        If no such run fills the torus.
-    """
-    block: list[int] = []
-    left = gpus_per_node
-    for size in reversed(shape):
-        step = size if left % size == 0 else left
-        if size % step:
-            raise InputError(
-                f"{where}: hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
-                "which block a host has, like `node_shape: [2, 2, 1]`."
-            )
-        block.append(step)
-        left //= step
-    if left > 1:
-        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
-    return tuple(reversed(block))
 
 
 def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSpec:

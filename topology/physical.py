@@ -281,10 +281,10 @@ def growth(domain: DomainSpec) -> list[Physical]:
 
 def _grown(domain: DomainSpec) -> list[DomainSpec]:
     """Return the domain in several sizes: racks, its own; a torus by doubling its smallest dimension."""
-    if domain.structure in ("raw", "mesh") or domain.links_bundled:
-        return [domain]
-    if domain.structure == "torus":
+    if domain.shape:
         return _grown_torus(domain)
+    if not domain.links_per_switch or domain.links_bundled:
+        return [domain]
     rack = domain.gpus_per_node * domain.nodes_per_rack
     sizes = {domain.gpus, *(rack * count for count in (1, 2, 4, 8, 16))}
     figures = {key: value for key, value in domain.figures.items() if key != "domain_power_w"}

@@ -77,7 +77,7 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     """
     name, where = domain.part, f'cluster "{text}"'
     counted = re.fullmatch(r"[0-9]{1,9}", count) is not None
-    torus = domain.structure == "torus"
+    torus = bool(domain.shape)
     if torus and (shape := parse_shape(count)) is not None:
         return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
     if torus and (load_shapes(name) is not None or not counted):
@@ -114,7 +114,7 @@ def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, 
         If a torus would be partial.
     """
     full, rest = divmod(gpus, domain.gpus)
-    if rest and domain.structure == "torus":
+    if rest and domain.shape:
         raise InputError(f"{name}: {gpus} GPUs do not fill whole tori of {domain.gpus}.")
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)

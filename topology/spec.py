@@ -153,6 +153,11 @@ class DomainSpec:
         return self.gpus // self.gpus_per_node
 
     @property
+    def switched(self) -> bool:
+        """Whether every GPU is on every switch chip: one that is gone takes only its own links with it."""
+        return self.structure == "switch"
+
+    @property
     def links_per_dimension(self) -> tuple[int, ...]:
         """In a torus, links of one GPU along each dimension (of an inner one, where it does not wrap)."""
         # a ring of two has one neighbour, reached both ways round: two links where it wraps
@@ -170,11 +175,9 @@ class DomainSpec:
     @property
     def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
         """Scale-up links of one GPU with their fabric: in a torus along each dimension, of an inner GPU."""
-        if self.structure == "torus":
+        if self.shape:
             return list(zip(self.links_per_dimension, self.fabric_of_dimension, strict=True))
-        mesh = self.structure == "mesh"
-        count = self.links_per_neighbour * (self.gpus - 1) if mesh else sum(self.links_per_switch)
-        return [(count, self.fabric)]
+        return [(sum(self.links_per_switch) + self.links_per_neighbour * (self.gpus - 1), self.fabric)]
 
     @property
     def links_per_gpu(self) -> int:
@@ -318,11 +321,8 @@ class ClusterSpec:
 
     @cached_property
     def reshaped(self) -> bool:
-        """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through.
-
-        Behind switches a GPU that is gone takes only its own links with it.
-        """
-        through = any(domain.structure != "switch" for domain in self.domains)
+        """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through."""
+        through = not all(domain.switched for domain in self.domains)
         return any(fault.gpu is None or (fault.factor == 0 and through) for fault in self.faults)
 
     @property

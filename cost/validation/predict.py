@@ -239,7 +239,7 @@ def _up_bytes_per_s(name: str, gpus: int) -> float:
     """Bytes/s per GPU of an all-to-all among the first ``gpus`` GPUs of a domain."""
     cluster = resolve_cluster(name)
     domain = cluster.spec.domains[0]
-    if domain.structure == "switch" or gpus < 2:
+    if domain.switched or gpus < 2:
         return domain.scale_up_bytes_per_s
     from topology.routes import Router, uniform_bytes_per_s
 

@@ -33,7 +33,7 @@ class Replica:
         specs = [cluster.spec.domains[place] for place in self.places]
         where: tuple[object, ...] = tuple(first[place] for place in self.places)
         faulty = any(fault.link for fault in cluster.spec.faults)
-        if faulty or any(spec.structure != "switch" for spec in specs):
+        if faulty or any(not spec.switched for spec in specs):
             where += tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in self.gpus)
         return where
 

@@ -148,7 +148,7 @@ def domain_classes(cluster: Cluster) -> list[DomainClass]:
             known[id(spec)] = place
         marks = [unlike.get(gpu, (1.0, -1)) for gpu in gpus]
         where: object = ()
-        if spec.structure != "switch" and len(gpus) < spec.gpus:
+        if not spec.switched and len(gpus) < spec.gpus:
             where = tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in gpus)
         links = domain if any(place >= 0 for _, place in marks) else -1
         kind = kinds.setdefault((known[id(spec)], where, links), len(kinds))

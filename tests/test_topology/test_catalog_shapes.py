@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
-from topology.cluster_file import default_node_shape
 from topology.resolve import parse_shape
-from topology.structures.torus import torus_places
+from topology.structures.torus import default_node_shape, torus_places
 
 if TYPE_CHECKING:
     from pathlib import Path

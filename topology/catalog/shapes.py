@@ -50,7 +50,7 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
         If it is not a torus, has one shape only, or is not made in that shape.
     """
     text = "x".join(str(size) for size in shape)
-    if domain.structure != "torus":
+    if not domain.shape:
         raise InputError(
             f"{where}: {domain.part} is not a torus, so it has no shape; it has {domain.gpus} GPUs."
         )

@@ -141,7 +141,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     kinds = (data["kind"] for _, data in cluster.graph.nodes(data=True))
     if level == "fabric" and domains == 1 and not any(kind in SCALE_OUT_KINDS for kind in kinds):
         domain = cluster.spec.domains[0]
-        example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.structure == "switch" else ""
+        example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.switched else ""
         raise InputError(
             f"level fabric: {cluster.name} is one domain, with no fabric to draw; use level domain, "
             f"or several domains{example}."

@@ -23,10 +23,12 @@ from topology.catalog import (
     load_gpu,
 )
 from topology.errors import InputError
-from topology.fabric_file import stand_in_latency, switch_keys
+from topology.fabric_file import stand_in_latency
+from topology.fabrics import fabric_of
 from topology.figures import Figure
 from topology.schema import plain
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, RawTopology
+from topology.structures import structure_of
 from topology.units import parse_quantity
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
@@ -126,23 +128,12 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
     if domain.part in cluster_names():
         full = load_domain(domain.part)
         row: dict[str, Any] = {"part": domain.part}
-        if domain.structure == "torus" and domain.shape != full.shape:
+        if domain.shape != full.shape:
             row["shape"] = domain.shape
         elif domain.gpus != full.gpus:
             row["gpus"] = domain.gpus
         return row
-    row = {"gpu": domain.gpu.name, "structure": domain.structure}
-    if domain.structure == "torus":
-        row |= {"shape": domain.shape, "wrap": domain.wrap, "node_shape": domain.node_shape}
-        row["links_per_neighbour"] = domain.links_per_neighbour
-    else:
-        row |= {"gpus": domain.gpus, "gpus_per_node": domain.gpus_per_node}
-        if domain.structure == "mesh":
-            row["links_per_peer"] = domain.links_per_neighbour
-        else:
-            row["links_per_switch"] = domain.links_per_switch
-        if domain.structure == "two-tier":
-            row["upper_switches"] = domain.upper_switches
+    row = {"gpu": domain.gpu.name, "structure": domain.structure, **structure_of(domain).keys(domain)}
     rates = [fabric.link_bytes_per_s for fabric in domain.dimension_fabrics]
     row |= {"link": rates or domain.fabric.link_bytes_per_s, "link_kind": domain.fabric.kind}
     row |= _latency(domain.fabric, stand_in_latency(scale_up=True))
@@ -159,7 +150,10 @@ def _fabric(spec: ClusterSpec) -> list[str]:
     row: dict[str, object] = {"kind": out.kind, "nic": out.fabric.link_bytes_per_s}
     if out.nic_links_per_gpu > 1:
         row["nics_per_gpu"] = out.nic_links_per_gpu
-    row |= switch_keys(out) | _latency(out.fabric, stand_in_latency(scale_up=False))
+    fabric = fabric_of(out)
+    if fabric is None:
+        raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")
+    row |= fabric.keys(out) | _latency(out.fabric, stand_in_latency(scale_up=False))
     return [f"fabric: {_flow(row)}"]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
 from topology.errors import InputError
+from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Fabric, Hosts, largest_host
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.wiring import Laying
@@ -36,6 +38,35 @@ class Dragonfly(Fabric):
     def size(self, out: ScaleOutSpec, pods: int) -> int:
         """Return about how many local links there are, most of all."""
         return pods * out.leaves_per_pod**2
+
+    def read(self, asked: Asked) -> ScaleOutSpec:
+        """Sizes not given are balanced: p terminals, 2p routers, p global links."""
+        row, width = asked.row, asked.gpus_per_node * asked.blank.nic_links_per_gpu
+        if "nodes_per_router" in row:
+            per_router = row.count("nodes_per_router")
+        else:
+            per_router = (asked.ports + 1) // 4 // width  # ports = p + (2p - 1) + p
+            if per_router < 1:
+                raise InputError(
+                    f"{asked.where}: a balanced router of {asked.ports} ports takes {(asked.ports + 1) // 4} NIC "
+                    f"links, and a host has {width}; give `nodes_per_router` or a larger `radix`."
+                )
+        routers = row.count("routers_per_group", 2 * per_router * width)
+        return replace(
+            asked.blank,
+            nodes_per_pod=per_router * routers,
+            leaves_per_pod=routers,
+            spines=0,
+            local_links=row.count("local_links", 1),
+        )
+
+    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+        """Return how the switches are cabled."""
+        row = super().keys(out) | {
+            "nodes_per_router": out.nodes_per_leaf,
+            "routers_per_group": out.leaves_per_pod,
+        }
+        return row | {"local_links": out.local_links}
 
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
         """Lay the routers of all groups, full or not."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topology.errors import InputError
+from topology.fabrics.asked import Asked
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.structures.structure import spread
 from topology.wiring import Ints, Laying
@@ -41,13 +42,6 @@ def places_in(sizes: Ints) -> Ints:
     """Number the members of each of some groups from 0, ``sizes`` how many each has."""
     first = np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.arange(len(first)) - first
-
-
-PORTS = {50e9: 64, 100e9: 144}
-"""Ports of the switch that a NIC of this rate is usually cabled to.
-
-Quantum-2 (64 x 400 Gb/s) and Quantum-X800 (144 x 800 Gb/s), NVIDIA's product pages.
-"""
 
 
 class Above(NamedTuple):
@@ -86,6 +80,14 @@ class Fabric(ABC):
     @abstractmethod
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Refuse what the hosts of a cluster do not fit."""
+
+    @abstractmethod
+    def read(self, asked: Asked) -> ScaleOutSpec:
+        """Return the fabric that a cluster file asks for."""
+
+    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+        """Return how the switches are cabled, in the keys that :meth:`read` reads."""
+        return {"oversubscription": out.oversubscription}
 
     @abstractmethod
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 import numpy as np
 
+from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Fabric, Hosts, cable, largest_host, whole_uplinks
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.structures.structure import check_even
@@ -39,6 +43,34 @@ class FatTree(Fabric):
         if out.cores:
             check_even(up, out.cores, "a spine", "cores above it", where)
         return up
+
+    def read(self, asked: Asked) -> ScaleOutSpec:
+        """Sizes not given are those of the largest tree of that radix."""
+        row, per_leaf, gpus = asked.row, asked.nodes_per_leaf, asked.gpus_per_node
+        uplinks = self.uplinks(replace(asked.blank, nodes_per_pod=per_leaf), asked.where, gpus)
+        spines = row.count("spines", uplinks)
+        if "leaves_per_pod" in row:
+            leaves = row.count("leaves_per_pod")
+        else:
+            leaves = asked.most_down(asked.blank.core_oversubscription, max(1, uplinks // spines))
+        tree = replace(asked.blank, nodes_per_pod=per_leaf * leaves, leaves_per_pod=leaves, spines=spines)
+        pods = ceil(asked.hosts / tree.nodes_per_pod)
+        if "cores" in row:
+            cores = row.count("cores")
+            if cores % spines:
+                row.fail("cores", f"{cores} cores do not fill one group for each of {spines} spines.")
+            return replace(tree, cores=cores // spines if pods > 1 else 0)
+        if pods == 1:
+            return tree
+        links = self.spine_uplinks(tree, asked.where, gpus)
+        remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
+        return replace(tree, cores=asked.fewest(links, pods, "pods", "core", remedy))
+
+    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+        """Return how the switches are cabled."""
+        row: dict[str, object] = {"oversubscription": [out.oversubscription, out.core_oversubscription]}
+        row |= {"nodes_per_leaf": out.nodes_per_leaf, "leaves_per_pod": out.leaves_per_pod}
+        return row | {"spines": out.spines} | ({"cores": out.cores * out.spines} if out.cores else {})
 
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
         """Lay the cores, the spines, then the leaves."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 import numpy as np
 
+from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Hosts, cable, check_reach, largest_host
 from topology.fabrics.planes import SpinePlanes
 from topology.spec import ClusterSpec, ScaleOutSpec
@@ -18,6 +22,20 @@ class LeafSpine(SpinePlanes):
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Refuse leaves that do not reach every spine."""
         check_reach(out, self.uplinks(out, where, largest_host(spec)), where)
+
+    def read(self, asked: Asked) -> ScaleOutSpec:
+        """As few spines as have the ports."""
+        one = replace(asked.blank, nodes_per_pod=asked.nodes_per_leaf)
+        uplinks = self.uplinks(one, asked.where, asked.gpus_per_node)
+        leaves = ceil(asked.hosts / asked.nodes_per_leaf)
+        if "spines" in asked.row:
+            return replace(one, spines=asked.row.count("spines"))
+        remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
+        return replace(one, spines=asked.fewest(uplinks, leaves, "leaves", "spine", remedy))
+
+    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+        """Return how the switches are cabled."""
+        return super().keys(out) | {"nodes_per_leaf": out.nodes_per_leaf, "spines": out.spines}
 
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
         """Lay the spines, then the leaves."""

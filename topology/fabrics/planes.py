@@ -6,7 +6,8 @@ from math import ceil
 
 import numpy as np
 
-from topology.fabrics.fabric import PORTS, Above, Fabric
+from topology.fabrics.asked import PORTS
+from topology.fabrics.fabric import Above, Fabric
 from topology.spec import ScaleOutSpec
 from topology.wiring import Ints, Laying
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Hosts, cable, check_reach, places_in
 from topology.fabrics.planes import SpinePlanes
 from topology.spec import ClusterSpec, ScaleOutSpec
@@ -47,6 +50,19 @@ class Rail(SpinePlanes):
     def downlinks(self, out: ScaleOutSpec, _gpus_per_node: int) -> int:
         """Return the downlinks of a full leaf: one GPU of each host."""
         return super().downlinks(out, 1)
+
+    def read(self, asked: Asked) -> ScaleOutSpec:
+        """Pods and spines as in the design of the first part."""
+        design, row = asked.design, asked.row
+        rails = replace(asked.blank, nodes_per_pod=row.count("nodes_per_pod", design.nodes_per_pod))
+        if "spines" in row:
+            return replace(rails, spines=row.count("spines"))
+        # fewer uplinks than the design's spines: one to each of as many
+        return replace(rails, spines=min(design.spines, self.uplinks(rails, asked.where, 1)))
+
+    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+        """Return how the switches are cabled."""
+        return super().keys(out) | {"nodes_per_pod": out.nodes_per_pod, "spines": out.spines}
 
     def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
         """Lay the leaves in the order of the GPUs on them, then the spines."""

@@ -29,7 +29,7 @@ class ScaleUp:
         self._specs = specs
         self._domain = network.domain[: network.gpus]
         self._first = np.searchsorted(self._domain, np.arange(len(specs) + 1))
-        switched = np.array([spec.structure == "switch" for spec in specs], dtype=bool)
+        switched = np.array([spec.switched for spec in specs], dtype=bool)
         self._alike = alike_domains(network, len(specs)) & switched
         domain = network.scale_up_domain
         self._links = np.flatnonzero((domain >= 0) & self._alike[domain])

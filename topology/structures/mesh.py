@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from topology.errors import InputError
+from topology.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import Structure
 from topology.wiring import Laying
@@ -31,6 +35,14 @@ class Mesh(Structure):
         laying = Laying(domain.gpus)
         laying.link([domain.fabric], *np.triu_indices(domain.gpus, 1), domain.links_per_neighbour)
         return laying
+
+    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a domain that a cluster YAML writes out."""
+        return {**super().read(row, known), "links_per_neighbour": row.count("links_per_peer", 1)}
+
+    def keys(self, domain: DomainSpec) -> dict[str, object]:
+        """Return them in its keys."""
+        return {**super().keys(domain), "links_per_peer": domain.links_per_neighbour}
 
     def words(self, _domain: DomainSpec) -> str:
         """Say that there is no switch."""

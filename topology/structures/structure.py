@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from topology.errors import InputError
+from topology.reading import Fields
 from topology.spec import DomainSpec
 from topology.wiring import Ints, Laying
 
@@ -24,6 +27,21 @@ class Structure(ABC):
     @abstractmethod
     def lay(self, domain: DomainSpec) -> Laying:
         """Lay one domain: its switch chips, and the links of its GPUs."""
+
+    def read(self, row: Fields, _known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a domain that a cluster YAML writes out, but for its GPU and the rate of its links.
+
+        ``_known`` are the catalog's systems of the same GPU.
+        """
+        return {
+            "gpus": row.count("gpus"),
+            "gpus_per_node": row.count("gpus_per_node"),
+            "links_per_switch": (),
+        }
+
+    def keys(self, domain: DomainSpec) -> dict[str, object]:
+        """Return the same in the keys of a cluster YAML, as :meth:`read` reads them."""
+        return {"gpus": domain.gpus, "gpus_per_node": domain.gpus_per_node}
 
     @abstractmethod
     def words(self, domain: DomainSpec) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from topology.errors import InputError
+from topology.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import Structure
 from topology.units import plural
@@ -25,6 +29,14 @@ class Switched(Structure):
         chips = laying.add("switch", [f"s{plane}" for plane in planes], plane=planes)
         laying.link([domain.fabric], np.arange(domain.gpus)[:, None], chips, domain.links_per_switch)
         return laying
+
+    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a domain that a cluster YAML writes out."""
+        return {**super().read(row, known), "links_per_switch": row.counts("links_per_switch")}
+
+    def keys(self, domain: DomainSpec) -> dict[str, object]:
+        """Return them in its keys."""
+        return {**super().keys(domain), "links_per_switch": domain.links_per_switch}
 
     def words(self, domain: DomainSpec) -> str:
         """Count the chips."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from topology.errors import InputError
+from topology.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import Structure
 from topology.wiring import Ints, Laying
@@ -67,6 +70,34 @@ class Torus(Structure):
         laying.link(domain.fabric_of_dimension, np.arange(domain.gpus)[:, None], following, links)
         return laying
 
+    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a domain that a cluster YAML writes out; hosts as in a known system where not said."""
+        shape = row.counts("shape")
+        wrap = row.flags("wrap", len(shape))
+        usual = [
+            system.node_shape for system in known if system.shape and len(system.node_shape) == len(shape)
+        ]
+        if "node_shape" in row:
+            block = row.counts("node_shape")
+        elif "gpus_per_node" in row or not usual:
+            block = default_node_shape(shape, row.count("gpus_per_node"), row.at("gpus_per_node"))
+        else:
+            block = usual[0]
+        return {
+            "gpus": prod(shape),
+            "gpus_per_node": prod(block),
+            "links_per_switch": (),
+            "shape": shape,
+            "wrap": wrap,
+            "node_shape": block,
+            "links_per_neighbour": row.count("links_per_neighbour", 1),
+        }
+
+    def keys(self, domain: DomainSpec) -> dict[str, object]:
+        """Return them in its keys."""
+        row: dict[str, object] = {"shape": domain.shape, "wrap": domain.wrap, "node_shape": domain.node_shape}
+        return row | {"links_per_neighbour": domain.links_per_neighbour}
+
     def words(self, domain: DomainSpec) -> str:
         """Say which dimensions are rings."""
         kinds = ("ring" if wrap else "line" for wrap in domain.wrap)
@@ -85,3 +116,27 @@ def torus_places(domain: DomainSpec) -> Ints:
     inside = np.indices(domain.node_shape)
     first, within = (part.reshape(len(domain.shape), -1) for part in (hosts, inside))
     return ((first * block)[:, :, None] + within[:, None, :]).reshape(len(domain.shape), -1)
+
+
+def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
+    """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
+
+    Raises
+    ------
+    InputError
+        If no such run fills the torus.
+    """
+    block: list[int] = []
+    left = gpus_per_node
+    for size in reversed(shape):
+        step = size if left % size == 0 else left
+        if size % step:
+            raise InputError(
+                f"{where}: hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
+                "which block a host has, like `node_shape: [2, 2, 1]`."
+            )
+        block.append(step)
+        left //= step
+    if left > 1:
+        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
+    return tuple(reversed(block))

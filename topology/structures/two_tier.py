@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from topology.errors import InputError
+from topology.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import check_even, spread
 from topology.structures.switched import Switched
@@ -51,6 +55,14 @@ class TwoTier(Switched):
         up = [spread(links * domain.gpus_per_node, len(high), hosts) for links in domain.links_per_switch]
         laying.link([domain.fabric], lower[..., None], upper, np.stack(up, axis=1))
         return laying
+
+    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a domain that a cluster YAML writes out."""
+        return {**super().read(row, known), "upper_switches": row.count("upper_switches")}
+
+    def keys(self, domain: DomainSpec) -> dict[str, object]:
+        """Return them in its keys."""
+        return {**super().keys(domain), "upper_switches": domain.upper_switches}
 
     def words(self, domain: DomainSpec) -> str:
         """Count the chips of both tiers."""

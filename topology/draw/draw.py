@@ -138,8 +138,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
         raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
     if level == "auto":
         return _automatic(cluster), 0
-    kinds = (data["kind"] for _, data in cluster.graph.nodes(data=True))
-    if level == "fabric" and domains == 1 and not any(kind in SCALE_OUT_KINDS for kind in kinds):
+    if level == "fabric" and domains == 1 and not cluster.wiring.is_kind(*SCALE_OUT_KINDS).any():
         domain = cluster.spec.domains[0]
         example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.switched else ""
         raise InputError(

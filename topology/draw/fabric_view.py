@@ -221,9 +221,10 @@ class FabricView:
     def _rails(self, view: PodView, block: Block, name: str) -> None:
         """Draw one link for each rail of a block."""
         ids = self._ids(block)
-        graph = self.painter.cluster.graph
+        wiring = self.painter.cluster.wiring
         for leaf in view.pod.leaves:
-            pairs = [(leaf.id, name) for name in ids if graph.has_edge(leaf.id, name)]
+            below = {wiring.names[other] for other in wiring.others(wiring.number[leaf.id]).tolist()}
+            pairs = [(leaf.id, name) for name in ids if name in below]
             if pairs and leaf.rail is not None:
                 ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
                 self.painter.link(*ends, pairs, width=1.5, colour=self.painter.rail(leaf.rail))

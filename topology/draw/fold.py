@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from networkx.utils import UnionFind
 
 from topology.cluster import Cluster
 from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch, natural
+from topology.wiring import Bools, Ints, Wiring
 
 _TIERS = ("core", "spine", "leaf", "router")
 _INSIDE = ("nic", "pcie", "host")
@@ -43,7 +45,7 @@ class Fold:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._gpus, self._graph, self._specs = cluster.gpus, cluster.graph, cluster.spec.domains
+        self._gpus, self._wiring, self._specs = cluster.gpus, cluster.wiring, cluster.spec.domains
         self._ends: dict[str, Counter[Shape]] = defaultdict(Counter)
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
         by_id = _hosts(cluster)
@@ -52,7 +54,7 @@ class Fold:
         self.switches = self._switches()
         self.gpu_links = [Links() for _ in cluster.gpus]
         self.degraded: list[tuple[str, str, float]] = []
-        self._read_edges()
+        self._read_links()
         self._host_shapes()
         self.domain_shapes = self._domain_shapes()
         self.groups = self._groups(self._pods())
@@ -89,16 +91,15 @@ class Fold:
     def _owners(self, hosts: Mapping[str, Host]) -> dict[str, Host]:
         """Return the host of every GPU, NIC, PCIe switch and host processor."""
         owner = {gpu.id: hosts[gpu.node] for gpu in self._gpus}
-        inside = [n for n, data in self._graph.nodes(data=True) if data["kind"] in _INSIDE]
-        for name in inside:
-            host = hosts.get(self._graph.nodes[name].get("node") or "")
-            if host is not None:
-                owner[name] = host
-        left = [name for name in inside if name not in owner]
+        wiring = self._wiring
+        inside = [n for n, kind in enumerate(wiring.kinds) if kind in _INSIDE]
+        owner |= {wiring.names[n]: hosts[host] for n in inside if (host := wiring.node[n] or "") in hosts}
+        left = [wiring.names[n] for n in inside if wiring.names[n] not in owner]
         while left:  # those that do not say: the host of a neighbour
             found = {}
             for name in left:
-                near = next((owner[n] for n in sorted(self._graph[name]) if n in owner), None)
+                others = sorted(wiring.names[n] for n in wiring.others(wiring.number[name]).tolist())
+                near = next((owner[n] for n in others if n in owner), None)
                 if near is not None:
                     found[name] = near
             if not found:
@@ -110,57 +111,78 @@ class Fold:
     def _switches(self) -> dict[str, Switch]:
         """Return every switch with its tier; a plain switch outside all domains is a leaf if hosts hang on it."""
         found: dict[str, Switch] = {}
-        for name, data in self._graph.nodes(data=True):
-            if name in self.owner or data["kind"] == "gpu":
-                continue
-            tier, domain = data["kind"], data.get("domain")
+        wiring = self._wiring
+        owned = np.array([name in self.owner for name in wiring.names], dtype=bool)
+        linked = np.zeros(len(owned), dtype=bool)
+        linked[wiring.a[owned[wiring.b]]] = linked[wiring.b[owned[wiring.a]]] = True
+        for n in np.flatnonzero(~owned & ~wiring.is_kind("gpu")).tolist():
+            name, tier = wiring.names[n], wiring.kinds[n]
+            domain, rail, pod = (
+                None if (value := int(wiring.numbered[key][n])) < 0 else value
+                for key in ("domain", "rail", "pod")
+            )
             if tier == "switch":
-                domains = {self.owner[n].domain for n in self._graph[name] if n in self.owner}
-                linked, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
-                tier = linked if domains else alone
+                under, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
+                tier = under if linked[n] else alone
             elif tier not in _TIERS:
                 continue
             # a first-tier switch is alone, a router one of its group
-            group = data.get("pod") if tier == "router" else None
-            group = name if group is None else f"group {group}"
-            found[name] = Switch(name, tier, domain, data.get("rail"), group)
+            group = name if pod is None or tier != "router" else f"group {pod}"
+            found[name] = Switch(name, tier, domain, rail, group)
         return dict(sorted(found.items(), key=lambda item: natural(item[0])))
 
-    def _read_edges(self) -> None:
-        """Add every edge to what it joins."""
-        for a, b, edge in self._graph.edges(data=True):
-            one, two = self.owner.get(a), self.owner.get(b)
-            if edge["health"] < 1:
-                self.degraded.append((a, b, edge["health"]))
-            if one is not None and two is not None:
-                self._inside(a, b, edge, same=one is two)
-            elif one is not None and b in self.switches:
-                self._to_switch(a, one, self.switches[b], edge)
-            elif two is not None and a in self.switches:
-                self._to_switch(b, two, self.switches[a], edge)
-            elif a in self.switches and b in self.switches:
-                self._between_switches(self.switches[a], self.switches[b], edge)
+    def _read_links(self) -> None:
+        """Add every link to what it joins, those that are alike at once, in the order of the graph."""
+        wiring = self._wiring
+        classes = np.stack([wiring.fabric, wiring.count, wiring.health.view(np.int64)])
+        _, first, number = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        edges = [_edge(wiring, link) for link in first.tolist()]
+        for link in wiring.in_order[wiring.health[wiring.in_order] < 1].tolist():
+            first_end, last_end = sorted((int(wiring.a[link]), int(wiring.b[link])))
+            health = float(wiring.health[link])
+            self.degraded.append((wiring.names[first_end], wiring.names[last_end], health))
+        order = wiring.in_order
+        one, two = (end(wiring.a[order], wiring.b[order]) for end in (np.minimum, np.maximum))
+        edge = number.reshape(-1)[order]
+        hosts = {host.id: place for place, host in enumerate(self.hosts)}
+        owner = np.array([hosts[self.owner[name].id] if name in self.owner else -1 for name in wiring.names])
+        gpu = np.array([name in self.number for name in wiring.names], dtype=bool)
+        hub = np.array([name in self.switches for name in wiring.names], dtype=bool)
+        for away in (False, True):
+            inside = (owner[one] >= 0) & (owner[two] >= 0) & ((owner[one] == owner[two]) != away)
+            peers = (gpu[one] & gpu[two])[inside]
+            for end in (one, two):
+                for node, kind, both, count in _alike(end[inside], edge[inside], peers):
+                    self._inside(wiring.names[node], edges[kind], count, same=not away, gpus=bool(both))
+        down, up = (owner[one] >= 0) & hub[two], (owner[two] >= 0) & hub[one]
+        hanging = down | up
+        ends, switches = np.where(down, one, two)[hanging], np.where(down, two, one)[hanging]
+        for node, switch, kind, count in _alike(ends, switches, edge[hanging]):
+            self._to_switch(wiring.names[node], self.switches[wiring.names[switch]], edges[kind], count)
+        between = hub[one] & hub[two]
+        for low, high, kind in _columns(one[between], two[between], edge[between]):
+            a, b = wiring.names[low], wiring.names[high]
+            self._between_switches(self.switches[a], self.switches[b], edges[kind])
 
-    def _note(self, name: str, kind: str, edge: Mapping[str, Any]) -> None:
-        """Add one link end to the shape of its owner."""
-        self._ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge.get("health", 1.0)] += 1
+    def _note(self, name: str, kind: str, edge: Mapping[str, Any], count: int) -> None:
+        """Add link ends to the shape of their owner."""
+        self._ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge["health"]] += count
 
-    def _inside(self, a: str, b: str, edge: Mapping[str, Any], *, same: bool) -> None:
-        """Add a link between two GPUs, or inside a host."""
-        for end in (a, b):
-            self._note(end, "in" if same else "peer", edge)
-            if a in self.number and b in self.number:
-                self.gpu_links[self.number[end]].add(edge)
+    def _inside(self, end: str, edge: Mapping[str, Any], count: int, *, same: bool, gpus: bool) -> None:
+        """Add ends of links between two GPUs, or inside a host."""
+        self._note(end, "in" if same else "peer", edge, count)
+        if gpus and end in self.number:
+            self.gpu_links[self.number[end]].add(edge, count)
 
-    def _to_switch(self, end: str, host: Host, switch: Switch, edge: Mapping[str, Any]) -> None:
-        """Add a link from a host to a switch."""
-        self._note(end, switch.tier, edge)
-        switch.down.add(edge)
+    def _to_switch(self, end: str, switch: Switch, edge: Mapping[str, Any], count: int) -> None:
+        """Add links from a part of a host to a switch."""
+        self._note(end, switch.tier, edge, count)
+        switch.down.add(edge, count)
         if switch.tier == "chip":
             if end in self.number:
-                self.gpu_links[self.number[end]].add(edge)
+                self.gpu_links[self.number[end]].add(edge, count)
         else:
-            host.up.setdefault(switch.id, Links()).add(edge)
+            self.owner[end].up.setdefault(switch.id, Links()).add(edge, count)
 
     def _between_switches(self, a: Switch, b: Switch, edge: Mapping[str, Any]) -> None:
         """Add a link between two switches."""
@@ -255,12 +277,34 @@ class Fold:
         ]
 
 
+def _edge(wiring: Wiring, link: int) -> dict[str, Any]:
+    """Return what the graph says of a link."""
+    rate, health = wiring.link_bytes_per_s[link], wiring.health[link]
+    return {"count": int(wiring.count[link]), "link_bytes_per_s": float(rate), "health": float(health)}
+
+
+def _columns(*columns: Ints) -> Iterable[tuple[int, ...]]:
+    """Return the rows of some columns."""
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _alike(*columns: Ints | Bools) -> Iterable[tuple[int, ...]]:
+    """Return the different rows of some columns, in order of the first of each, and how many there are of it."""
+    rows = np.stack(columns).astype(np.int64)
+    sizes = tuple(rows.max(axis=1, initial=0) + 1)
+    _, first, count = np.unique(
+        np.ravel_multi_index(tuple(rows), sizes), return_index=True, return_counts=True
+    )
+    order = np.argsort(first)
+    return _columns(*rows[:, first[order]], count[order])
+
+
 def _hosts(cluster: Cluster) -> dict[str, Host]:
     """Return the hosts in order, with their working and broken GPUs."""
     hosts: dict[str, Host] = {}
     for i, gpu in enumerate(cluster.gpus):
         hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack)).gpus.append(i)
-    broken: Iterable[str] = cluster.graph.graph.get("broken_gpus", ())
+    broken = cluster.wiring.broken_gpus
     raw = {node.id: node for node in cluster.spec.raw.nodes} if cluster.spec.raw else {}
     for name in broken:
         node = (raw[name].node or name) if name in raw else name.rpartition(".")[0]

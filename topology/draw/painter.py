@@ -41,11 +41,8 @@ class Marks:
     """Words about each node that is not as it was built, or not as its siblings are."""
 
     def __init__(self, cluster: Cluster, folded: Fold) -> None:
-        graph = cluster.graph.graph
-        self.broken_gpus: tuple[str, ...] = tuple(graph.get("broken_gpus", ()))
-        self.broken_links: tuple[tuple[str, str], ...] = tuple(
-            tuple(ends) for ends in graph.get("broken_links", ())
-        )
+        self.broken_gpus = cluster.wiring.broken_gpus
+        self.broken_links = cluster.wiring.broken_links
         self.degraded = tuple(folded.degraded)
         self._words: dict[str, list[str]] = defaultdict(list)
         out = set(self.broken_gpus)

@@ -24,10 +24,10 @@ class Links:
 
     counts: Counter[Key] = field(default_factory=Counter)
 
-    def add(self, edge: Mapping[str, Any]) -> None:
-        """Add the links of one edge of the graph."""
+    def add(self, edge: Mapping[str, Any], times: int = 1) -> None:
+        """Add the links of one edge of the graph, or of several like it."""
         rate = edge["link_bytes_per_s"]
-        self.counts[UNPUBLISHED if isnan(rate) else rate, edge["health"]] += edge["count"]
+        self.counts[UNPUBLISHED if isnan(rate) else rate, edge["health"]] += edge["count"] * times
 
     @classmethod
     def of(cls, edges: Iterable[Mapping[str, Any]]) -> Links:

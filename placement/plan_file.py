@@ -313,13 +313,15 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
             continue
         layers = plan.layout.replicas[0][index].layers
         ids = [layer for layer in plan.deployment.model.moe_layers if layer in layers]
-        cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1))
+        cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1)).tolist()
+        places = [assignment.gpus] * len(plan.deployment.cluster.gpus)
+        for stages in plan.layout.replicas:
+            for local, gpu in enumerate(stages[index].gpus):
+                places[gpu] = local
         for layer, slots in zip(ids, assignment.slot_expert.tolist(), strict=True):
-            row: list[list[int]] = [[] for _ in plan.deployment.cluster.gpus]
-            for stages in plan.layout.replicas:
-                for local, gpu in enumerate(stages[index].gpus):
-                    row[gpu] = slots[cuts[local] : cuts[local + 1]]
-            rows[str(layer)] = row
+            held = [slots[start:stop] for start, stop in pairwise(cuts)]
+            held.append([])
+            rows[str(layer)] = [held[place] for place in places]  # replicas share their lists
     return rows
 
 

@@ -59,16 +59,16 @@ def group_sizes(domains: list[Group]) -> list[int]:
 def equal_groups(domains: list[Group], size: int) -> list[Group]:
     """Cut groups of ``size`` from each domain, or join whole domains; GPUs left over stay idle."""
     groups = []
-    joined: Group = ()
+    joined: list[int] = []
     for domain in domains:
         if len(domain) >= size:
             groups += [domain[start : start + size] for start in range(0, len(domain) - size + 1, size)]
             continue
         joined += domain
         if len(joined) == size:
-            groups.append(joined)
+            groups.append(tuple(joined))
         if len(joined) >= size:
-            joined = ()
+            joined = []
     return groups
 
 

@@ -132,11 +132,12 @@ class Asked:
     @property
     def no_rails(self) -> str:
         """Why no rail can be changed; empty where the cluster has rails."""
+        from topology.fabrics import fabric_of
         from topology.resolve import resolve_cluster
 
         cluster = resolve_cluster(str(self.values["cluster"]))
-        fabric = cluster.spec.scale_out
-        rails = fabric is not None and fabric.kind == "rail" and len(cluster.spec.domains) > 1
+        fabric = fabric_of(cluster.spec.scale_out)
+        rails = fabric is not None and fabric.rails and len(cluster.spec.domains) > 1
         if rails or cluster.spec.raw is not None:
             return ""
         return f"{cluster.name} has no rails between domains"

@@ -38,7 +38,7 @@ def hop_seconds(
     out, share, latency_s = deployment.cluster.spec.scale_out, 1.0, rates.out_latency_s
     if out is not None and near is Joint.LEAF:
         share, latency_s = out.total_oversubscription, latency_s * LEAF_LINKS / OUT_LINKS
-    elif out is not None and near is Joint.POD and out.kind == "fat-tree":
+    elif out is not None and near is Joint.POD:
         share = out.core_oversubscription
     peak_s = moved / (rates.out_bytes_per_s * share)
     return rates.out_fabric, peak_s / reached + latency_s, peak_s

@@ -214,6 +214,30 @@ def test_topograph_graph_json() -> None:
     assert set(found.domains.values()) == {"d"}
 
 
+def test_topograph_labels_of_kubernetes_nodes() -> None:
+    items = [
+        {
+            "metadata": {
+                "name": f"n{i}",
+                "labels": {
+                    "fabric.topograph.run/tier-1": "spine",
+                    "fabric.topograph.run/tier-0": f"leaf{i // 2}",
+                    "accelerator.topograph.run/domain": "d",
+                    "accelerator.topograph.run/sub-domain": f"rack{i // 2}",
+                },
+            }
+        }
+        for i in range(4)
+    ]
+    text = json.dumps({"kind": "List", "items": [*items, {"metadata": {"name": "head", "labels": {}}}]})
+    assert kind_of(Source("nodes.json", text)) == "topograph"
+    found = read(text, name="nodes.json")
+    assert found.switches == {"leaf0": 1, "leaf1": 1, "spine": 2}
+    assert set(found.domains.values()) == {"d"}
+    assert found.subdomains["n3"] == "d.rack1"
+    assert any("items[4]: no label names a switch" in line for line in found.anomalies)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

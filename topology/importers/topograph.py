@@ -1,11 +1,14 @@
-"""NVIDIA topograph's simulation models, and the JSON of its graph engine.
+"""NVIDIA topograph's simulation models, the JSON of its graph engine, and Kubernetes nodes with its labels.
 
 Models: ``switches`` (children by name) and ``blocks`` or ``capacity_blocks`` of hosts, each under a leaf, with
-the accelerator domain in an annotation. Graph JSON: per instance the switches above it, nearest first.
+the accelerator domain in an annotation. Graph JSON: per instance the switches above it, nearest first. Nodes
+(``kubectl get nodes -o yaml``) have both as labels.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,6 +19,10 @@ from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields
 
+_TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
+_OLD_TIERS = tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core"))
+_DOMAINS = ("/domain", "/accelerator", "gpu.clique")
+
 
 def looks_like_topograph(data: object) -> bool:
     """Whether data have the keys of a model or of the graph engine."""
@@ -25,7 +32,23 @@ def looks_like_topograph(data: object) -> bool:
     graph = (
         isinstance(rows, list) and bool(rows) and isinstance(rows[0], dict) and "network_layers" in rows[0]
     )
-    return graph or ("switches" in data and ("blocks" in data or "capacity_blocks" in data))
+    nodes = data.get("items")
+    labelled = isinstance(nodes, list) and any(_tiers(_labels(node)) for node in nodes)
+    return graph or labelled or ("switches" in data and ("blocks" in data or "capacity_blocks" in data))
+
+
+def _labels(node: object) -> dict[object, object]:
+    """Return the labels of a Kubernetes node, none of anything else."""
+    for key in ("metadata", "labels"):
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
+
+
+def _tiers(labels: Mapping[object, object]) -> list[object]:
+    """Return the switches above a node by its labels, nearest first."""
+    tiers = [key for key in labels if isinstance(key, str) and _TIER.fullmatch(key)]
+    tiers.sort(key=lambda key: int(key.rpartition("-")[2]))
+    return [labels[key] for key in (*tiers, *_OLD_TIERS) if key in labels]
 
 
 def read_topograph(source: Source) -> FabricFound:
@@ -37,6 +60,17 @@ def read_topograph(source: Source) -> FabricFound:
         If a block names a switch that is not there, or a host is in two blocks.
     """
     data = source.fields()
+    if data.has("items"):
+        rows = []
+        for node in data.subs("items", empty=True):
+            labels = _labels(node.data)
+            if tiers := _tiers(labels):
+                rows.append(
+                    {"id": node.sub("metadata").name("name"), "network_layers": tiers, "labels": labels}
+                )
+            else:
+                source.anomalies.append(f"{node.where}: no label names a switch above this node; left out.")
+        data = Fields({"instances": rows}, source.name)
     return _graph(source, data) if data.has("instances") else _model(source, data)
 
 
@@ -95,7 +129,7 @@ def _domain(row: Fields) -> tuple[str | None, str | None]:
     for holder in ("annotations", "labels"):
         table = row.sub(holder) if row.has(holder) else None
         for key in table.names() if table is not None else ():
-            if table is not None and domain is None and key.endswith(("/domain", "gpu.clique")):
+            if table is not None and domain is None and key.endswith(_DOMAINS):
                 domain = table.name(key)
             elif table is not None and part is None and key.endswith("/sub-domain"):
                 part = table.name(key)

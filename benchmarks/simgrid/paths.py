@@ -36,10 +36,14 @@ class Paths:
         if one.domain == two.domain:
             return self._inside(a, b)
         found = []
-        for part, via in self._relays(a, two.rail):
-            hop = [(1.0, (a,))] if via == a else self._inside(a, via)
-            for (x, first), (y, rest) in product(hop, self._fewest_hops(via, b, self.graph)):
-                found.append((part * x * y, (*first, *rest[1:])))
+        for part, taker in self._near(b, self.leaving):
+            for giver_part, giver in self._relays(a, self.gpu[taker].rail):
+                hop = [(1.0, (a,))] if giver == a else self._inside(a, giver)
+                end = [(1.0, (b,))] if taker == b else self._inside(taker, b)
+                for (x, first), (y, middle), (z, last) in product(
+                    hop, self._fewest_hops(giver, taker, self.graph), end
+                ):
+                    found.append((part * giver_part * x * y * z, (*first, *middle[1:], *last[1:])))
         return found
 
     def _leaves(self, gpu: str) -> bool:
@@ -51,13 +55,19 @@ class Paths:
 
     def _relays(self, a: str, rail: int) -> list[tuple[float, str]]:
         """Return the GPUs that hand over bytes from ``a`` for a rail."""
+        if self.relay and not (self.gpu[a].rail == rail and a in self.leaving):
+            found = self._near(a, {g for g in self.leaving if self.gpu[g].rail == rail} - {a})
+            if found != [(1.0, a)]:
+                return found
+        return self._near(a, self.leaving)
+
+    def _near(self, a: str, able: set[str]) -> list[tuple[float, str]]:
+        """Return ``a`` if it is able, else those of its node that are, else of its domain, else itself, evenly."""
         own = self.gpu[a]
-        if not self.relay or (own.rail == rail and a in self.leaving):
-            return [(1.0, a)]
-        right = [g for g in self.gpu.values() if g.rail == rail and g.id in self.leaving]
         near = (
-            [g.id for g in right if g.node == own.node]
-            or [g.id for g in right if g.domain == own.domain]
+            [a] * (a in able)
+            or [g for g in self.gpu if g in able and self.gpu[g].node == own.node]
+            or [g for g in self.gpu if g in able and self.gpu[g].domain == own.domain]
             or [a]
         )
         return [(1 / len(near), via) for via in near]

@@ -17,8 +17,7 @@ from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
-from topology.routes import Router, link_loads, pattern_traffic, uniform_bytes_per_s
-from topology.routes.demand import Pairs
+from topology.routes import Router, link_loads, pattern_traffic, traffic_matrix, uniform_bytes_per_s
 from topology.routes.network import network_of
 from topology.routes.scale_up import ScaleUp
 from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
@@ -196,31 +195,23 @@ def test_all_to_all_is_the_matrix_of_equal_bytes(name: str, data: st.DataObject)
     assert pattern.senders == written.senders == len(members)
 
 
-@pytest.mark.parametrize("name", ["hgx-h100@24", "gb200-nvl72@80", "rubin-576"])
-def test_the_sums_of_a_switched_domain_equal_the_general_engine(name: str) -> None:
-    cluster = resolve_cluster(name)
-    network, n = network_of(cluster), len(cluster.gpus)
-    fast, general = (ScaleUp(network, cluster.spec.domains) for _ in range(2))
-    assert fast._alike.all()
-    general._alike = np.zeros_like(fast._alike)
-    general._links = np.zeros(0, dtype=np.int64)
-    rng = np.random.default_rng(3)
-    sources, targets = rng.integers(0, n, (2, 4 * n))
-    inside = (network.domain[sources] == network.domain[targets]) & (sources != targets)
-    pairs = Pairs(sources[inside], targets[inside], rng.random(int(inside.sum())))
-    members = rng.random(n) < 0.7
-    one, two = fast.route(pairs, members, 0.1), general.route(pairs, members, 0.1)
-    np.testing.assert_allclose(one.load_bytes, two.load_bytes, atol=1e-9)
-    np.testing.assert_allclose(one.tier_bytes, two.tier_bytes)
-    assert one.longest_s == two.longest_s
-    np.testing.assert_allclose(fast.seconds(*pairs[:2]), general.seconds(*pairs[:2]))
+@settings(deadline=None, max_examples=15)
+@given(names, st.data())
+def test_loads_are_the_shares_of_the_pairs(name: str, data: st.DataObject) -> None:
+    cluster = made(name)
+    matrix = data.draw(matrices(len(cluster.gpus)))
+    sources, targets = np.nonzero(matrix)
+    router = Router(cluster)
+    shares = router.shares(sources, targets)
+    found = router.loads(traffic_matrix(matrix, len(cluster.gpus)))
+    np.testing.assert_allclose(shares @ matrix[sources, targets], found.load_bytes, atol=1e-9 * matrix.sum())
 
 
-def test_a_domain_with_a_slow_link_is_not_summed() -> None:
-    faults = (Fault(link=("d0.n0.g0", "d0.s1"), factor=0.5),)
-    cluster = build_cluster(replace(hosts("rail", 2).spec, faults=faults))
+def test_domains_that_are_alike_are_routed_at_once() -> None:
+    faults = (Fault(link=("d1.n0.g0", "d1.s1"), factor=0.5),)
+    cluster = build_cluster(replace(hosts("rail", 4).spec, faults=faults))
     up = ScaleUp(network_of(cluster), cluster.spec.domains)
-    assert up._alike.tolist() == [False, True]
+    assert [kind.places[:, 0].tolist() for kind in up._kinds] == [[0, 16, 24], [8]]
 
 
 def test_h100_uses_all_its_links_equally() -> None:

@@ -1,17 +1,16 @@
-"""Demand between terminals, in forms that are summed by class without writing out every pair.
+"""Demand between GPUs, in a form that is summed by class without writing out every pair.
 
-A demand is a matrix ``D [n, n]`` of bytes from terminal to terminal. Routing needs only its sums over classes of
-terminals that are linked alike: with ``K [n, classes]`` telling which terminal is in which class, ``K' D K``.
+A demand is a matrix ``D [gpus, gpus]`` of bytes as a product ``S' R`` of two sparse matrices with few rows. Routing
+needs only its sums over GPUs that are linked alike: with ``K [gpus, classes]`` telling who is in which,
+``(S K)' (R K)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topology.routes.network import Bools, Floats, Ints
 
@@ -23,27 +22,23 @@ def summed(index: Ints, amounts: Floats, size: int) -> Floats:
     return np.bincount(index, amounts, size).astype(np.float64)
 
 
-def ones_at(rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
-    """Return a sparse matrix of ``shape`` with a one at each place given, added up where a place comes twice."""
+def table(rows: Ints, columns: Ints, amounts: Floats, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix of ``shape`` with sums of ``amounts``."""
     from scipy.sparse import csr_array
 
-    return csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+    return csr_array((amounts, (rows, columns)), shape=shape)
 
 
-class Demand(Protocol):
-    """Bytes between terminals."""
+def ones_at(rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
+    """Return a sparse matrix of ``shape`` with a one at each place given, added up where a place comes twice."""
+    return table(rows, columns, np.ones(len(rows)), shape)
 
-    def sent(self, n: int, /) -> Floats:
-        """Bytes that each of ``n`` terminals sends."""
 
-    def received(self, n: int, /) -> Floats:
-        """Bytes that each of ``n`` terminals receives."""
-
-    def between(self, labels: Ints, classes: int) -> Floats:
-        """Bytes from class to class, ``[classes, classes]``."""
-
-    def pairs(self) -> Pairs:
-        """Every pair with bytes: sources, destinations, bytes."""
+def runs(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers of runs that begin at ``first`` and have ``count`` each, and which run each is of."""
+    which = np.repeat(np.arange(len(count)), count)
+    before = np.cumsum(count) - count
+    return first[which] + np.arange(len(which)) - before[which], which
 
 
 class Pairs(NamedTuple):
@@ -57,22 +52,13 @@ class Pairs(NamedTuple):
         """Return the chosen pairs."""
         return Pairs(self.sources[chosen], self.targets[chosen], self.amounts[chosen])
 
-    def sent(self, n: int, /) -> Floats:
-        """Bytes that each terminal sends."""
-        return summed(self.sources, self.amounts, n)
+    def demand(self, gpus: int) -> Demand:
+        """Return them as a demand between ``gpus``."""
+        from scipy.sparse import eye_array
 
-    def received(self, n: int, /) -> Floats:
-        """Bytes that each terminal receives."""
-        return summed(self.targets, self.amounts, n)
-
-    def between(self, labels: Ints, classes: int) -> Floats:
-        """Bytes from class to class."""
-        key = labels[self.sources] * classes + labels[self.targets]
-        return summed(key, self.amounts, classes * classes).reshape(classes, classes)
-
-    def pairs(self) -> Pairs:
-        """Every pair with bytes."""
-        return self
+        return Demand(
+            eye_array(gpus, format="csr"), table(self.sources, self.targets, self.amounts, (gpus, gpus))
+        )
 
 
 NO_PAIRS = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
@@ -86,75 +72,109 @@ def joined(*parts: Pairs) -> Pairs:
 
 
 @dataclass(frozen=True)
-class OuterDemand:
-    """Groups of senders and receivers: group ``g`` sends to the receivers of all other groups of its kind.
+class Demand:
+    """Bytes ``senders' receivers`` from GPU to GPU.
 
-    With ``S [groups, n]`` weights of senders, ``T [groups, n]`` of receivers and ``E [kinds, groups]`` the kind of
-    each group, ``D = amount * ((E S)' (E T) - S' T)``. Weights are counts, so the difference is exact.
+    Attributes
+    ----------
+    senders, receivers:
+        Sparse matrices ``[rows, gpus]``.
+    seconds:
+        Latency that these bytes have on the rest of their way.
+    least:
+        Bytes below which a sum is rounding.
     """
 
     senders: Any
     receivers: Any
-    kinds: Any
-    amount: float
+    seconds: float = 0.0
+    least: float = 0.0
 
-    def sent(self, _n: int, /) -> Floats:
-        """Bytes that each terminal sends."""
-        everyone = self.receivers.sum(axis=1)
-        reached = self.kinds.T @ (self.kinds @ everyone) - everyone
-        return self.amount * np.asarray(self.senders.T @ reached, dtype=float).reshape(-1)
+    def by_class(self, sources: Ints, rows: int, targets: Ints, columns: int) -> Demand:
+        """Return the demand between classes: ``sources [gpus]`` of ``rows``, ``targets [gpus]`` of ``columns``.
 
-    def received(self, _n: int, /) -> Floats:
-        """Bytes that each terminal receives."""
-        everyone = self.senders.sum(axis=1)
-        heard = self.kinds.T @ (self.kinds @ everyone) - everyone
-        return self.amount * np.asarray(self.receivers.T @ heard, dtype=float).reshape(-1)
+        A class of -1 is left out.
+        """
+        from scipy.sparse import eye_array
 
-    def between(self, labels: Ints, classes: int) -> Floats:
-        """Bytes from class to class."""
-        member = ones_at(np.arange(len(labels)), labels, (len(labels), classes))
-        return self._product(self.senders @ member, self.receivers @ member)
+        senders, receivers = (
+            self.senders @ _members(sources, rows),
+            self.receivers @ _members(targets, columns),
+        )
+        each = np.diff(senders.indptr) @ np.diff(receivers.indptr)
+        if each <= 2 * (senders.nnz + receivers.nnz):  # pairs, rather than groups: added up now
+            senders, receivers = eye_array(rows, format="csr"), (senders.T @ receivers).tocsr()
+        return Demand(senders, receivers, self.seconds, self.least)
 
-    def pairs(self) -> Pairs:
-        """Every pair with bytes."""
-        dense = self._product(self.senders, self.receivers)
-        sources, targets = np.nonzero(dense)
-        return Pairs(sources, targets, dense[sources, targets])
+    def scaled(self, parts: Floats, targets: Bools) -> Demand:
+        """Return ``parts [gpus]`` of what each sends to ``targets [gpus]``."""
+        from scipy.sparse import diags_array
 
-    def _product(self, senders: Any, receivers: Any) -> Floats:
-        """Return ``amount * ((E S)' (E T) - S' T)``."""
-        whole = (self.kinds @ senders).T.toarray() @ (self.kinds @ receivers).toarray()
-        whole -= (senders.T @ receivers).toarray()
-        whole[whole < _ROUNDING] = 0.0
-        return self.amount * np.asarray(whole, dtype=float)
+        senders, receivers = (
+            self.senders @ diags_array(parts),
+            self.receivers @ diags_array(targets.astype(float)),
+        )
+        return Demand(senders.tocsr(), receivers.tocsr(), self.seconds, self.least * parts.max(initial=0.0))
 
-
-def uniform_demand(members: NDArray[np.bool_], amount: float) -> OuterDemand:
-    """Return ``amount`` bytes from each member to every other one."""
-    chosen = np.flatnonzero(members)
-    each = np.arange(len(chosen))
-    rows = ones_at(each, chosen, (len(chosen), len(members)))
-    return OuterDemand(rows, rows, ones_at(np.zeros_like(each), each, (1, len(chosen))), amount)
-
-
-@dataclass(frozen=True)
-class Demands:
-    """The sum of several demands between the same terminals."""
-
-    parts: Sequence[Demand]
-
-    def sent(self, n: int, /) -> Floats:
-        """Bytes that each terminal sends."""
-        return sum((part.sent(n) for part in self.parts), np.zeros(n))
-
-    def received(self, n: int, /) -> Floats:
-        """Bytes that each terminal receives."""
-        return sum((part.received(n) for part in self.parts), np.zeros(n))
-
-    def between(self, labels: Ints, classes: int) -> Floats:
-        """Bytes from class to class."""
-        return sum((part.between(labels, classes) for part in self.parts), np.zeros((classes, classes)))
+    def between(self) -> Any:
+        """Return the bytes of each pair with any, a sparse matrix."""
+        found = (self.senders.T @ self.receivers).tocoo()
+        found.data[found.data <= self.least] = 0.0
+        return found
 
     def pairs(self) -> Pairs:
-        """Every pair with bytes; a pair may come several times."""
-        return joined(NO_PAIRS, *(part.pairs() for part in self.parts))
+        """Return every pair with bytes."""
+        cells = self.between()
+        some = cells.data > 0
+        return Pairs(cells.row[some].astype(np.int64), cells.col[some].astype(np.int64), cells.data[some])
+
+    def within(self) -> Floats:
+        """Return the bytes from each to itself."""
+        found = np.asarray(self.senders.multiply(self.receivers).sum(axis=0), dtype=float).reshape(-1)
+        return np.where(found > self.least, found, 0.0)
+
+    @property
+    def sent(self) -> Floats:
+        """Bytes that each sends."""
+        return np.asarray(self.senders.T @ self.receivers.sum(axis=1), dtype=float).reshape(-1)
+
+    @property
+    def received(self) -> Floats:
+        """Bytes that each receives."""
+        return np.asarray(self.receivers.T @ self.senders.sum(axis=1), dtype=float).reshape(-1)
+
+
+def _members(labels: Ints, classes: int) -> Any:
+    """Return ``[gpus, classes]`` who is in which class."""
+    known = np.flatnonzero(labels >= 0)
+    return ones_at(known, labels[known], (len(labels), classes))
+
+
+def uniform_within(groups: Ints, members: Bools, amount: float) -> Demand:
+    """Return ``amount`` bytes from each member to every other one of its group; ``groups [gpus]``."""
+    from scipy.sparse import vstack
+
+    who = np.flatnonzero(members)
+    _, group = np.unique(groups[who], return_inverse=True)
+    each = np.arange(len(who))
+    together = ones_at(group, who, (int(group.max(initial=-1)) + 1, len(members)))
+    own = ones_at(each, who, (len(who), len(members)))
+    return Demand(
+        vstack([together, -own], "csr"), vstack([together, own], "csr") * amount, 0.0, _ROUNDING * amount
+    )
+
+
+def uniform_apart(senders: Any, receivers: Any, kinds: Any, amount: float, seconds: float) -> Demand:
+    """Return what groups of senders send to the receivers of all other groups of their kind.
+
+    ``senders, receivers [groups, gpus]`` are weights, ``kinds [kinds, groups]`` says which group is of which kind;
+    the demand is ``amount * ((E S)' (E T) - S' T)``.
+    """
+    from scipy.sparse import vstack
+
+    return Demand(
+        vstack([kinds @ senders, -senders], "csr"),
+        vstack([kinds @ receivers, receivers], "csr") * amount,
+        seconds,
+        _ROUNDING * amount,
+    )

@@ -1,348 +1,27 @@
 """Equal-cost multi-path: every fewest-hop route, shared at each hop in proportion to parallel links.
 
 Routers hash flows over their equal-cost next hops (RFC 2992), so the share is decided hop by hop; many flows
-together share evenly. GPUs do not forward for others unless ``forward`` says so. Destinations are handled many at a
-time: the hop counts are a breadth-first search from the destinations, then bytes are pushed from the farthest nodes
-inwards.
+together share evenly. GPUs do not forward for others unless ``forward`` says so.
 
-The graph is contracted first: GPUs that are linked alike become one terminal. Two cases keep the loads exact. GPUs
-that hang on one switch: a GPU's own link carries all that it sends or receives. And planes: where every GPU has one
-neighbour in each of the same separate parts of the network, with the same number of links to each part, and each
-part is as short a way to every peer, then every route keeps to the plane it began in and each plane carries the same
-share of everything. That the ways are as short is known after the search only (:attr:`Contracted.whole`).
+The work grows with classes of nodes (:mod:`topology.routes.classes`), not with nodes. Networks that are equal but for
+their numbers (the domains of a cluster) are routed at once, as *copies*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from topology.errors import InputError
-from topology.routes.demand import Demand, Pairs, summed
-from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
+from topology.routes.classes import ENTRY, EXIT, PLAIN, Classes, Ways, added
+from topology.routes.demand import Demand, runs
+from topology.routes.network import Bools, Floats, Ints, Network
 
-
-@dataclass(frozen=True)
-class Contracted:
-    """A network between classes of terminals.
-
-    A class has an ``exit`` node that links only leave and an ``entry`` node that links only enter, so nothing
-    passes through it; they are one node where terminals forward.
-
-    Attributes
-    ----------
-    labels:
-        ``[terminals]`` class of each.
-    exit, entry:
-        ``[classes]`` nodes.
-    tail, head, weight, latency_s, tier:
-        Its links.
-    origin:
-        ``[links given]`` which of its links represents each link given.
-    sender, receiver, part:
-        ``[links given]`` the one terminal that sends, or receives, what the link carries, and the part of all its
-        bytes that is; -1 where the link is one of those here.
-    whole:
-        ``[classes]`` links that fewest-hop routes from a class must begin with for its planes to be alike; empty
-        where there are no planes.
-    """
-
-    nodes: int
-    classes: int
-    labels: Ints
-    exit: Ints
-    entry: Ints
-    tail: Ints
-    head: Ints
-    weight: Floats
-    latency_s: Floats
-    tier: Ints
-    origin: Ints
-    sender: Ints
-    receiver: Ints
-    part: Floats
-    whole: Floats
-
-    def spread(self, load_bytes: Floats, sent: Floats, received: Floats) -> Floats:
-        """Return the bytes on each link given, from those on the links here and the sums of each terminal."""
-        load = load_bytes[self.origin] if len(self.origin) else np.zeros(0)
-        load = np.where(self.sender >= 0, self.part * sent[self.sender], load)
-        return np.where(self.receiver >= 0, self.part * received[self.receiver], load)
-
-
-def contract(
-    network: Network, links: Ints, terminals: Ints, *, forward: bool, planes: bool = True
-) -> Contracted:
-    """Contract the given links of ``network`` around its ``terminals`` (GPU numbers); ``planes``: those too."""
-    place = np.full(len(network.names), -1, dtype=np.int64)
-    place[terminals] = np.arange(len(terminals))
-    tail, head = network.tail[links], network.head[links]
-    ends = _Ends(network, links, place, len(terminals))
-    labels, part = np.arange(len(terminals)), np.full(len(links), np.nan)
-    planes = planes and not forward and ends.in_planes
-    if planes:
-        labels, part = ends.plane_classes()
-    elif not forward:
-        labels, part = ends.lone_classes()
-    classes = int(labels.max(initial=-1)) + 1
-    middle = np.setdiff1d(np.union1d(tail, head), terminals)
-    inner = np.full(len(network.names), -1, dtype=np.int64)
-    inner[middle] = np.arange(len(middle))
-    exits = len(middle) + np.arange(classes)
-    entries = exits if forward else exits + classes
-    new_tail, new_head = inner[tail], inner[head]
-    out, into = place[tail] >= 0, place[head] >= 0
-    new_tail[out] = exits[labels[place[tail[out]]]]
-    new_head[into] = entries[labels[place[head[into]]]]
-    nodes = len(middle) + (classes if forward else 2 * classes)
-    kept, origin = np.unique(new_tail * nodes + new_head, return_inverse=True)
-    first = np.zeros(len(kept), dtype=np.int64)
-    first[origin[::-1]] = np.arange(len(links))[::-1]
-    known = ~np.isnan(part)
-    weight = network.weight[links][first]
-    whole = summed(new_tail[first], weight, nodes)[exits] if planes else np.zeros(0)
-    return Contracted(
-        nodes=nodes,
-        classes=classes,
-        labels=labels,
-        exit=exits,
-        entry=entries,
-        tail=new_tail[first],
-        head=new_head[first],
-        weight=weight,
-        latency_s=network.latency_s[links][first],
-        tier=network.tier[links][first],
-        origin=origin,
-        sender=np.where(out & known, place[tail], -1),
-        receiver=np.where(into & known, place[head], -1),
-        part=np.nan_to_num(part),
-        whole=whole,
-    )
-
-
-class _Ends:
-    """The terminals' own links: who has which neighbours."""
-
-    def __init__(self, network: Network, links: Ints, place: Ints, terminals: int) -> None:
-        self._net, self._links, self._place, self._count = network, links, place, terminals
-        self._tail, self._head = network.tail[links], network.head[links]
-        self._out = np.flatnonzero(place[self._tail] >= 0)
-        self._who = place[self._tail[self._out]]
-        self._degree = np.bincount(self._who, minlength=terminals)
-        self._direct = bool((place[self._head[self._out]] >= 0).any())
-        # what must agree for two links to the same neighbour to be alike
-        self._alike = np.stack([network.latency_s[links], network.tier[links], self._head], axis=1)
-
-    @property
-    def in_planes(self) -> bool:
-        """Whether each terminal has one neighbour in each of the same parts of the network, by the same links."""
-        if (
-            not len(self._out)
-            or self._direct
-            or self._degree.min() != self._degree.max()
-            or self._degree[0] < 2
-        ):
-            return False
-        plane = self._plane[self._head[self._out]]
-        names, count = np.unique(plane, return_counts=True)
-        if len(names) != self._degree[0] or (count != self._count).any():
-            return False
-        if len(np.unique(self._who * len(self._net.names) + plane)) != len(plane):
-            return False
-        weight = self._net.weight[self._links[self._out]]
-        least = np.full(len(self._net.names), np.inf)
-        np.minimum.at(least, plane, weight)
-        return bool((weight == least[plane]).all())
-
-    def plane_classes(self) -> tuple[Ints, Floats]:
-        """Return the class of each terminal, those with the same neighbours, and the part that each link carries."""
-        order = np.lexsort((self._plane[self._head[self._out]], self._who))
-        rows = self._alike[self._out][order].reshape(self._count, -1)
-        _, labels = np.unique(rows, axis=0, return_inverse=True)
-        weight = self._net.weight[self._links]
-        whole = float(weight[self._out].sum()) / self._count
-        end = (self._place[self._tail] >= 0) | (self._place[self._head] >= 0)
-        return labels.reshape(-1), np.where(end, weight / whole, np.nan)
-
-    def lone_classes(self) -> tuple[Ints, Floats]:
-        """Return the same where only terminals with one neighbour, no terminal itself, are classes of several."""
-        place = self._place
-        lone = self._degree == 1
-        lone[self._who[place[self._head[self._out]] >= 0]] = False
-        alike = np.zeros((self._count, self._alike.shape[1]))
-        alike[self._who] = self._alike[self._out]
-        own = np.where(lone, -1, np.arange(self._count))
-        _, labels = np.unique(np.column_stack([own, alike * lone[:, None]]), axis=0, return_inverse=True)
-        part = np.full(len(self._links), np.nan)
-        for ends in (self._tail, self._head):
-            mine = np.flatnonzero(place[ends] >= 0)
-            part[mine[lone[place[ends[mine]]]]] = 1.0
-        return labels.reshape(-1), part
-
-    @cached_property
-    def _plane(self) -> Ints:
-        """``[nodes]`` part of the network that a node is in when the terminals are taken away."""
-        inner = (self._place[self._tail] < 0) & (self._place[self._head] < 0)
-        return connected_parts(self._tail[inner], self._head[inner], len(self._net.names))
-
-
-_CHUNK_CELLS = 4_000_000  # links x destinations held at once
-
-
-@dataclass(frozen=True)
-class EcmpResult:
-    """What a demand does to some links.
-
-    Attributes
-    ----------
-    load_bytes:
-        ``[links given]`` bytes on each.
-    tier_bytes:
-        ``[tiers]`` bytes that crossed a tier, each once however many of its links it took.
-    latency_s:
-        ``[classes, classes]`` seconds of the longest route between two classes, -inf where none is used.
-    labels:
-        ``[terminals]`` class of each terminal.
-    missing:
-        ``[classes, classes]`` whether there are bytes between two classes but no route; those bytes are left out.
-    """
-
-    load_bytes: Floats
-    tier_bytes: Floats
-    latency_s: Floats
-    labels: Ints
-    missing: Bools
-
-    def lost(self, pairs: Pairs) -> Bools:
-        """Return which of some pairs have no route."""
-        return np.asarray(self.missing[self.labels[pairs.sources], self.labels[pairs.targets]])
-
-    def seconds(self, pairs: Pairs) -> Floats:
-        """Return the seconds of the longest route of each of some pairs."""
-        return np.asarray(self.latency_s[self.labels[pairs.sources], self.labels[pairs.targets]])
-
-
-def route_ecmp(
-    network: Network, links: Ints, terminals: Ints, demand: Demand, *, forward: bool = False
-) -> EcmpResult:
-    """Route ``demand`` between ``terminals`` (GPU numbers) over the given directed links of ``network``.
-
-    With ``forward`` the terminals pass on traffic of others, as the chips of a torus do.
-    """
-    small = contract(network, links, terminals, forward=forward)
-    router = _pushed(small, demand, len(network.tiers))
-    if router.uneven:
-        small = contract(network, links, terminals, forward=forward, planes=False)
-        router = _pushed(small, demand, len(network.tiers))
-    load = small.spread(router.load_bytes, demand.sent(len(terminals)), demand.received(len(terminals)))
-    return EcmpResult(load, router.tier_bytes, router.latency_s, small.labels, router.missing)
-
-
-def _pushed(small: Contracted, demand: Demand, tiers: int) -> _Flow:
-    """Push a demand through a contracted network."""
-    between = demand.between(small.labels, small.classes)
-    router = _Flow(small, tiers)
-    wanted = np.flatnonzero(between.any(axis=0))
-    step = max(1, _CHUNK_CELLS // max(1, len(small.tail)))
-    for first in range(0, len(wanted), step):
-        if router.uneven:
-            break
-        chunk = wanted[first : first + step]
-        router.push(between[:, chunk], chunk)
-    return router
-
-
-class _Flow:
-    """Pushes bytes through a contracted network, a set of destinations at a time."""
-
-    def __init__(self, small: Contracted, tiers: int) -> None:
-        from scipy.sparse import csr_array
-
-        self._net = small
-        shape = (small.nodes, small.nodes)
-        self._weights: Any = csr_array((small.weight, (small.tail, small.head)), shape=shape)
-        self._back: Any = self._weights.T.tocsr()
-        # for each tier the links outside it, over which bytes that have not crossed it yet move on
-        self._outside: list[tuple[int, Any, Ints]] = []
-        for tier in np.unique(small.tier):
-            inside = np.flatnonzero(small.tier == tier)
-            rest = np.flatnonzero(small.tier != tier)
-            back = csr_array((small.weight[rest], (small.head[rest], small.tail[rest])), shape=shape)
-            self._outside.append((int(tier), back, inside))
-        order = np.argsort(small.tail, kind="stable")
-        self._order = order
-        self._starts = np.flatnonzero(np.diff(small.tail[order], prepend=-1))
-        self._start_nodes = small.tail[order][self._starts]
-        self.load_bytes = np.zeros(len(small.tail))
-        self.tier_bytes = np.zeros(tiers)
-        self.latency_s = np.full((small.classes, small.classes), -np.inf)
-        self.missing = np.zeros((small.classes, small.classes), dtype=bool)
-        self.uneven = False
-
-    def push(self, between: Floats, targets: Ints) -> None:
-        """Push ``between [classes, targets]`` bytes to the target classes."""
-        net = self._net
-        steps = self._levels(net.entry[targets])
-        reached = np.any([level[net.exit] > 0 for level in steps], axis=0)
-        self.missing[:, targets] = (between > 0) & ~reached
-        used = (between > 0) & reached
-        flow = np.zeros((net.nodes, len(targets)))
-        flow[net.exit] = np.where(used, between, 0.0)
-        fresh = {tier: flow.copy() for tier, _, _ in self._outside}
-        for hop in range(len(steps) - 1, 0, -1):
-            here, after = steps[hop], steps[hop - 1]
-            onward = self._weights @ after
-            if len(net.whole):
-                begins = (here[net.exit] > 0) & used
-                self.uneven |= bool((begins & (onward[net.exit] != net.whole[:, None])).any())
-            share = np.divide(here, onward, out=np.zeros_like(onward), where=(here > 0) & (onward > 0))
-            out = flow * share
-            flow += after * (self._back @ out)
-            sends, takes = np.asarray(out.any(axis=1)), np.asarray(after.any(axis=1))
-            busy = np.flatnonzero(sends[net.tail] & takes[net.head])
-            tail, head, weight = net.tail[busy], net.head[busy], net.weight[busy]
-            self.load_bytes[busy] += weight * np.einsum("ij,ij->i", out[tail], after[head])
-            for tier, back, inside in self._outside:
-                new = fresh[tier] * share
-                fresh[tier] += after * (back @ new)
-                edge = inside[np.isin(inside, busy)]
-                crossing = np.einsum("ij,ij->i", new[net.tail[edge]], after[net.head[edge]])
-                self.tier_bytes[tier] += float(net.weight[edge] @ crossing)
-        longest = self._longest(steps)
-        self.latency_s[:, targets] = np.where(used, longest[net.exit], -np.inf)
-
-    def _levels(self, entries: Ints) -> list[Floats]:
-        """Return for 0, 1, ... hops which nodes are that far from each target: 1 or 0, ``[nodes, targets]``."""
-        shape = (self._net.nodes, len(entries))
-        seen = np.zeros(shape, dtype=bool)
-        level = np.zeros(shape)
-        level[entries, np.arange(len(entries))] = 1.0
-        steps = []
-        while level.any():
-            steps.append(level)
-            seen |= level > 0
-            level = ((self._weights @ level > 0) & ~seen).astype(float)
-        return steps
-
-    def _longest(self, steps: list[Floats]) -> Floats:
-        """Return the seconds of the longest fewest-hop route from each node to each target."""
-        net = self._net
-        seconds = np.full(steps[0].shape, -np.inf)
-        seconds[steps[0] > 0] = 0.0
-        tail, head, latency = (values[self._order] for values in (net.tail, net.head, net.latency_s))
-        for hop in range(1, len(steps)):
-            ahead = np.where(steps[hop - 1] > 0, seconds, -np.inf)
-            best = np.full_like(seconds, -np.inf)
-            if len(tail):
-                best[self._start_nodes] = np.maximum.reduceat(
-                    ahead[head] + latency[:, None], self._starts, axis=0
-                )
-            seconds = np.where(steps[hop] > 0, best, seconds)
-        return seconds
+_CELLS = 2_000_000  # numbers in the largest arrays that are made at once
 
 
 @dataclass
@@ -353,15 +32,6 @@ class Routed:
     tier_bytes: Floats
     longest_s: float = 0.0
     notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def over(cls, network: Network, links: Ints, result: EcmpResult) -> Routed:
-        """Return what was routed over some links of a network."""
-        found = nothing_routed(network)
-        found.load_bytes[links] = result.load_bytes
-        found.tier_bytes = result.tier_bytes
-        found.longest_s = float(result.latency_s.max(initial=0.0))
-        return found
 
     def add(self, other: Routed) -> None:
         """Add what other bytes did."""
@@ -376,53 +46,345 @@ def nothing_routed(network: Network) -> Routed:
     return Routed(np.zeros(network.links), np.zeros(len(network.tiers)))
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """Some links to route over, whether GPUs forward there, and the note where this is not the usual way."""
+class Taken(NamedTuple):
+    """Which links the bytes of pairs take: ``part[k]`` of pair number ``pair[k]`` is on link ``link[k]``."""
 
-    links: Ints
-    forward: bool = False
-    note: str = ""
+    link: Ints
+    pair: Ints
+    part: Floats
+
+    @classmethod
+    def none(cls) -> Taken:
+        """Return no links."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+    @classmethod
+    def joined(cls, found: Sequence[Taken]) -> Taken:
+        """Return all of some; a link and a pair may come several times."""
+        link, pair, part = (np.concatenate(column) for column in zip(cls.none(), *found, strict=True))
+        return cls(link, pair, part)
+
+    def of(self, numbers: Ints) -> Taken:
+        """Return the same where the pairs have other ``numbers``."""
+        return Taken(self.link, numbers[self.pair], self.part)
 
 
-def route_first_way(
-    network: Network, attempts: Sequence[Attempt], terminals: Ints, demand: Demand, where: str
-) -> Routed:
-    """Route each pair over the first of ``attempts`` that joins it.
+class _Sums(NamedTuple):
+    """Sums of a demand over the classes of a network.
 
-    Raises
-    ------
-    InputError
-        If none joins some pair; the message names one.
+    ``to_nodes`` are by sending class and receiving node, ``to_classes`` by sending node and receiving class,
+    ``near [nodes, copies]`` are the bytes between GPUs that hang on one switch.
     """
-    found = nothing_routed(network)
-    for attempt in attempts:
-        result = route_ecmp(network, attempt.links, terminals, demand, forward=attempt.forward)
-        left = None
-        if result.missing.any():
-            pairs = demand.pairs()
-            bad = result.lost(pairs)
-            left = pairs.where(bad)
-            if bad.all():
-                demand = left
-                continue
-            demand = pairs.where(~bad)
-            result = route_ecmp(network, attempt.links, terminals, demand, forward=attempt.forward)
-        one = Routed.over(network, attempt.links, result)
-        one.notes = [attempt.note] if attempt.note else []
-        found.add(one)
-        if left is None:
-            return found
-        demand = left
-    sources, targets, amounts = demand.pairs()
-    raise unreachable(network, Pairs(terminals[sources], terminals[targets], amounts), where)
+
+    demand: Demand
+    to_nodes: Demand
+    to_classes: Demand
+    near: Floats
+
+    def without(self, cells: Floats, row: Ints, column: Ints, node: Ints) -> Floats:
+        """Return ``cells`` without what stays at a switch, which is in a row and column for each node."""
+        cells[row, column] -= self.near[node]
+        cells[cells <= self.demand.least] = 0.0
+        return cells
 
 
-def unreachable(network: Network, pairs: Pairs, where: str) -> InputError:
-    """Return the error that names the first of some pairs of GPUs which no route joins."""
-    a, b = network.names[pairs.sources[0]], network.names[pairs.targets[0]]
-    count = len(pairs.sources) - 1
-    more = f" (nor do {count:,} other pairs)" if count else ""
+class Ecmp:
+    """Routes between the GPUs of a network, or of several that are alike.
+
+    Parameters
+    ----------
+    network:
+        All nodes and links.
+    places:
+        ``[copies, terminals]`` numbers of the GPUs of each copy.
+    planes:
+        Networks that are alike between the same GPUs: ``[copies, links]`` directed links that the routes of each may
+        take, in the same order in each copy, and the part of all bytes that takes it.
+    forward:
+        Whether GPUs pass on bytes of others, as the chips of a torus do.
+    """
+
+    def __init__(
+        self, network: Network, places: Ints, planes: Sequence[tuple[Ints, float]], *, forward: bool = False
+    ) -> None:
+        self._net, self._places, self._planes, self._forward = network, places, planes, forward
+        self._links = planes[0][0]
+        copies, count = places.shape
+        self._copy = np.full(network.gpus, -1, dtype=np.int64)
+        self._copy[places] = np.arange(copies)[:, None]
+        self._place = np.zeros(network.gpus, dtype=np.int64)
+        self._place[places] = np.arange(count)
+        self._c = Classes(network, places[0], self._links[0], forward=forward)
+
+    def _chunks(self, heard: Bools) -> Iterator[Ints]:
+        """Yield receiving classes with a GPU of ``heard [terminals]``, those with as many members some at a time."""
+        used = np.flatnonzero(np.bincount(self._c.target_class, heard, len(self._c.receivers)))
+        while len(used):
+            members = int(self._c.members[used[0]])
+            count = _CELLS // max(self._c.width, self._c.count * members * len(self._places))
+            last = min(max(1, count), int(np.argmin(np.append(self._c.members[used] == members, False))))
+            yield used[:last]
+            used = used[last:]
+
+    def route(self, demands: Sequence[Demand], where: str) -> Routed:
+        """Route the sum of some demands between the GPUs.
+
+        Raises
+        ------
+        InputError
+            If no route joins some pair; the message names it, and ``where`` it was looked for.
+        """
+        copies, found = len(self._places), nothing_routed(self._net)
+        none = np.zeros(self._net.gpus)
+        sent = sum((one.sent for one in demands), none)[self._places]
+        received = sum((one.received for one in demands), none)[self._places]
+        sums = [self._sums(one) for one in demands]
+        bundles, plain = np.zeros((len(self._c.bundles), copies)), np.zeros((len(self._c.tail), copies))
+        for one in sums:
+            if one.near.any():
+                found.longest_s = max(found.longest_s, one.demand.seconds + 2 * self._c.own_s)
+                found.tier_bytes[self._c.own_tier] += one.near.sum()
+        for classes in self._chunks(np.asarray(received.any(axis=0))):
+            ways = self._c.ways(self._c.receivers[classes])
+            longest = ways.longest(self._c.latency_s)[self._c.senders]
+            longest += self._c.own_s * (self._c.lone_from[:, None] * 1.0 + self._c.lone_to[classes])
+            shape = (len(self._c.senders), len(classes), int(self._c.members[classes[0]]), copies)
+            bytes_to: Floats = np.zeros(shape)
+            for one in sums:
+                part = self._to_nodes(one, self._c.members_of(classes).reshape(-1)).reshape(shape)
+                used = (part > 0).any(axis=(2, 3))
+                if (missing := used & (ways.hops[self._c.senders] < 0)).any():
+                    raise self._unreachable(one.demand, missing, classes, where)
+                found.longest_s = max(found.longest_s, one.demand.seconds + longest[used].max(initial=0.0))
+                bytes_to += part
+            if bytes_to.any():
+                self._add_tiers(found, ways, bytes_to.sum(axis=(2, 3)), classes)
+                self._add_loads(bundles, plain, ways, bytes_to, classes)
+                self._add_exits(bundles, ways, sums, classes)
+        shared = np.flatnonzero(self._c.kind == PLAIN)
+        bundles[self._c.bundle_of(shared, np.full_like(shared, -1))] = plain[shared]
+        loads = (self._c.spread @ bundles).T
+        lone = np.flatnonzero(self._c.lone)
+        loads[:, self._c.up[lone]], loads[:, self._c.down[lone]] = sent[:, lone], received[:, lone]
+        for links, whole in self._planes:
+            found.load_bytes[links] = whole * loads
+        return found
+
+    def refuse(self, demands: Sequence[Demand], where: str) -> None:
+        """Refuse bytes of demands that no route can be found for.
+
+        Raises
+        ------
+        InputError
+            If there are any; the message names a pair.
+        """
+        for demand in demands:
+            cells = demand.between()
+            if cells.data.any():
+                pair = int(cells.data.argmax())
+                raise unreachable(self._net, int(cells.row[pair]), int(cells.col[pair]), where)
+
+    def _sums(self, demand: Demand) -> _Sums:
+        """Return the sums of a demand over the classes."""
+        copies, row = len(self._places), self._c.sender_row
+        senders, nodes, rows = len(self._c.senders), len(self._c.to_node), int(row.max(initial=-1)) + 1
+        ranks = self._labels(self._c.target_rank, nodes)
+        hung = self._labels(np.where(self._c.lone, self._c.target_rank, -1), nodes)
+        to_nodes = demand.by_class(
+            self._labels(self._c.source_class, senders), copies * senders, ranks, copies * nodes
+        )
+        to_classes = demand.by_class(
+            self._labels(row[self._c.source], rows),
+            copies * rows,
+            self._labels(self._c.target_class, len(self._c.receivers)),
+            copies * len(self._c.receivers),
+        )
+        near = demand.by_class(hung, copies * nodes, ranks, copies * nodes).within()
+        return _Sums(demand, to_nodes, to_classes, near.reshape(copies, nodes).T)
+
+    def _labels(self, local: Ints, size: int) -> Ints:
+        """Return the class of each GPU of the cluster among those of all copies, -1 for others."""
+        found = local[self._place]
+        return np.where((self._copy >= 0) & (found >= 0), self._copy * size + found, -1)
+
+    def _to_nodes(self, sums: _Sums, ranks: Ints) -> Floats:
+        """Return the bytes ``[sending classes, nodes, copies]`` to some of the nodes that receive."""
+        cells = self._cells(sums.to_nodes, len(self._c.senders), ranks, len(self._c.to_node))
+        sender = np.searchsorted(self._c.senders, self._c.exit[self._c.to_node[ranks]])
+        return sums.without(cells, np.minimum(sender, len(self._c.senders) - 1), np.arange(len(ranks)), ranks)
+
+    def _to_classes(self, sums: _Sums, classes: Ints) -> Floats:
+        """Return the bytes ``[sending nodes, classes, copies]`` of members of classes to some receiving classes."""
+        rows = int(self._c.sender_row.max(initial=-1)) + 1
+        cells = self._cells(sums.to_classes, rows, classes, len(self._c.receivers))
+        ranks = self._c.members_of(classes)
+        row = self._c.sender_row[self._c.to_node[ranks]]
+        column, member = np.nonzero(row >= 0)
+        return sums.without(cells, row[column, member], column, ranks[column, member])
+
+    def _cells(self, demand: Demand, rows: int, chosen: Ints, columns: int) -> Floats:
+        """Return ``[rows, columns chosen, copies]`` sums."""
+        copies = len(self._places)
+        every = (np.arange(copies)[:, None] * columns + chosen).reshape(-1)
+        found = Demand(demand.senders, demand.receivers[:, every], 0.0, demand.least).between()
+        cells = np.zeros((rows, len(chosen), copies))
+        cells[found.row % rows, found.col % len(chosen), found.row // rows] = found.data
+        return cells
+
+    def _add_tiers(self, found: Routed, ways: Ways, bytes_to: Floats, classes: Ints) -> None:
+        """Add the bytes ``[senders, columns]`` that cross each tier."""
+        for tier in {*self._c.tier.tolist(), self._c.own_tier} - {-1}:
+            inside = self._c.tier == tier
+            part = ways.crossing(inside)[self._c.senders] if inside.any() else np.zeros_like(bytes_to)
+            if tier == self._c.own_tier:
+                part[self._c.lone_from[:, None] | self._c.lone_to[classes]] = 1.0
+            found.tier_bytes[tier] += float((bytes_to * part).sum())
+
+    def _add_loads(self, bundles: Floats, plain: Floats, ways: Ways, bytes_to: Floats, classes: Ints) -> None:
+        """Add what takes each link between classes, of one that hears for each of its members."""
+        _, columns, members, copies = bytes_to.shape
+        flow = np.zeros((self._c.count, columns, members * copies))
+        flow[self._c.senders] = bytes_to.reshape(len(self._c.senders), columns, -1)
+        several = bool((self._c.kind == ENTRY).any())
+        for step, moved in ways.push(flow.reshape(-1, members * copies)):
+            link, each = ways.link[step], moved.reshape(-1, members, copies)
+            plain += added(link, each.sum(axis=1), len(plain))
+            if several:
+                ends = np.flatnonzero(self._c.kind[link] == ENTRY)
+                node = self._c.to_node[self._c.members_of(classes)[ways.column[step][ends]]]
+                bundles[self._c.bundle_of(link[ends, None], node)] = each[ends]
+
+    def _add_exits(self, bundles: Floats, ways: Ways, sums: Sequence[_Sums], classes: Ints) -> None:
+        """Add what each member of a class sends on each of its links."""
+        link, member = np.divmod(self._c.bundles, self._c.nodes + 1)
+        leave = np.flatnonzero(self._c.kind[link] == EXIT)
+        if not len(leave):
+            return
+        begins = np.flatnonzero(self._c.kind[ways.link] == EXIT)
+        part = np.zeros((len(self._c.tail), ways.columns))
+        part[ways.link[begins], ways.column[begins]] = ways.share[begins]
+        to_classes = np.sum([self._to_classes(one, classes) for one in sums], axis=0)
+        rows = max(1, _CELLS // to_classes[0].size)
+        for some in np.split(leave, np.arange(rows, len(leave), rows)):
+            own = to_classes[self._c.sender_row[member[some] - 1]]
+            bundles[some] += np.einsum("ijg,ij->ig", own, part[link[some]])
+
+    def _unreachable(self, demand: Demand, missing: Bools, classes: Ints, where: str) -> InputError:
+        """Return the error that names a pair with bytes and no route."""
+        a, x = np.argwhere(missing)[0]
+        given = self._copy >= 0
+        sources = np.flatnonzero(given & (self._c.source_class[self._place] == a))
+        targets = np.flatnonzero(given & (self._c.target_class[self._place] == classes[x]))
+        pairs = (demand.senders[:, sources].T @ demand.receivers[:, targets]).tocoo()
+        pair = int(np.argmax(pairs.data > demand.least))
+        ends = (sources[pairs.row[pair]], targets[pairs.col[pair]])
+        return unreachable(self._net, int(ends[0]), int(ends[1]), where)
+
+    @cached_property
+    def joins_all(self) -> bool:
+        """Whether every GPU of a copy reaches every other one."""
+        return self.joins(np.ones(self._places.shape[1], dtype=bool))
+
+    @property
+    def classes(self) -> Ints:
+        """``[2, terminals]`` class of each GPU as one that sends, and as one that receives."""
+        return np.stack([self._c.source_class, self._c.target_class])
+
+    def hops(self, terminals: Ints) -> Ints:
+        """Return the hops ``[sender, receiver]`` between some GPUs of one copy, -1 where no route joins them.
+
+        Between a GPU and itself they are those to another one of its class.
+        """
+        ends, column = np.unique(self._c.target_class[terminals], return_inverse=True)
+        hops = self._c.ways(self._c.receivers[ends]).hops[self._c.senders[self._c.source_class[terminals]]][
+            :, column
+        ]
+        lone = self._c.lone[terminals].astype(np.int64)
+        return np.where(hops < 0, -1, hops + lone[:, None] + lone)
+
+    def joins(self, who: Bools) -> bool:
+        """Whether every GPU of ``who [terminals]`` reaches every other one of its copy."""
+        senders, receivers = (
+            np.bincount(which, who, size)
+            for which, size in (
+                (self._c.source_class, len(self._c.senders)),
+                (self._c.target_class, len(self._c.receivers)),
+            )
+        )
+        alone = (senders[self._c.source_class] == 1) & (receivers[self._c.target_class] == 1)
+        step = max(1, _CELLS // max(1, len(self._c.tail)))
+        for first in range(0, len(self._c.receivers), step):
+            bad = self._c.ways(self._c.receivers[first : first + step]).hops[self._c.senders] < 0
+            bad &= (senders[:, None] > 0) & (receivers[first : first + step] > 0)
+            own = alone & (self._c.target_class >= first) & (self._c.target_class < first + step)
+            bad[self._c.source_class[own], self._c.target_class[own] - first] = False
+            if bad.any():
+                return False
+        return True
+
+    def seconds(self, sources: Ints, targets: Ints) -> Floats:
+        """Return the latency of the longest route of each pair of GPUs of one copy, -inf where there is none."""
+        i, j = self._place[sources], self._place[targets]
+        a, x = self._c.senders[self._c.source_class[i]], self._c.receivers[self._c.target_class[j]]
+        found = np.full(len(i), -np.inf)
+        ends, column = np.unique(x, return_inverse=True)
+        step = max(1, _CELLS // max(1, len(self._c.tail)))
+        for first in range(0, len(ends), step):
+            longest = self._c.ways(ends[first : first + step]).longest(self._c.latency_s)
+            mine = np.flatnonzero((column >= first) & (column < first + step))
+            found[mine] = longest[a[mine], column[mine] - first]
+        found[self._c.source[i] == self._c.target[j]] = 0.0
+        found += self._c.own_s * (self._c.lone[i] * 1.0 + self._c.lone[j])
+        return found
+
+    def taken(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the links of each pair of GPUs of one copy, and the part of its bytes that takes each."""
+        i, j = self._place[sources], self._place[targets]
+        each, away = np.arange(len(i)), np.flatnonzero(self._c.source[i] != self._c.target[j])
+        hung, hangs = each[self._c.lone[i]], each[self._c.lone[j]]
+        found = [
+            Taken(self._c.up[i[hung]], hung, np.ones(len(hung))),
+            Taken(self._c.down[j[hangs]], hangs, np.ones(len(hangs))),
+        ]
+        a, x = self._c.senders[self._c.source_class[i]], self._c.receivers[self._c.target_class[j]]
+        classes, kind = np.unique(a[away] * self._c.count + x[away], return_inverse=True)
+        order = np.argsort(kind, kind="stable")
+        kind, away = kind[order], away[order]
+        step = max(1, _CELLS // max(1, len(self._c.tail), self._c.count))
+        for first in range(0, len(classes), step):
+            between = self._between_classes(classes[first : first + step])
+            begin, end = np.searchsorted(kind, [first, first + step])
+            some, which = away[begin:end], kind[begin:end] - first
+            bounds = np.searchsorted(between.pair, np.arange(step + 1))
+            at, pair = runs(bounds[which], np.diff(bounds)[which])
+            pair, link, part = some[pair], between.link[at], between.part[at]
+            member = np.stack([np.full_like(pair, -1), self._c.source[i[pair]], self._c.target[j[pair]]])
+            bundle = self._c.bundle_of(link, member[self._c.kind[link], np.arange(len(pair))])
+            at, entry = runs(self._c.by_bundle.indptr[bundle], np.diff(self._c.by_bundle.indptr)[bundle])
+            spread = self._c.by_bundle.data[at] * part[entry]
+            found.append(Taken(self._c.by_bundle.indices[at], pair[entry], spread))
+        link, pair, part = Taken.joined(found)
+        copy = self._copy[sources[pair]]
+        return Taken.joined([Taken(links[copy, link], pair, whole * part) for links, whole in self._planes])
+
+    def _between_classes(self, classes: Ints) -> Taken:
+        """Return the links between classes that pairs of classes (nodes ``a * count + x``) take, by pair."""
+        a, x = np.divmod(classes, self._c.count)
+        ways = self._c.ways(x)
+        flow = np.zeros((self._c.count, len(classes)))
+        flow[a, np.arange(len(classes))] = 1.0
+        parts = [(step, moved[:, 0]) for step, moved in ways.push(flow.reshape(-1, 1))]
+        part = np.zeros(len(ways.link))
+        for step, moved in parts:
+            part[step] = moved
+        used = np.flatnonzero(part)
+        used = used[np.argsort(ways.column[used], kind="stable")]
+        return Taken(ways.link[used], ways.column[used], part[used])
+
+
+def unreachable(network: Network, source: int, target: int, where: str) -> InputError:
+    """Return the error for a pair of GPUs that no route joins."""
+    a, b = network.names[source], network.names[target]
     return InputError(
-        f"traffic: GPU {a} does not reach GPU {b} {where}{more}; mend the links, or give the GPU as broken."
+        f"traffic: GPU {a} does not reach GPU {b} {where}; mend the links, or give the GPU as broken."
     )

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.routes.demand import NO_PAIRS, Pairs, joined
-from topology.routes.ecmp import Routed, nothing_routed
-from topology.routes.network import Bools, Floats, Network, network_of
+from topology.routes.ecmp import Routed, Taken, nothing_routed
+from topology.routes.network import Bools, Floats, Ints, Network, network_of
 from topology.routes.scale_out import ScaleOut
 from topology.routes.scale_up import ScaleUp
 from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
@@ -232,32 +232,36 @@ class Router:
             notes=tuple(found.notes),
         )
 
+    def shares(self, sources: Ints, targets: Ints) -> Any:
+        """Return the part of the bytes of each pair of GPUs that is on each link, sparse ``[links, pairs]``.
+
+        Pairs are ``sources[k]`` to ``targets[k]``, of different GPUs.
+
+        Raises
+        ------
+        InputError
+            If a pair has no route.
+        """
+        from scipy.sparse import csr_array
+
+        domain = self._net.domain[: self._net.gpus]
+        found = []
+        for away, way in ((False, self._up), (True, self._out)):
+            some = np.flatnonzero((domain[sources] != domain[targets]) == away)
+            if way is not None and len(some):
+                found.append(way.taken(sources[some], targets[some]).of(some))
+        link, pair, part = Taken.joined(found)
+        return csr_array((part, (link, pair)), shape=(self._net.links, len(sources)))
+
     def _route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route pairs, and ``amount`` bytes between any two members."""
         domain = self._net.domain[: self._net.gpus]
         inside = domain[pairs.sources] == domain[pairs.targets]
         found, hops = nothing_routed(self._net), NO_PAIRS
         if self._out is not None:
-            found, hops = self._between(self._out, pairs.where(~inside), members, amount)
+            found, hops = self._out.route(pairs.where(~inside), members, amount)
         found.add(self._up.route(joined(pairs.where(inside), hops), members, amount))
         return found
-
-    def _between(self, out: ScaleOut, away: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
-        """Route between domains, others standing in for GPUs without a way out; return the hops inside too."""
-        orphans = out.orphans
-        if not orphans.mask.any():
-            return out.route(away, members, amount)
-        lost = orphans.pairs_of_uniform(members, amount, self._net.domain[: self._net.gpus])
-        pairs, more = orphans.replaced(joined(away, lost))
-        found, hops = out.route(pairs, members & ~orphans.mask, amount)
-        if len(more.sources):
-            found.longest_s += 2 * float(self._up.seconds(more.sources, more.targets).max())
-            ends = np.unique(np.concatenate([more.sources, more.targets]))
-            count = int(orphans.mask[ends].sum())
-            found.notes.append(
-                f"{count} GPUs without a link out of their domain hand over to others of their node or domain."
-            )
-        return found, joined(hops, more)
 
     def _check_rates(self, found: Routed) -> None:
         """Refuse bytes on a link without a rate."""

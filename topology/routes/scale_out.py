@@ -8,110 +8,71 @@ Communication Library 2.12"). For a GPU without a NIC others of its node, else o
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from topology.cluster import Gpu
-from topology.routes.demand import NO_PAIRS, Demand, Demands, OuterDemand, Pairs, joined, ones_at, summed
-from topology.routes.ecmp import EcmpResult, Routed, nothing_routed, route_ecmp, unreachable
+from topology.routes.demand import Demand, Pairs, joined, ones_at, runs, summed, table, uniform_apart
+from topology.routes.ecmp import Routed, Taken
 from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
+from topology.routes.planes import multipath
 from topology.routes.scale_up import ScaleUp
 
-
-class _Near:
-    """GPUs with a NIC by rail, of each node and each domain."""
-
-    def __init__(self, gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> None:
-        self._found: dict[tuple[object, int], list[int]] = defaultdict(list)
-        for number in np.flatnonzero(has_nic[: len(gpus)]).tolist():
-            for place in (gpus[number].node, gpus[number].domain):
-                self._found[place, int(rails[number])].append(number)
-
-    def of(self, gpu: Gpu, rail: int) -> list[int]:
-        """Return those of the node of ``gpu``, else of its domain."""
-        return self._found.get((gpu.node, rail)) or self._found.get((gpu.domain, rail)) or []
+_WHERE = "over the fabric between their domains"
 
 
-def relays(gpus: Sequence[Gpu], rails: Ints, has_nic: Bools) -> Any:
-    """Return the part ``[gpus * rails, gpus]`` that each GPU hands over for each source and destination rail.
+class Legs(NamedTuple):
+    """What a pair of GPUs of different domains does: a hop inside, the way between domains, a hop inside.
 
-    Row ``s * rails + r`` is for bytes from GPU ``s`` to GPUs on the rail numbered ``r`` in other domains: ``s``
-    itself where it is on that rail, else the GPUs of its node that are, else those of its domain, evenly; ``s``
-    where there are none. ``rails [gpus]`` numbers the rail of each GPU; only GPUs with a NIC hand over.
+    Leg ``k`` is ``part[k]`` of pair ``pair[k]``; ``give[k]`` and ``take[k]`` are the entries of who hands over.
     """
-    from scipy.sparse import csr_array
 
-    count = int(rails.max(initial=0)) + 1
-    near = _Near(gpus, rails, has_nic)
-    rows: list[int] = []
-    columns: list[int] = []
-    parts: list[float] = []
-    for number, gpu in enumerate(gpus):
-        for rail in range(count):
-            own = rail == rails[number] and has_nic[number]
-            chosen = [number] if own else near.of(gpu, rail) or [number]
-            rows += [number * count + rail] * len(chosen)
-            columns += chosen
-            parts += [1 / len(chosen)] * len(chosen)
-    return csr_array((parts, (rows, columns)), shape=(len(gpus) * count, len(gpus)))
+    pair: Ints
+    give: Ints
+    take: Ints
+    part: Floats
 
 
-class Orphans:
-    """GPUs whose NIC or leaf is missing, and who hands their bytes over, evenly.
+class Handing:
+    """Who hands over the bytes of a row, evenly: entries of rows, ``first [rows + 1]`` says where each row begins.
 
-    Parameters
+    Attributes
     ----------
-    has_nic:
-        Which GPUs have a link out of their domain, ``[gpus]``.
+    gpus, part:
+        ``[entries]`` who hands over, and which part of the bytes.
+    row:
+        ``[entries]`` of which row.
     """
 
-    def __init__(self, gpus: Sequence[Gpu], has_nic: Bools) -> None:
-        near = _Near(gpus, np.zeros(len(gpus), dtype=np.int64), has_nic)
-        lost = np.flatnonzero(~has_nic).tolist()
-        self._stand_ins = {number: found for number in lost if (found := near.of(gpus[number], 0))}
-        self.mask: Bools = np.zeros(len(gpus), dtype=bool)
-        self.mask[list(self._stand_ins)] = True
+    def __init__(self, own: Bools, keys: Sequence[tuple[Ints, Ints]], each: Ints) -> None:
+        """Take for each row its GPU ``each`` where ``own`` says so, else those of the first key that has any.
 
-    def pairs_of_uniform(self, members: Bools, amount: float, domain: Ints) -> Pairs:
-        """Return the pairs between orphans and members of other domains, each with ``amount`` bytes."""
-        who = np.flatnonzero(members)
-        lost = np.flatnonzero(members & self.mask)
-        if amount <= 0 or not len(lost):
-            return NO_PAIRS
-        there = np.repeat(lost, len(who)), np.tile(who, len(lost))
-        rest = np.flatnonzero(members & ~self.mask)
-        back = np.repeat(rest, len(lost)), np.tile(lost, len(rest))
-        sources, targets = (np.concatenate(ends) for ends in zip(there, back, strict=True))
-        away = domain[sources] != domain[targets]
-        return Pairs(sources[away], targets[away], np.full(int(away.sum()), amount))
+        A key gives the group of each row, and the group of each GPU (-1: not one that hands over); where no key has
+        any, the row's own GPU is left alone.
+        """
+        count, found = np.ones(len(own), dtype=np.int64), np.array(own)
+        parts = []
+        for rows, groups in keys:
+            order = np.argsort(groups, kind="stable")
+            begin = np.searchsorted(groups[order], rows)
+            size = np.searchsorted(groups[order], rows, side="right") - begin
+            takes = ~found & (size > 0)
+            count[takes] = size[takes]
+            parts.append((np.flatnonzero(takes), order, begin[takes], size[takes]))
+            found |= takes
+        self.count, self.first = count, np.cumsum(count) - count
+        self.row = np.repeat(np.arange(len(own)), count)
+        self.gpus, self.part = each[self.row], (1 / count)[self.row]
+        for rows, order, begin, size in parts:
+            self.gpus[runs(self.first[rows], size)[0]] = order[runs(begin, size)[0]]
 
-    def replaced(self, pairs: Pairs) -> tuple[Pairs, Pairs]:
-        """Return the pairs between those who stand in, and the hops to and from them inside domains."""
-        affected = self.mask[pairs.sources] | self.mask[pairs.targets]
-        if not affected.any():
-            return pairs, NO_PAIRS
-        out: list[tuple[int, int, float]] = []
-        hops: list[tuple[int, int, float]] = []
-        for source, target, amount in zip(*(part.tolist() for part in pairs.where(affected)), strict=True):
-            givers = self._stand_ins.get(source, [source])
-            takers = self._stand_ins.get(target, [target])
-            hops += [(source, giver, amount / len(givers)) for giver in givers if giver != source]
-            hops += [(taker, target, amount / len(takers)) for taker in takers if taker != target]
-            share = amount / (len(givers) * len(takers))
-            out += [(giver, taker, share) for giver in givers for taker in takers]
-        return joined(pairs.where(~affected), _columns(out)), _columns(hops)
-
-
-def _columns(rows: list[tuple[int, int, float]]) -> Pairs:
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return Pairs(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2])
-
-
-_ROWS = 2048  # groups handled at once
-_HALF = 0.5  # between a count of none and of one
+    def of(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the entries of some rows, and which of them each is of."""
+        if len(self.gpus) == len(self.count):
+            return rows, np.arange(len(rows))
+        return runs(self.first[rows], self.count[rows])
 
 
 def links_between_domains(network: Network) -> Ints:
@@ -141,124 +102,121 @@ class ScaleOut:
     """
 
     def __init__(self, network: Network, gpus: Sequence[Gpu], up: ScaleUp, *, relay: bool) -> None:
-        self._net = network
-        self._up = up
+        self._net, self._up = network, up
         self._domain = network.domain[: network.gpus]
-        self._links = links_between_domains(network)
+        links = links_between_domains(network)
+        self._ways = multipath(network, np.arange(network.gpus)[None], links[None])
         has_nic = np.zeros(len(network.names), dtype=bool)
-        has_nic[network.tail[self._links]] = True
-        self.orphans = Orphans(gpus, has_nic[: network.gpus])
-        if relay:
-            _, self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)
-            self._relays = relays(gpus, self._rail, has_nic)
-        else:
-            self._rail = np.zeros(network.gpus, dtype=np.int64)
-            from scipy.sparse import eye_array
-
-            self._relays = eye_array(network.gpus, format="csr")  # every GPU uses its own NIC
+        has_nic[network.tail[links]] = True
+        nic, each = has_nic[: network.gpus], np.arange(network.gpus)
+        nodes: dict[tuple[int, str], int] = {}
+        node = np.array(
+            [nodes.setdefault((gpu.domain, gpu.node), len(nodes)) for gpu in gpus], dtype=np.int64
+        )
+        near = [(places, np.where(nic, places, -1)) for places in (node, self._domain)]
+        self._takers = Handing(nic, near, each)
+        self.orphans: Bools = ~nic & (self._takers.gpus[self._takers.first] != each)
+        self._rail = np.unique([gpu.rail for gpu in gpus], return_inverse=True)[1] if relay else 0 * each
         self._rails = int(self._rail.max(initial=0)) + 1
+        rows, rail = np.repeat(each, self._rails), np.tile(np.arange(self._rails), network.gpus)
+        # to a rail: its own NIC on it, those of its node or domain, its own NIC, any of its node or domain
+        on_rail = [
+            (places[rows] * self._rails + rail, np.where(nic, places * self._rails + self._rail, -1))
+            for places in (node, self._domain)
+        ]
+        others = [(np.where(nic[rows], -2, places[rows]), groups) for places, groups in near]
+        self._givers = Handing(nic[rows] & (rail == self._rail[rows]), [*on_rail, *others], rows)
+        self._from = self._givers.row // self._rails  # [entries] whose bytes they are
+        self._give_s = self._hop_s(self._from, self._givers.gpus)
+        self._take_s = self._hop_s(self._takers.gpus, self._takers.row)
+
+    def _hop_s(self, sources: Ints, targets: Ints) -> Floats:
+        """Return the seconds of each hop inside a domain, none where it is to itself."""
+        seconds, moves = np.zeros(len(sources)), np.flatnonzero(sources != targets)
+        seconds[moves] = self._up.seconds(sources[moves], targets[moves])
+        return seconds
+
+    def _legs(self, sources: Ints, targets: Ints) -> Legs:
+        """Return the legs of pairs of GPUs."""
+        take, pair = self._takers.of(targets)
+        give, leg = self._givers.of(sources[pair] * self._rails + self._rail[self._takers.gpus[take]])
+        take = take[leg]
+        return Legs(pair[leg], give, take, self._givers.part[give] * self._takers.part[take])
+
+    def taken(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the links of each pair of GPUs, and the part of its bytes that takes each."""
+        legs = self._legs(sources, targets)
+        giver, taker = self._givers.gpus[legs.give], self._takers.gpus[legs.take]
+        found = []
+        for way, a, b in (
+            (self._ways, giver, taker),
+            (self._up, sources[legs.pair], giver),
+            (self._up, taker, targets[legs.pair]),
+        ):
+            moves = np.flatnonzero(a != b)
+            one = way.taken(a[moves], b[moves])
+            leg = moves[one.pair]
+            found.append(Taken(one.link, legs.pair[leg], one.part * legs.part[leg]))
+        return Taken.joined(found)
 
     def route(self, pairs: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
         """Route pairs between domains, and ``amount`` bytes from each member to every one of another domain.
 
-        Returns also the hops inside domains to the GPUs that hand over; their bytes are not routed yet.
+        Returns also the hops inside domains to and from the GPUs that hand over; their bytes are not routed yet.
 
         Raises
         ------
         InputError
             If a pair has no route.
         """
-        net = self._net
-        several = len(np.unique(self._domain[members])) > 1
-        uniform = self._uniform(members, amount) if amount > 0 and several else None
-        if uniform is None and not len(pairs.sources):
-            return nothing_routed(net), NO_PAIRS
-        row = pairs.sources * self._rails + self._rail[pairs.targets]
-        entry, which = self._entries(row)
-        amounts = pairs.amounts[which] * self._relays.data[entry]
-        handed = Pairs(self._relays.indices[entry], pairs.targets[which], amounts)
-        parts: list[Demand] = [handed] if uniform is None else [handed, uniform]
-        demand = Demands(parts)
-        result = route_ecmp(net, self._links, np.arange(net.gpus), demand)
-        if result.missing.any():
-            every = demand.pairs()
-            raise unreachable(net, every.where(result.lost(every)), "over the fabric between their domains")
-        found = Routed.over(net, self._links, result)
-        to_rail = summed(row, pairs.amounts, net.gpus * self._rails)
-        if uniform is not None:
-            to_rail += amount * self._uniform_to_rail(members)
-        hops, hop_s = self._hops(to_rail)
-        found.longest_s = float((hop_s[entry] + result.seconds(handed)).max(initial=0.0))
-        if uniform is not None:
-            longest = self._uniform_longest(uniform, members, result, hop_s)
-            found.longest_s = max(found.longest_s, longest)
-        return found, hops
+        members = members & (amount > 0)
+        demands, given, taken = self._of_members(members, amount)
+        legs = self._legs(pairs.sources, pairs.targets)
+        amounts = pairs.amounts[legs.pair] * legs.part
+        given += summed(legs.give, amounts, len(given))
+        taken += summed(legs.take, amounts, len(taken))
+        seconds = self._give_s[legs.give] + self._take_s[legs.take]
+        handed = Pairs(self._givers.gpus[legs.give], self._takers.gpus[legs.take], amounts)
+        while len(seconds):
+            alike = seconds == seconds[0]
+            one = handed.where(alike).demand(self._net.gpus)
+            demands.append(Demand(one.senders, one.receivers, float(seconds[0])))
+            handed, seconds = handed.where(~alike), seconds[~alike]
+        found = self._ways.route(demands, _WHERE)
+        ends = np.array(members)
+        ends[pairs.sources] = ends[pairs.targets] = True
+        if count := int((ends & self.orphans).sum()):
+            found.notes.append(
+                f"{count} GPUs without a link out of their domain hand over to others of their node or domain."
+            )
+        hops = joined(
+            Pairs(self._from, self._givers.gpus, given), Pairs(self._takers.gpus, self._takers.row, taken)
+        )
+        return found, hops.where((hops.sources != hops.targets) & (hops.amounts > 0))
 
-    def _entries(self, row: Ints) -> tuple[Ints, Ints]:
-        """Return the entries of the table of relays for each of some rows, and whose row each entry is."""
-        first = self._relays.indptr[row]
-        count = self._relays.indptr[row + 1] - first
-        which = np.repeat(np.arange(len(row)), count)
-        before = np.cumsum(count) - count
-        return first[which] + np.arange(len(which)) - before[which], which
+    def _of_members(self, members: Bools, amount: float) -> tuple[list[Demand], Floats, Floats]:
+        """Return what members send to those of other domains, by the seconds of the hops inside.
 
-    def _groups(self, members: Bools) -> tuple[Ints, Ints]:
-        """Return the entries of the table for rows of members, and each one's group: source domain, target rail."""
-        rows = np.flatnonzero(np.repeat(members, self._rails))
-        entry, which = self._entries(rows)
-        source, rail = np.divmod(rows[which], self._rails)
-        return entry, self._domain[source] * self._rails + rail
-
-    def _uniform(self, members: Bools, amount: float) -> OuterDemand:
-        """Return what members hand over: a group for each source domain and target rail."""
-        from scipy.sparse import csr_array
-
-        groups = (int(self._domain.max(initial=0)) + 1) * self._rails
-        entry, group = self._groups(members)
-        shape = (groups, self._net.gpus)
-        senders = csr_array((self._relays.data[entry], (group, self._relays.indices[entry])), shape=shape)
-        who = np.flatnonzero(members)
-        place = self._domain[who] * self._rails + self._rail[who]
-        receivers = ones_at(place, who, shape)
+        Returns also the bytes of each entry of those who hand over. Groups are of a source domain and a target rail.
+        """
+        domains = int(self._domain.max(initial=0)) + 1
+        groups, shape = domains * self._rails, (domains * self._rails, self._net.gpus)
+        giving, taking = members[self._from], members[self._takers.row]
+        taker = self._takers.gpus
+        out_group = self._domain[self._from] * self._rails + self._givers.row % self._rails
+        in_group = self._domain[taker] * self._rails + self._rail[taker]
+        there = summed(in_group, self._takers.part * taking, groups).reshape(domains, self._rails)
+        size = np.bincount(self._domain[members], minlength=domains)
+        given = amount * self._givers.part * giving * (there.sum(axis=0) - there).reshape(-1)[out_group]
+        taken = amount * self._takers.part * taking * (size.sum() - size)[self._domain[self._takers.row]]
         each = np.arange(groups)
         kinds = ones_at(each % self._rails, each, (self._rails, groups))
-        return OuterDemand(senders, receivers, kinds, amount)
-
-    def _uniform_to_rail(self, members: Bools) -> Floats:
-        """Return ``[gpus * rails]`` how many members of each rail and another domain each member sends to."""
-        domains = int(self._domain.max(initial=0)) + 1
-        place = self._domain * self._rails + self._rail
-        there = np.bincount(place[members], minlength=domains * self._rails).reshape(domains, self._rails)
-        others = there.sum(axis=0) - there
-        return np.where(members[:, None], others[self._domain], 0).reshape(-1).astype(float)
-
-    def _hops(self, to_rail: Floats) -> tuple[Pairs, Floats]:
-        """Return the hops to the GPUs that hand over, and the seconds of each entry's hop."""
-        rows = np.repeat(np.arange(len(to_rail)), np.diff(self._relays.indptr))
-        source, target = rows // self._rails, self._relays.indices.astype(np.int64)
-        amounts = to_rail[rows] * self._relays.data
-        moving = (amounts > 0) & (source != target)
-        seconds = np.zeros(len(rows))
-        seconds[moving] = self._up.seconds(source[moving], target[moving])
-        return Pairs(source, target, amounts).where(moving), seconds
-
-    def _uniform_longest(
-        self, uniform: OuterDemand, members: Bools, result: EcmpResult, hop_s: Floats
-    ) -> float:
-        """Return the seconds of the longest route of the uniform part, with the hop inside the domain."""
-        labels, classes = result.labels, len(result.latency_s)
-        gpus = self._net.gpus
-        receivers = uniform.receivers @ ones_at(np.arange(gpus), labels, (gpus, classes))
-        everyone = (uniform.kinds @ receivers).toarray()
-        entry, group = self._groups(members)
-        # groups of GPUs that hand over on one class of links, with the longest hop to them
-        key, at = np.unique(group * classes + labels[self._relays.indices[entry]], return_inverse=True)
-        hop = np.zeros(len(key))
-        np.maximum.at(hop, at, hop_s[entry])
-        longest = 0.0
-        for first in range(0, len(key), _ROWS):
-            some, start = np.divmod(key[first : first + _ROWS], classes)
-            there = everyone[some % self._rails] - receivers[some].toarray() > _HALF
-            seconds = np.where(there, result.latency_s[start] + hop[first : first + _ROWS, None], 0.0)
-            longest = max(longest, float(seconds.max(initial=0.0)))
-        return longest
+        demands = []
+        for first in np.unique(self._give_s[giving]) if (size > 0).sum() > 1 else ():
+            a = np.flatnonzero(giving & (self._give_s == first))
+            senders = table(out_group[a], self._givers.gpus[a], self._givers.part[a], shape)
+            for last in np.unique(self._take_s[taking]):
+                b = np.flatnonzero(taking & (self._take_s == last))
+                receivers = table(in_group[b], taker[b], self._takers.part[b], shape)
+                demands.append(uniform_apart(senders, receivers, kinds, amount, float(first + last)))
+        return demands, given, taken

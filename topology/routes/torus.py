@@ -2,125 +2,180 @@
 
 A half-way peer on an even ring is reached both ways, half of the bytes each. In one dimension the bytes that each
 place of a line sends to each other place are all that matters; they are a sum over pairs, or a product of sums where
-everyone sends to everyone, so the work grows with GPUs times the longest dimension, not with GPUs squared.
+everyone sends to everyone, so the work grows with GPUs times the longest dimension, not with GPUs squared. Tori that
+are alike are routed at once, as *copies*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from topology.routes.demand import Pairs, summed
+from topology.routes.demand import Pairs, runs, summed
+from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network
-from topology.spec import DomainSpec
 
 _ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
 class Torus:
-    """The grid of one domain.
+    """Routes between the GPUs of tori that are alike.
 
-    Attributes
+    Parameters
     ----------
+    network:
+        All nodes and links.
+    places, links:
+        ``[copies, terminals]`` GPUs and ``[copies, links]`` directed links of each torus.
     shape, wrap:
         Sizes of its dimensions, and which are closed to rings.
-    sites:
-        ``[gpus]`` place of each GPU of the domain, in row-major order.
-    plus, minus:
-        ``[dimensions, sites]`` link from each site to the next, or the one before, along a dimension; -1 where
-        there is none.
     """
 
-    shape: tuple[int, ...]
-    wrap: tuple[bool, ...]
-    sites: Ints
-    plus: Ints
-    minus: Ints
+    def __init__(
+        self, network: Network, places: Ints, links: Ints, shape: Sequence[int], wrap: Sequence[bool]
+    ) -> None:
+        self._net, self._places, self._links = network, places, links
+        self.shape, self.wrap, self._copies = tuple(shape), tuple(wrap), len(places)
+        self.size = int(np.prod(self.shape))
+        at = np.array([network.coordinates[gpu] for gpu in places[0]], dtype=np.int64)
+        sites = np.ravel_multi_index(tuple(at.reshape(-1, len(self.shape)).T), self.shape)
+        self._site, self._copy = np.zeros((2, network.gpus), dtype=np.int64)
+        self._site[places], self._copy[places] = sites, np.arange(self._copies)[:, None]
+        gpu_at = np.full(self.size, -1, dtype=np.int64)
+        gpu_at[sites] = places[0]
+        grid = gpu_at.reshape(self.shape)
+        # [ways, dimensions, sites] place among the links of a copy, -1 for none: to the next, to the one before
+        self._ways = np.array([[self._steps(grid, k, turn) for k in range(len(shape))] for turn in (-1, 1)])
 
-    @property
-    def size(self) -> int:
-        """Places of the grid, with those whose GPU is out of service."""
-        return int(np.prod(self.shape))
+    def _steps(self, grid: Ints, k: int, turn: int) -> Ints:
+        """Return the link from each site to the one after (``turn`` -1) or before along dimension ``k``."""
+        peer = np.roll(grid, turn, axis=k)
+        link = self._net.link_between(np.maximum(grid, 0), np.maximum(peer, 0))
+        own = np.full(self._net.links + 1, -1, dtype=np.int64)
+        own[self._links[0]] = np.arange(self._links.shape[1])
+        there = (grid >= 0) & (peer >= 0) & (self.shape[k] > 1)
+        if not self.wrap[k]:
+            place = np.indices(self.shape)[k]
+            there &= place != (self.shape[k] - 1 if turn == -1 else 0)
+        return np.asarray(np.where(there, own[link], -1).reshape(-1))
 
-    def places(self, gpus: Ints) -> Ints:
-        """Return coordinates ``[dimensions, gpus]`` of GPUs (numbers in the domain)."""
-        return np.array(np.unravel_index(self.sites[gpus], self.shape))
+    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
+        """Route some pairs, and ``amount`` bytes from each member to every other one of its torus."""
+        found = nothing_routed(self._net)
+        moves = self._pair_moves(pairs)
+        taking = members[self._places].any() and amount > 0
+        if taking:
+            moves = [a + b for a, b in zip(moves, self._uniform_moves(members, amount), strict=True)]
+            found.longest_s = self._uniform_s(members)
+        load = np.zeros((self._copies, self._links.shape[1]))
+        for k, moved in enumerate(moves):
+            for forward, way in zip((True, False), self._ways, strict=True):
+                there = np.flatnonzero(way[k] >= 0)
+                load[:, way[k][there]] += self._along(moved, k, forward=forward)[:, there]
+        found.load_bytes[self._links] = load
+        found.longest_s = max(
+            found.longest_s, float(self._hops_s(pairs.sources, pairs.targets).max(initial=0.0))
+        )
+        found.tier_bytes = self._tier_bytes(pairs, members, amount if taking else 0.0)
+        return found
 
-    def turns(self, sources: Ints, targets: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+    def seconds(self, sources: Ints, targets: Ints) -> Floats:
+        """Return the latency of the route of each pair, -inf where a link of it is missing."""
+        seconds = self._hops_s(sources, targets)
+        if not self.joins_all:
+            for k, start, place in self._turns(sources, targets):
+                seconds[self._cut(k)[start, place]] = -np.inf
+        return seconds
+
+    def taken(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the links of each pair, and the part of its bytes that takes each."""
+        found = [Taken.none()]
+        copy = self._copy[sources]
+        for k, start, place in self._turns(sources, targets):
+            stride = int(np.prod(self.shape[k + 1 :]))
+            own = start // stride % self.shape[k]
+            for forward, way in zip((True, False), self._ways, strict=True):
+                part = self._part(k, forward=forward)[own, place]
+                ahead = (place - own if forward else own - place) % self.shape[k]
+                step, pair = runs(np.zeros_like(own), np.where(part > 0, ahead, 0))
+                at = (own[pair] + (step if forward else -step)) % self.shape[k]
+                link = way[k][start[pair] + (at - own[pair]) * stride]
+                found.append(Taken(self._links[copy[pair], link], pair, part[pair]))
+        return Taken.joined(found)
+
+    @cached_property
+    def joins_all(self) -> bool:
+        """Whether no link of the grid is missing."""
+        lines = [(size, wrap) for size, wrap in zip(self.shape, self.wrap, strict=True) if size > 1]
+        ends = sum(self.size if wrap else self.size // size * (size - 1) for size, wrap in lines)
+        return int((self._ways[0] >= 0).sum()) == ends
+
+    @cached_property
+    def _latency_s(self) -> Floats:
+        """``[dimensions]`` seconds of one hop."""
+        latency = self._net.latency_s[self._links[0]]
+        return np.array([latency[row[row >= 0]].max(initial=0.0) for row in self._ways[0]])
+
+    def _coordinates(self, gpus: Ints) -> Ints:
+        """Return coordinates ``[dimensions, gpus]`` of GPUs."""
+        return np.array(np.unravel_index(self._site[gpus], self.shape))
+
+    def _turns(self, sources: Ints, targets: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         """Yield for each dimension the site where a pair begins to move along it, and its place at the end."""
-        here, there = self.places(sources), self.places(targets)
+        here, there = self._coordinates(sources), self._coordinates(targets)
         for k in range(len(self.shape)):
             at = np.concatenate([there[:k], here[k:]])
             yield k, np.ravel_multi_index(tuple(at), self.shape), there[k]
 
-    def pair_moves(self, demand: Pairs) -> list[Floats]:
-        """Return for each dimension ``[sites, places]`` bytes that move from a site along it to a place."""
-        moves = []
-        for k, start, place in self.turns(demand.sources, demand.targets):
-            size = self.shape[k]
-            moved = summed(start * size + place, demand.amounts, self.size * size)
-            moves.append(moved.reshape(self.size, size))
+    def _pair_moves(self, pairs: Pairs) -> list[Floats]:
+        """Return for each dimension ``[copies, sites, places]`` bytes that move from a site along it to a place."""
+        moves, base = [], self._copy[pairs.sources] * self.size
+        for k, start, place in self._turns(pairs.sources, pairs.targets):
+            shape = (self._copies, self.size, self.shape[k])
+            moves.append(
+                summed((base + start) * shape[2] + place, pairs.amounts, int(np.prod(shape))).reshape(shape)
+            )
         return moves
 
-    def uniform_moves(self, members: Bools, amount: float) -> list[Floats]:
+    def _uniform_moves(self, members: Bools, amount: float) -> list[Floats]:
         """Return the same for ``amount`` bytes from each member to every other one."""
         grid = self._grid(members)
         moves = []
         for k, size in enumerate(self.shape):
             # a site of phase k represents all sources that agree with it from k on, and all targets before k
-            senders = grid.sum(axis=tuple(range(k)), keepdims=True)
-            receivers = grid.sum(axis=tuple(range(k + 1, grid.ndim)))
-            receivers = receivers.reshape(self.shape[:k] + (1,) * (grid.ndim - k) + (size,))
-            moves.append((amount * senders[..., None] * receivers).reshape(self.size, size))
+            senders = grid.sum(axis=tuple(range(1, k + 1)), keepdims=True)
+            receivers = grid.sum(axis=tuple(range(k + 2, grid.ndim)))
+            ones = (1,) * (len(self.shape) - k)
+            receivers = receivers.reshape((self._copies, *self.shape[:k], *ones, size))
+            moves.append((amount * senders[..., None] * receivers).reshape(self._copies, self.size, size))
         return moves
 
-    def load(self, moves: list[Floats], links: int) -> Floats:
-        """Return the bytes on each of a network's ``links``."""
-        load = np.zeros(links)
-        for k, moved in enumerate(moves):
-            size = self.shape[k]
-            if size == 1:
-                continue
-            lines = np.moveaxis(moved.reshape(*self.shape, size), k, -2)
-            for forward, link in ((True, self.plus[k]), (False, self.minus[k])):
-                carried = np.moveaxis(self._along(lines, k, forward=forward), -1, k).reshape(-1)
-                there = link >= 0
-                np.add.at(load, link[there], carried[there])
-        return load
-
-    def uniform_hops(self, members: Bools, latency_s: Floats) -> float:
-        """Return the seconds of the longest route between two members; ``latency_s [dimensions]`` of a hop."""
+    def _uniform_s(self, members: Bools) -> float:
+        """Return the seconds of the longest route between two members of one torus."""
         from scipy.fft import irfftn, rfftn
 
         # which displacements occur: the autocorrelation of who takes part, padded where ends do not meet
         padded = [size if wrap else 2 * size for size, wrap in zip(self.shape, self.wrap, strict=True)]
-        spectrum = rfftn(self._grid(members), s=padded, axes=range(len(padded)))
-        occurs = irfftn(np.abs(spectrum) ** 2, s=padded, axes=range(len(padded))) > 0.5
+        axes = range(1, len(padded) + 1)
+        spectrum = rfftn(self._grid(members), s=padded, axes=axes)
+        occurs = (irfftn(np.abs(spectrum) ** 2, s=padded, axes=axes) > 0.5).any(axis=0)
         steps = np.nonzero(occurs)
         ways = [np.minimum(step, size - step) for step, size in zip(steps, padded, strict=True)]
-        return float(np.max(sum(latency_s[k] * way for k, way in enumerate(ways)), initial=0.0))
+        return float(np.max(sum(self._latency_s[k] * way for k, way in enumerate(ways)), initial=0.0))
 
-    def pair_hops(self, sources: Ints, targets: Ints, latency_s: Floats) -> Floats:
-        """Return the seconds of each pair's route."""
-        ahead, size = self.places(targets) - self.places(sources), np.array(self.shape)[:, None]
+    def _hops_s(self, sources: Ints, targets: Ints) -> Floats:
+        """Return the seconds of each pair's route, were no link missing."""
+        ahead, size = self._coordinates(targets) - self._coordinates(sources), np.array(self.shape)[:, None]
         hops = np.where(np.array(self.wrap)[:, None], np.minimum(ahead % size, -ahead % size), np.abs(ahead))
-        return np.asarray((latency_s[:, None] * hops).sum(axis=0))
-
-    def blocked(self, sources: Ints, targets: Ints) -> Bools:
-        """Return for each pair whether a link of its route is not there."""
-        bad = np.zeros(len(sources), dtype=bool)
-        for k, start, place in self.turns(sources, targets):
-            bad |= self._cut(k)[start, place]
-        return bad
+        return np.asarray((self._latency_s[:, None] * hops).sum(axis=0))
 
     def _grid(self, members: Bools) -> Floats:
-        """Return who takes part, by place."""
-        grid = np.zeros(self.size)
-        grid[self.sites[members]] = 1.0
-        return grid.reshape(self.shape)
+        """Return who takes part, by copy and place."""
+        grid = np.zeros((self._copies, self.size))
+        grid[:, self._site[self._places[0]]] = members[self._places]
+        return grid.reshape((self._copies, *self.shape))
 
     def _part(self, k: int, *, forward: bool) -> Floats:
         """Return ``[places, places]`` the part of the bytes that goes forwards (or backwards)."""
@@ -131,10 +186,11 @@ class Torus:
         there, back = way % self.shape[k], -way % self.shape[k]
         return np.where(there == 0, 0.0, np.where(there < back, 1.0, np.where(there == back, 0.5, 0.0)))
 
-    def _along(self, lines: Floats, k: int, *, forward: bool) -> Floats:
-        """Return ``[..., places]`` bytes that leave each place of a line, from ``[..., from, to]`` bytes."""
-        moving = lines * self._part(k, forward=forward)
+    def _along(self, moved: Floats, k: int, *, forward: bool) -> Floats:
+        """Return ``[copies, sites]`` bytes that leave each along ``k``, of ``[copies, sites, places]`` to places."""
         size = self.shape[k]
+        lines = np.moveaxis(moved.reshape(self._copies, *self.shape, size), k + 1, -2)  # [..., from, to]
+        moving = lines * self._part(k, forward=forward)
         first, last = np.arange(size)[:, None], np.arange(size)[None, :]
         wraps = last < first if forward else last > first
         change = moving.sum(axis=-1) - moving.sum(axis=-2)
@@ -143,15 +199,15 @@ class Torus:
         carried = carried if forward else carried[..., ::-1]
         carried = carried + (moving * wraps).sum(axis=(-2, -1))[..., None]
         carried[carried < _ROUNDING * carried.max(initial=0.0)] = 0.0
-        return np.asarray(carried)
+        return np.asarray(np.moveaxis(carried, -1, k + 1).reshape(self._copies, -1))
 
     def _cut(self, k: int) -> Bools:
         """Return ``[sites, places]`` whether the way from a site along ``k`` to a place meets a missing link."""
         size = self.shape[k]
         cut = np.zeros((self.size, size), dtype=bool)
         own = np.unravel_index(np.arange(self.size), self.shape)[k]
-        for forward, link in ((True, self.plus[k]), (False, self.minus[k])):
-            missing = np.moveaxis((link < 0).reshape(self.shape), k, 0)
+        for forward, way in zip((True, False), self._ways, strict=True):
+            missing = np.moveaxis((way[k] < 0).reshape(self.shape), k, 0)
             met = np.zeros_like(missing)
             used = self._part(k, forward=forward) > 0
             for hop in range(1, size):
@@ -161,27 +217,18 @@ class Torus:
                 cut[np.flatnonzero(goes), place[goes]] |= np.moveaxis(met, 0, k).reshape(-1)[goes]
         return cut
 
-
-def torus_of(network: Network, spec: DomainSpec, gpus: Ints) -> Torus:
-    """Return the grid of a domain, from the coordinates that its GPUs carry."""
-    shape = spec.shape
-    places = np.array([network.coordinates[gpu] for gpu in gpus], dtype=np.int64).reshape(-1, len(shape))
-    sites = np.asarray(np.ravel_multi_index(tuple(places.T), shape), dtype=np.int64)
-    count = int(np.prod(shape))
-    gpu_at = np.full(count, -1, dtype=np.int64)
-    gpu_at[sites] = gpus
-    grid = gpu_at.reshape(shape)
-    ways = []
-    for turn in (-1, 1):
-        rows = []
-        for k, size in enumerate(shape):
-            peer = np.roll(grid, turn, axis=k)
-            link = network.link_between(np.maximum(grid, 0), np.maximum(peer, 0))
-            link = np.where((grid >= 0) & (peer >= 0) & (size > 1), link, -1)
-            if not spec.wrap[k]:
-                edge = [slice(None)] * len(shape)
-                edge[k] = slice(-1, None) if turn == -1 else slice(0, 1)
-                link[tuple(edge)] = -1
-            rows.append(link.reshape(-1))
-        ways.append(np.array(rows))
-    return Torus(tuple(shape), tuple(spec.wrap), sites, ways[0], ways[1])
+    def _tier_bytes(self, pairs: Pairs, members: Bools, amount: float) -> Floats:
+        """Return the bytes that move in any dimension of each tier."""
+        found, tier = np.zeros(len(self._net.tiers)), self._net.tier[self._links[0]]
+        rows = [np.unique(tier[row[row >= 0]]) for row in self._ways[0]]
+        here, there = self._coordinates(pairs.sources), self._coordinates(pairs.targets)
+        grid = self._grid(members)
+        each = grid.sum(axis=tuple(range(1, grid.ndim)))
+        for one in np.unique(np.concatenate(rows)) if rows else []:
+            mine = [k for k, row in enumerate(rows) if one in row]
+            moves = (here[mine] != there[mine]).any(axis=0)
+            found[one] = pairs.amounts[moves].sum()
+            # all pairs, less those that agree in every dimension of this tier
+            alike = grid.sum(axis=tuple(k + 1 for k in range(len(rows)) if k not in mine))
+            found[one] += amount * float((each**2).sum() - (alike**2).sum())
+        return found

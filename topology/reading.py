@@ -484,13 +484,14 @@ def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
 
 @dataclass
 class Element:
-    """One XML element: its attributes, children in order, and the place of its start tag, for messages."""
+    """One XML element: its attributes, children in order, own text, and the place of its start tag, for messages."""
 
     tag: str
     attributes: dict[str, str]
     line: int
     where: str
     children: list[Element] = field(default_factory=list)
+    content: str = ""
 
     def all(self, tag: str) -> list[Element]:
         """Return the children called ``tag``."""
@@ -512,8 +513,11 @@ class Element:
         return int(text)
 
 
-def parse_xml(text: str, name: str) -> Element:
+def parse_xml(text: str, name: str, *, doctype: str = "") -> Element:
     """Return the root element of an XML text; ``name`` is what messages call it.
+
+    A document type is let through if it is called ``doctype`` and defines nothing itself; what it refers to is
+    not read.
 
     Raises
     ------
@@ -534,6 +538,14 @@ def parse_xml(text: str, name: str) -> Element:
     def refuse(*_: object) -> None:
         raise InputError(f"{place()}: a document type or entity (<!DOCTYPE ...>) is not read; remove it.")
 
+    def start_doctype(called: str, _system: object, _public: object, own: int) -> None:
+        if called != doctype or own:
+            refuse()
+
+    def add_content(some: str) -> None:
+        if path and some.strip():
+            path[-1].content += some
+
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
@@ -545,10 +557,12 @@ def parse_xml(text: str, name: str) -> Element:
         (path[-1].children if path else roots).append(element)
         path.append(element)
 
-    parser.StartDoctypeDeclHandler = refuse
+    parser.StartDoctypeDeclHandler = start_doctype
     parser.EntityDeclHandler = refuse
     parser.StartElementHandler = start
     parser.EndElementHandler = lambda _: path.pop()
+    parser.CharacterDataHandler = add_content
+    parser.buffer_text = True
     try:
         parser.Parse(text.strip(), True)
     except expat.ExpatError as error:

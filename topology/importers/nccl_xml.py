@@ -31,7 +31,7 @@ _MOST_LINKS = 1024
 
 
 @dataclass
-class _Gpu:
+class PciGpu:
     """One GPU package: the elements that speak of it (two, where its dies are listed apart)."""
 
     busid: str
@@ -40,11 +40,11 @@ class _Gpu:
 
 
 @dataclass
-class _Host:
+class PciHost:
     """What the walk over the tree collects."""
 
     source: Source
-    gpus: list[_Gpu] = field(default_factory=list)
+    gpus: list[PciGpu] = field(default_factory=list)
     nets: list[tuple[Element, str, str]] = field(default_factory=list)
     devices: dict[str, tuple[str, str]] = field(default_factory=dict)
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Host:
                 self.devices[busid] = kind, socket
             packages, nets = element.all("gpu"), element.all("nic")
             if packages:
-                self.gpus.append(_Gpu(busid, socket, packages))
+                self.gpus.append(PciGpu(busid, socket, packages))
             if packages or nets or (not element.children and kind.startswith((*_GPU_CLASSES, _NET_CLASS))):
                 self.chains[busid] = bridges
             if kind.startswith("0x0604"):
@@ -97,7 +97,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
         )
     if root.tag != "system" and not fragment:
         raise source.error(root.line, f"<{root.tag}> is not an NCCL topology, whose root is <system>.")
-    host = _Host(source)
+    host = PciHost(source)
     for number, cpu in enumerate([root] if fragment else root.children):
         host.walk(cpu, cpu.attributes.get("numaid", str(number)), ())
     if not host.gpus and not host.devices:
@@ -105,7 +105,7 @@ def read_nccl_xml(source: Source) -> NodeFound:
     return _node(host, fragment=fragment)
 
 
-def _node(host: _Host, *, fragment: bool) -> NodeFound:
+def _node(host: PciHost, *, fragment: bool) -> NodeFound:
     """Return what was collected, in the form all importers share."""
     source = host.source
     _check_dev(host)
@@ -128,7 +128,7 @@ def _node(host: _Host, *, fragment: bool) -> NodeFound:
         source.notes.append(
             "Two <gpu> in one PCI device are the dies of one package, and counted as one GPU."
         )
-    places = _Places(host, list(names) or devices)
+    places = PciPlaces(host, list(names) or devices)
     return NodeFound(
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(links.chips.values())),
@@ -215,7 +215,7 @@ class _Links:
         return target
 
 
-def _unlike_links(host: _Host, names: Mapping[str, str], links: Mapping[tuple[str, str], int]) -> list[str]:
+def _unlike_links(host: PciHost, names: Mapping[str, str], links: Mapping[tuple[str, str], int]) -> list[str]:
     """Return GPUs with another number of scale-up links than most."""
     counts = dict.fromkeys(names.values(), 0)
     for ends, count in links.items():
@@ -230,7 +230,7 @@ def _unlike_links(host: _Host, names: Mapping[str, str], links: Mapping[tuple[st
     ]
 
 
-def _unlike_nics(host: _Host) -> list[str]:
+def _unlike_nics(host: PciHost) -> list[str]:
     """Return NIC ports that run at another rate than most."""
     usual = commonest(net.attributes.get("speed", "") for net, _, _ in host.nets)
     return [
@@ -241,13 +241,13 @@ def _unlike_nics(host: _Host) -> list[str]:
     ]
 
 
-class _Places:
+class PciPlaces:
     """Where GPUs (by bus id) and NICs are: the PCIe switches above them, and the rates of links.
 
     A card whose slot is slower than its ports is a switch of its own: they share the slot.
     """
 
-    def __init__(self, host: _Host, gpus: Sequence[str]) -> None:
+    def __init__(self, host: PciHost, gpus: Sequence[str]) -> None:
         chains, self.rates = kept_switches(host.chains, host.rates)
         called = {
             busid: f"pcie{i}" for i, busid in enumerate(dict.fromkeys(b for c in chains.values() for b in c))
@@ -298,7 +298,7 @@ class _Places:
                 host.source.notes.append(f"PCIe switch {name} ({busid}): {', '.join(below)}{up}.")
 
 
-def _port(host: _Host, net: Element, number: int) -> tuple[str, Figure | None]:
+def _port(host: PciHost, net: Element, number: int) -> tuple[str, Figure | None]:
     """Return name and rate of a NIC port."""
     # -1 is what a driver that does not know says
     unknown = net.attributes.get("speed", "").strip() in ("", "-1")
@@ -321,7 +321,7 @@ def _pcie(source: Source, element: Element) -> Figure | None:
     return Figure(rate, "byte/s", Evidence.DERIVED, where)
 
 
-def _sm(host: _Host) -> str:
+def _sm(host: PciHost) -> str:
     """Return the compute capability that all GPUs state, of AMD's the target (`gcn` of RCCL), or none."""
     values = {
         f"gfx{gcn.removeprefix('gfx')}"
@@ -338,7 +338,7 @@ def _sm(host: _Host) -> str:
     return values.pop() if values else ""
 
 
-def _check_dev(host: _Host) -> None:
+def _check_dev(host: PciHost) -> None:
     """Every GPU has a number, and no two the same."""
     seen: dict[int, int] = {}
     for gpu in host.gpus:

@@ -6,12 +6,14 @@ import re
 from dataclasses import replace
 
 from topology.errors import InputError, printable
-from topology.importers import ibnetdiscover, infragraph, nccl_xml, netq, simai, slurm, topo_m, topograph
+from topology.importers import amd_smi, ibnetdiscover, infragraph, lstopo, nccl_xml, netq, simai, slurm, topo_m, topograph
 from topology.importers.found import Found
 from topology.importers.source import Source
 
 FORMATS = (
     topo_m.FORMAT,
+    amd_smi.FORMAT,
+    lstopo.FORMAT,
     nccl_xml.FORMAT,
     slurm.CONF_FORMAT,
     slurm.YAML_FORMAT,

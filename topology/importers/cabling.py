@@ -42,7 +42,7 @@ class Adapter:
     nic: str
     switch: str
     switch_port: int
-    rate: Figure
+    rate: Figure | None
     place: str
     guid: str
     rail: int | None = None
@@ -53,7 +53,7 @@ def cabled_fabric(
     switches: Sequence[str],
     adapters: Sequence[Adapter],
     trunks: Mapping[tuple[str, str], int],
-    rates: Mapping[tuple[str, str], Figure],
+    rates: Mapping[tuple[str, str], Figure | None],
 ) -> FabricFound:
     """Return the fabric of named switches and adapters."""
     cabling = _Cabling(source, list(adapters))

@@ -17,6 +17,7 @@ from topology.importers.assemble import (
 from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
 from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
+from topology.importers.netbox import joined_netbox
 from topology.importers.parts import ImportOptions, Parts
 from topology.importers.registry import read_found
 from topology.importers.regular import regular_form, unswitched
@@ -59,7 +60,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     InputError
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
-    found = [_read(path, options) for path in paths]
+    found = joined_netbox([_read(path, options) for path in paths])
     infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
     parts = Parts(options, _sm(found), infiniband=infiniband)
     parts.anomalies += [line for one in found for line in one.anomalies]

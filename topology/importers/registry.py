@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from topology.errors import InputError, printable
-from topology.importers import amd_smi, ibnetdiscover, infragraph, lstopo, nccl_xml, netq, simai, slurm, topo_m, topograph
+from topology.importers import amd_smi, ibnetdiscover, infragraph, lstopo, nccl_xml, netbox, netq, simai, slurm, topo_m, topograph
 from topology.importers.found import Found
 from topology.importers.source import Source
 
@@ -21,6 +21,7 @@ FORMATS = (
     ibnetdiscover.FORMAT,
     infragraph.FORMAT,
     netq.FORMAT,
+    netbox.FORMAT,
     simai.FORMAT,
 )
 KINDS = tuple(one.kind for one in FORMATS)

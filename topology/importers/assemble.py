@@ -95,6 +95,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
     for name, level in fabric.switches.items():
         draft.node(RawNode(name, switch_kind(level), rail=fabric.switch_rails.get(name)))
+    _put_in_racks(draft, parts)
     add_nics(draft, fabric, nodes, parts)
     _add_trunks(draft, fabric, parts)
     _join_tops(draft, fabric, parts)
@@ -122,6 +123,28 @@ def linked_as(node: NodeFound, parts: Parts) -> NodeFound:
             return replace(node, chips=(), links=links, hidden=False)
     parts.check_links(node.place, list(per.values()), to_peers=bool(peers))
     return node
+
+
+def _put_in_racks(draft: Draft, parts: Parts) -> None:
+    """Give hosts that share a domain the racks that the catalog's system of these GPUs has, in their order."""
+    system = parts.system
+    if system is None or system.gpus == system.gpus_per_node:
+        return
+    per_rack = system.gpus_per_node * system.nodes_per_rack
+    by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
+    for node in draft.nodes.values():
+        if node.kind == "gpu" and node.rack is None and node.domain is not None and node.node is not None:
+            by_host[node.domain][node.node].append(node)
+    placed = False
+    for domain, hosts in by_host.items():
+        before = 0
+        for members in hosts.values() if len(hosts) > 1 else ():
+            rack = f"{domain}.r{before // per_rack}"
+            draft.nodes.update({node.id: replace(node, rack=rack) for node in members})
+            before += len(members)
+            placed = True
+    if placed:
+        parts.take(f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}.")
 
 
 def _check_count(node: NodeFound, host: str, parts: Parts) -> None:
@@ -282,6 +305,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
                 f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates."
             )
     _join_islands(draft, whole, parts)
+    _put_in_racks(draft, parts)
     return Assembled(draft.topology(), domains)
 
 

@@ -317,7 +317,7 @@ def test_add_an_importer_of_topologies(house: House) -> None:
     )
     house.edit(
         "topology/importers/registry.py",
-        ("netq, simai, slurm", "netq, pairs, simai, slurm"),
+        ("    simai,\n", "    pairs,\n    simai,\n"),
         ("    simai.FORMAT,\n", "    simai.FORMAT,\n    pairs.FORMAT,\n"),
     )
     (house.folder / "cables.txt").write_text(

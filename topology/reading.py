@@ -528,51 +528,63 @@ def parse_xml(text: str, name: str, *, doctype: str = "") -> Element:
     from xml.parsers import expat
 
     parser = expat.ParserCreate()
-    roots: list[Element] = []
-    path: list[Element] = []
-    count = 0
-
-    def place() -> str:
-        return f"{name}: line {parser.CurrentLineNumber}"
-
-    def refuse(*_: object) -> None:
-        raise InputError(f"{place()}: a document type or entity (<!DOCTYPE ...>) is not read; remove it.")
-
-    def start_doctype(called: str, _system: object, _public: object, own: int) -> None:
-        if called != doctype or own:
-            refuse()
-
-    def add_content(some: str) -> None:
-        if path and some.strip():
-            path[-1].content += some
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if count > _MOST_ELEMENTS:
-            raise InputError(f"{place()}: more than {_MOST_ELEMENTS} elements.")
-        if len(path) >= DEEPEST:
-            raise InputError(f"{place()}: elements are nested more than {DEEPEST} deep.")
-        element = Element(tag, attributes, parser.CurrentLineNumber, place())
-        (path[-1].children if path else roots).append(element)
-        path.append(element)
-
-    parser.StartDoctypeDeclHandler = start_doctype
-    parser.EntityDeclHandler = refuse
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: path.pop()
-    parser.CharacterDataHandler = add_content
+    tree = _Tree(name, doctype, lambda: int(parser.CurrentLineNumber))
+    parser.StartDoctypeDeclHandler = tree.start_doctype
+    parser.EntityDeclHandler = tree.refuse
+    parser.StartElementHandler = tree.start
+    parser.EndElementHandler = lambda _: tree.path.pop()
+    parser.CharacterDataHandler = tree.add_content
     parser.buffer_text = True
     try:
         parser.Parse(text.strip(), True)
     except expat.ExpatError as error:
         problem = expat.ErrorString(error.code)
-        if path:
-            problem += f"; <{path[-1].tag}> of line {path[-1].line} is not closed"
+        if tree.path:
+            problem += f"; <{tree.path[-1].tag}> of line {tree.path[-1].line} is not closed"
         where = f"{name}: line {error.lineno}: column {error.offset + 1}"
         raise InputError(f"{where}: not valid XML ({problem}).") from None
     except (ValueError, LookupError) as error:
         raise InputError(f"{name}: not valid XML ({shown(str(error))}).") from None
-    if not roots:
+    if not tree.roots:
         raise InputError(f"{name}: has no XML element.")
-    return roots[0]
+    return tree.roots[0]
+
+
+class _Tree:
+    """The elements of an XML text as a parser, which is at ``line``, comes to them."""
+
+    def __init__(self, name: str, doctype: str, line: Callable[[], int]) -> None:
+        self._name, self._doctype, self._line = name, doctype, line
+        self._count = 0
+        self.roots: list[Element] = []
+        self.path: list[Element] = []
+
+    def _place(self) -> str:
+        return f"{self._name}: line {self._line()}"
+
+    def refuse(self, *_: object) -> None:
+        """Refuse an entity, or a document type that is not the one let through."""
+        raise InputError(
+            f"{self._place()}: a document type or entity (<!DOCTYPE ...>) is not read; remove it."
+        )
+
+    def start_doctype(self, called: str, _system: object, _public: object, own: int) -> None:
+        """Let a document type through that defines nothing itself."""
+        if called != self._doctype or own:
+            self.refuse()
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Add an element below the one that is open."""
+        self._count += 1
+        if self._count > _MOST_ELEMENTS:
+            raise InputError(f"{self._place()}: more than {_MOST_ELEMENTS} elements.")
+        if len(self.path) >= DEEPEST:
+            raise InputError(f"{self._place()}: elements are nested more than {DEEPEST} deep.")
+        element = Element(tag, attributes, self._line(), self._place())
+        (self.path[-1].children if self.path else self.roots).append(element)
+        self.path.append(element)
+
+    def add_content(self, text: str) -> None:
+        """Add text to the element that is open."""
+        if self.path and text.strip():
+            self.path[-1].content += text

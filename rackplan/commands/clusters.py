@@ -24,7 +24,11 @@ def draw(
     cluster: options.Target,
     output: Annotated[
         Path,
-        opt("-o --output", ".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml.", "FILE"),
+        opt(
+            "-o --output",
+            ".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml (--format).",
+            "FILE",
+        ),
     ],
     plan: Annotated[Path | None, opt("--plan", "Show stages, experts and load of a plan.", "PLAN")] = None,
     traffic: Annotated[
@@ -36,6 +40,10 @@ def draw(
         ),
     ] = None,
     level: Annotated[str, opt("--level", "auto, fabric, domain, gpu, or one domain, like d3.")] = "auto",
+    form: Annotated[
+        str | None,
+        opt("--format", "Write the graph for slurm, topograph, infragraph, simai, astra-sim ...", "FORMAT"),
+    ] = None,
     settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:
@@ -49,14 +57,14 @@ def draw(
     if plan is not None and traffic is not None:
         raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
     target = options.given_clusters([cluster], settings)[0]
-    if output.suffix.lower() in EXPORT_SUFFIXES:
+    if form is not None or output.suffix.lower() in EXPORT_SUFFIXES:
         if plan is not None or traffic is not None or level != "auto":
             raise InputError(
                 f"{output}: a graph file holds the links alone; leave --plan, --traffic and --level out."
             )
         from topology.exporters import write_topology
 
-        write_topology(target, output)
+        write_topology(target, output, form)
     else:
         overlay = None
         if plan is not None:

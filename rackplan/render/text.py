@@ -28,6 +28,7 @@ windows
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} | {
     "output": "-o",
     "kind": "--from",
+    "form": "--format",
 }
 """The flag of each parameter that messages of the layers below name; what they call a key is of a file.
 

@@ -29,7 +29,7 @@ def test_example(run: Callable[..., Any], tmp_path: Path, command: str) -> None:
     assert program == "rackplan"
     done = run(*arguments)
     assert done.code == 0, done.err
-    assert "Wrote" in done.out
+    assert "Wrote" in done.out or arguments[0] == "draw"
 
 
 def test_what_the_page_says_of_a_gpu_without_links(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -44,3 +44,9 @@ def test_every_kind_is_on_the_page() -> None:
 
     assert all(f"`{kind}`" in TEXT for kind in KINDS)
     assert len(COMMANDS) >= len(KINDS)
+
+
+def test_every_format_of_export_is_on_the_page() -> None:
+    from topology.exporters import EXPORT_FORMATS, EXPORT_SUFFIXES
+
+    assert all(f"`{form}`" in TEXT for form in (*EXPORT_FORMATS, *set(EXPORT_SUFFIXES) - {".yml"}))

@@ -1,4 +1,4 @@
-"""A cluster's topology in a file for other tools: GraphML, node-link JSON, or Slurm's topology.yaml."""
+"""A cluster's topology in a file for other tools: graphs, schedulers' trees and blocks, simulators' networks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from xml.sax.saxutils import escape, quoteattr
 
 from topology.cluster import Cluster
 from topology.errors import InputError
-from topology.exporters.slurm_yaml import slurm_topology_yaml
+from topology.exporters.astra_sim import astra_sim_network
+from topology.exporters.infragraph import infragraph
+from topology.exporters.scheduler import slurm_block_conf, slurm_topology_yaml, topograph_model
+from topology.exporters.simai import simai_topology
 from topology.files import write_whole
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES
+from topology.reading import nearest
 
 _KEYS = {
     "graph": ("name", "broken_gpus", "broken_links"),
@@ -31,18 +35,20 @@ _HEAD = (
 )
 
 
-def write_topology(cluster: Cluster, path: Path) -> None:
-    """Write the topology of ``cluster`` in the format of the suffix.
+def write_topology(cluster: Cluster, path: Path, form: str | None = None) -> None:
+    """Write the topology of ``cluster`` in a format of ``EXPORT_FORMATS``, else that of the suffix.
 
     Raises
     ------
     InputError
-        If the suffix is none of ``EXPORT_SUFFIXES``, or the file cannot be written.
+        If there is no such format, it cannot say this cluster, or the file cannot be written.
     """
-    form = _FORMATS.get(path.suffix.lower())
+    form = form or EXPORT_SUFFIXES.get(path.suffix.lower())
     if form is None:
         raise InputError(f"{path}: the suffix must be one of {', '.join(EXPORT_SUFFIXES)}.")
-    write_whole(path, form(cluster).encode())
+    if form not in _FORMATS:
+        raise InputError(f"`form` {form}: {nearest(form, _FORMATS)}")
+    write_whole(path, _FORMATS[form](cluster).encode())
 
 
 def graphml(cluster: Cluster) -> str:
@@ -115,9 +121,21 @@ def _values(data: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 
 
 _FORMATS = {
-    ".graphml": graphml,
-    ".json": node_link_json,
-    ".yaml": slurm_topology_yaml,
-    ".yml": slurm_topology_yaml,
+    "graphml": graphml,
+    "node-link": node_link_json,
+    "slurm": slurm_topology_yaml,
+    "slurm-block": slurm_block_conf,
+    "topograph": topograph_model,
+    "infragraph": infragraph,
+    "simai": simai_topology,
+    "astra-sim": astra_sim_network,
 }
-EXPORT_SUFFIXES = tuple(_FORMATS)
+EXPORT_FORMATS = tuple(_FORMATS)
+EXPORT_SUFFIXES = {
+    ".graphml": "graphml",
+    ".json": "node-link",
+    ".yaml": "slurm",
+    ".yml": "slurm",
+    ".conf": "slurm-block",
+}
+"""The format that a file's suffix stands for, where none is named."""

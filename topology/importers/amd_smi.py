@@ -1,4 +1,4 @@
-"""``amd-smi topology``, as text or ``--json``, and ``rocm-smi --showtopo``: how the GPUs of one host reach each other.
+"""``amd-smi topology``, text or ``--json``, and ``rocm-smi --showtopo``: how the GPUs of one host reach each other.
 
 AMD's driver gives every pair of GPUs that reach each other over xGMI one hop, whether directly or through others:
 the weight tells them apart (15 a step). The bandwidth of a pair goes from that of its narrowest link to that of all
@@ -149,7 +149,9 @@ def _text(source: Source) -> _Matrix:
 
 def _check_names(source: Source, number: int, columns: list[str], matrix: _Matrix | None) -> None:
     if len(set(columns)) != len(columns) or len(columns) > _MOST_GPUS:
-        raise source.error(number, "names a GPU twice." if len(columns) <= _MOST_GPUS else "has too many GPUs.")
+        raise source.error(
+            number, "names a GPU twice." if len(columns) <= _MOST_GPUS else "has too many GPUs."
+        )
     if matrix is not None and columns != matrix.names:
         raise source.error(number, "has other GPUs than the table before.")
 
@@ -166,7 +168,9 @@ def _add_row(
     """Read one row of a table."""
     name, cells = words[0], words[1:]
     if name not in columns or name in rows:
-        raise source.error(number, f"{name} is {'there twice' if name in rows else 'no column of the table'}.")
+        raise source.error(
+            number, f"{name} is {'there twice' if name in rows else 'no column of the table'}."
+        )
     if len(cells) != len(columns):
         raise source.error(number, f"{name} has {len(cells)} cells for {len(columns)} GPUs; is the file cut?")
     rows.add(name)
@@ -207,7 +211,8 @@ def _check(source: Source, matrix: _Matrix) -> None:
     types = matrix.cells.get("type")
     if types is None:
         raise source.error(
-            None, "has no table of link types: run `amd-smi topology` without options, or with --link-type too."
+            None,
+            "has no table of link types: run `amd-smi topology` without options, or with --link-type too.",
         )
     for a, b in combinations(range(len(matrix.names)), 2):
         for table in ("type", "weight", "hops"):
@@ -260,7 +265,9 @@ def _tell(
         f"{len(xgmi) - len(direct)} through others, {total - len(xgmi)} over PCIe."
     )
     if rates := sorted({rate for pair in direct if (rate := _bandwidth(matrix, pair))}):
-        words = ", ".join(f"{low / 1000:g}" + (f" to {high / 1000:g}" if high != low else "") for low, high in rates)
+        words = ", ".join(
+            f"{low / 1000:g}" + (f" to {high / 1000:g}" if high != low else "") for low, high in rates
+        )
         source.notes.append(
             f"The driver's own bandwidth of direct neighbours ({words} GB/s) says how many links they have; the rate "
             "of a link is that of the GPU's."
@@ -269,8 +276,8 @@ def _tell(
     odd = [pair for pair in combinations(range(len(matrix.names)), 2) if matrix.cells["type"][pair] != usual]
     if xgmi and usual == "XGMI":
         source.anomalies += [
-            f"{source.name}: {matrix.names[a]} and {matrix.names[b]} are joined over {matrix.cells['type'][a, b]}, most "
-            "pairs over XGMI."
+            f"{source.name}: {matrix.names[a]} and {matrix.names[b]} are joined over "
+            f"{matrix.cells['type'][a, b]}, most pairs over XGMI."
             for a, b in odd[:_MOST_GPUS]
         ]
     ends = Counter(end for pair, count in counts.items() for end in pair for _ in range(count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -285,7 +285,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     )
     draft = Draft()
     domains: dict[str, list[str]] = {}
-    for node in whole.nodes:
+    for node in _in_hosts(whole.nodes, parts):
         draft.node(replace(node, gpu=parts.gpu) if node.kind == "gpu" else node)
         if node.kind == "gpu" and node.domain is not None and node.node is not None:
             hosts = domains.setdefault(node.domain, [])
@@ -324,6 +324,26 @@ def _check_whole(whole: WholeFound, parts: Parts) -> None:
             rates[end] += link.count * link.rate.value if link.rate else 0.0
     usual = commonest(rate for rate in rates.values() if rate) or 0.0
     parts.check_links(whole.place, [1] if usual else [], to_peers=False, bytes_per_s=usual)
+
+
+def _in_hosts(nodes: Sequence[RawNode], parts: Parts) -> list[RawNode]:
+    """Return nodes; servers that are scale-up domains become the hosts that the catalog's system has."""
+    system = parts.system
+    sizes = Counter(node.node for node in nodes if node.kind == "gpu")
+    if system is None or system.gpus == system.gpus_per_node:
+        return list(nodes)
+    each, seen = system.gpus_per_node, Counter[str | None]()
+    found = []
+    for node in nodes:
+        if node.kind == "gpu" and sizes[node.node] > each and sizes[node.node] % each == 0:
+            place = seen[node.node]
+            seen[node.node] += 1
+            found.append(replace(node, node=f"{node.node}.n{place // each}", rail=place % each))
+        else:
+            found.append(node)
+    if seen:
+        parts.take(f"Servers of {max(seen.values())} GPUs are hosts of {each}: catalog system {system.part}.")
+    return found
 
 
 def _plain(name: str) -> str:

@@ -13,6 +13,7 @@ from topology.importers.source import Source
 from topology.spec import RawNode
 
 T = TypeVar("T")
+Name = TypeVar("Name", str, int)
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def switch_kind(level: int) -> str:
     return ("leaf", "spine", "core")[min(level, 3) - 1]
 
 
-def levels_above(leaves: Iterable[str], joined: Mapping[str, Iterable[str]]) -> dict[str, int]:
+def levels_above(leaves: Iterable[Name], joined: Mapping[Name, Iterable[Name]]) -> dict[Name, int]:
     """Return the level of every switch: 1 of leaves, then one more with each hop; none of what is not reached."""
     levels = dict.fromkeys(leaves, 1)
     edge = list(levels)

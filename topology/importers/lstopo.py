@@ -25,6 +25,7 @@ _CLASS = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNOREC
 _BUSID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 _COMPUTE = re.compile(r"(nvml|cuda|rsmi|ze|opencl)\d")
 """OS devices by which software reaches a GPU, those whose numbers software counts by first."""
+_RDMA = re.compile(r"mlx\d+_|hfi\d|bnxt_re|irdma|efa_|rdmap|ionic_")
 _VENDORS = ("10de", "1002", "8086", "1da3")
 _DISPLAY = ("0302", "0380", "1200")
 """PCI classes of GPUs without a display; a management controller is of class 0300."""
@@ -223,14 +224,14 @@ def _nics(tree: _Tree) -> list[tuple[_Device, str]]:
         if device.kind[:2] != "02":
             continue
         names = [_attribute(osdev, "name") for osdev in device.osdevs]
-        rdma = [
-            osdev for osdev in device.osdevs if any("GUID" in _attribute(row, "name") for row in osdev.children)
-        ]
-        rdma = rdma or [osdev for osdev in device.osdevs if re.match(r"mlx\d+_|hfi\d|bnxt_re|irdma|efa_|rdmap|ionic_", _attribute(osdev, "name"))]
+        rdma = [osdev for osdev in device.osdevs if _has_rdma(osdev)]
         for osdev in rdma:
             named.append((device, _attribute(osdev, "name") or f"nic {device.busid}"))
             for row in osdev.all("info"):
-                if re.fullmatch(r"Port\d+State", _attribute(row, "name")) and _attribute(row, "value") in _DOWN:
+                if (
+                    re.fullmatch(r"Port\d+State", _attribute(row, "name"))
+                    and _attribute(row, "value") in _DOWN
+                ):
                     port = _attribute(row, "name")[4:-5]
                     tree.source.anomalies.append(f"{osdev.where}: port {port} of {named[-1][1]} is down.")
         if not rdma:
@@ -240,6 +241,13 @@ def _nics(tree: _Tree) -> list[tuple[_Device, str]]:
             f"Left out as NICs without RDMA: {', '.join(name for _, name in plain[:8])}{', ...' * (len(plain) > 8)}."
         )
     return named or plain
+
+
+def _has_rdma(osdev: Element) -> bool:
+    """Whether an OS device is an RDMA adapter: it has a GUID, or a name that such have."""
+    return any("GUID" in _attribute(row, "name") for row in osdev.children) or bool(
+        _RDMA.match(_attribute(osdev, "name"))
+    )
 
 
 def _host(
@@ -252,8 +260,9 @@ def _host(
         gpus=[PciGpu(gpu.busid, gpu.socket) for gpu in told],
         # a rate of -1 is one that is not known
         nets=[
-            (Element("net", {"name": name, "speed": "-1"}, device.element.line, device.element.where), device.busid, device.socket)
+            (Element("net", {"name": name, "speed": "-1"}, one.line, one.where), device.busid, device.socket)
             for device, name in nics
+            for one in (device.element,)
         ],
         devices={} if told else {gpu.busid: (f"0x{gpu.kind or '0302'}", gpu.socket) for gpu in gpus},
         chains={busid: chain for busid, chain in tree.chains.items() if busid in ends},
@@ -280,7 +289,9 @@ class _Links:
         """Count NVLinks: the rate between two objects over that of one link."""
         ends, rates = self._values(matrix)
         models = {_model(gpu) for gpu in self._gpus}
-        each = next((bw for name, bw in _LINK_BW.items() if any(name in model for model in models)), _USUAL_BW)
+        each = next(
+            (bw for name, bw in _LINK_BW.items() if any(name in model for model in models)), _USUAL_BW
+        )
         self._tree.source.notes.append(f"NVLink: {each / 1000:g} GB/s of hwloc's figures are one link.")
         chips = [one for one in dict.fromkeys(ends) if one and one not in self._names]
         self.chips = {busid: f"switch{i}" for i, busid in enumerate(sorted(chips))}
@@ -296,7 +307,9 @@ class _Links:
                 )
             self._link(ends[a], ends[b], int(count))
         if left_out:
-            self._tree.source.notes.append("NVLink to a processor (POWER's NPU) is left out: it joins no GPUs.")
+            self._tree.source.notes.append(
+                "NVLink to a processor (POWER's NPU) is left out: it joins no GPUs."
+            )
 
     def _xgmi(self, matrix: Element, hops: Element | None) -> None:
         """Count xGMI links: of direct neighbours, the rate over that of the narrowest."""
@@ -304,7 +317,9 @@ class _Links:
         if hops is not None:
             steps = self._values(hops)
             far = {frozenset((steps[0][a], steps[0][b])) for (a, b), count in steps[1].items() if count > 1}
-            rates = {(a, b): rate for (a, b), rate in rates.items() if frozenset((ends[a], ends[b])) not in far}
+            rates = {
+                (a, b): rate for (a, b), rate in rates.items() if frozenset((ends[a], ends[b])) not in far
+            }
         least = min(rates.values(), default=1.0)
         for (a, b), rate in rates.items():
             self._link(ends[a], ends[b], int(rate // least) if rate % least == 0 else 1)
@@ -371,7 +386,9 @@ def _of_models(gpus: Sequence[_Device]) -> str:
 def _pcie_alone(gpus: Sequence[_Device]) -> bool:
     """Whether GPUs have no NVLink: NVML was asked, and they are of a kind whose links hwloc can follow."""
     asked = all(any(_attribute(one, "name").startswith("nvml") for one in gpu.osdevs) for gpu in gpus)
-    return asked and not any(re.search(r"\bG?B\d{3}|SXM|HGX|NVL", _model(gpu)) or not _model(gpu) for gpu in gpus)
+    return asked and not any(
+        re.search(r"\bG?B\d{3}|SXM|HGX|NVL", _model(gpu)) or not _model(gpu) for gpu in gpus
+    )
 
 
 def _sm(gpus: Sequence[_Device]) -> str:
@@ -390,8 +407,8 @@ def _unlike_slots(tree: _Tree, gpus: Sequence[_Device], names: Mapping[str, str]
         if usual is not None and rate != usual:
             for gpu in members:
                 yield (
-                    f"{gpu.element.where}: the PCIe link of {names[gpu.busid]} ({gpu.busid}) runs at {rate}, those of "
-                    f"other GPUs at {usual} (a link that saves power is slower while idle)."
+                    f"{gpu.element.where}: the PCIe link of {names[gpu.busid]} ({gpu.busid}) runs at {rate}, those "
+                    f"of other GPUs at {usual} (a link that saves power is slower while idle)."
                 )
 
 

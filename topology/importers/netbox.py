@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from topology.figures import Evidence, Figure
 from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format, Found
 from topology.importers.source import Source
-from topology.reading import Fields, shown
+from topology.reading import Fields
 
 Port = tuple[str, str]
 """A device and its interface."""
@@ -35,7 +35,7 @@ _CONNECTED = ("connected", "")
 _ROLES = (
     ("management", r"(?<![a-z])(oob|mgmt|management|bmc|ipmi|console|pdu)"),
     ("other", r"storage|firewall|router|patch|(?<![a-z])(nas|login|bastion|jump|ufm)(?![a-z])"),
-    ("switch", r"super.?spine|spine|leaf|leaves|(?<![a-z])(tor|core|agg|aggregation|access|rail|fabric)(?![a-z])|switch"),
+    ("switch", r"spine|leaf|leaves|switch|(?<![a-z])(tor|core|agg|aggregation|access|rail|fabric)(?![a-z])"),
     ("host", r"server|host|compute|worker|node|gpu|dgx|hgx|(?<![a-z])(gb|b|h|a|mi)\d{3}"),
 )  # fmt: skip
 """What a role or a device's name says, the first that fits."""
@@ -44,6 +44,7 @@ _COLUMNS = {
     "interface": ({"device", "name", "type"},),
     "device": ({"name", "role"}, {"name", "device_role"}, {"name", "device role"}),
 }
+_LEFT_OUT = {"management": "of the management", "other": "that are neither hosts nor switches"}
 _SLOWER = 8
 """NICs that are slower than the fastest by more than this are the management's."""
 _MOST_NAMED = 8
@@ -59,7 +60,7 @@ class _Cable:
 
 @dataclass(frozen=True)
 class NetboxFound(Found):
-    """What one file has: cables, the rate of ports (None: not said), roles of devices; ``lost`` cables count by why."""
+    """What one file has: cables, the rate of ports (None: not said), roles of devices, and ``lost`` cables by why."""
 
     source: Source
     cables: tuple[_Cable, ...] = ()
@@ -158,7 +159,8 @@ def _check_pages(source: Source, data: object) -> None:
     for page in pages:
         if isinstance(page, dict) and (page.get("next") or page.get("previous")):
             raise source.error(
-                None, "is one page of several; ask for all at once, with ?limit=0, or put the pages' rows into one list."
+                None,
+                "is one page of several; ask for all at once, with ?limit=0, or put the pages' rows into one list.",
             )
 
 
@@ -215,7 +217,9 @@ class _Reader:
         if kind == "interface":
             self._set_rate((row["device"], row["name"]), row["type"], row.get("speed", ""), where)
         elif kind == "device":
-            self._roles[row["name"]] = row.get("role") or row.get("device_role") or row.get("device role") or ""
+            self._roles[row["name"]] = (
+                row.get("role") or row.get("device_role") or row.get("device role") or ""
+            )
         else:
             ends = []
             for side in "ab":
@@ -307,7 +311,7 @@ class _Reader:
 
 
 def _value(row: Fields, key: str) -> str:
-    """Return what is under ``key``: a text, a number, or the value, slug or name of a mapping; "" where nothing is."""
+    """Return what is under ``key``: a text, a number, or the value, slug or name of a mapping; "" if nothing is."""
     value = row.get(key)
     if isinstance(value, dict):
         value = next((value[one] for one in ("value", "slug", "name", "label") if value.get(one)), "")
@@ -354,12 +358,12 @@ class _Fabric:
         rates: dict[tuple[str, str], Figure | None] = {}
         for (a, b), place in between.items():
             rate = self._rate(a, b, place)
-            if kinds[b[0]] == "host":
-                a, b = b, a
-            if kinds[a[0]] == "host":
-                number = re.findall(r"\d{1,9}", b[1])
+            host = next((port for port in (a, b) if kinds[port[0]] == "host"), None)
+            if host is not None:
+                far = b if host == a else a
+                number = re.findall(r"\d{1,9}", far[1])
                 port = int(number[-1]) if number else 0
-                adapters.append(Adapter(a[0], a[1], b[0], port, rate, place, f"{a[0]} {a[1]}"))
+                adapters.append(Adapter(*host, far[0], port, rate, place, " ".join(host)))
                 continue
             low, high = sorted((a[0], b[0]))
             trunks[low, high] += 1
@@ -377,9 +381,7 @@ class _Fabric:
         self._tell(adapters, switches, trunks)
         fabric = cabled_fabric(self._source, switches, adapters, trunks, rates)
         notes, anomalies = (*self._notes, *self._source.notes), (*self._anomalies, *self._source.anomalies)
-        return replace(
-            fabric, place=self._source.name, kind=self._kind, notes=notes, anomalies=anomalies
-        )
+        return replace(fabric, place=self._source.name, kind=self._kind, notes=notes, anomalies=anomalies)
 
     def _kinds(self) -> dict[str, str]:
         """Return what each cabled device is: host, switch, or neither."""
@@ -408,13 +410,15 @@ class _Fabric:
                 "devices with their roles.",
             )
         if unnamed:
-            self._notes.append("Hosts and switches are told by their names: no file has the roles of all devices.")
+            self._notes.append(
+                "Hosts and switches are told by their names: no file has the roles of all devices."
+            )
         left = Counter(kind for kind in kinds.values() if kind in ("management", "other"))
         for kind, count in left.items():
             some = [device for device, one in kinds.items() if one == kind][:_MOST_NAMED]
             self._notes.append(
-                f"{count} devices that are {'of the management' if kind == 'management' else 'neither hosts nor switches'} "
-                f"({', '.join(some)}{', ...' * (count > len(some))}): left out with their cables."
+                f"{count} devices {_LEFT_OUT[kind]} ({', '.join(some)}{', ...' * (count > len(some))}): left out "
+                "with their cables."
             )
         return kinds
 
@@ -434,26 +438,25 @@ class _Fabric:
                 raise InputError(f"{place}: joins {a[0]} to itself.")
             for port in (a, b):
                 if port in seen and port not in self._broken_out:
-                    raise InputError(
-                        f"{place}: {port[0]} {port[1]} is cabled twice (first in {seen[port]})."
-                    )
+                    raise InputError(f"{place}: {port[0]} {port[1]} is cabled twice (first in {seen[port]}).")
                 seen[port] = place
             kept[a, b] = place
         return kept
 
     def _rate(self, a: Port, b: Port, place: str) -> Figure | None:
         """Return the rate of a link: that of its slower end, of which a port that breaks out gives a part."""
-        known = []
+        known: list[Figure] = []
         for port in (a, b):
             rate, links = self._rates.get(port), self._links[port]
             if rate is not None and links > 1:
                 part = rate.value / links
                 rate = replace(rate, value=part, text=f"{part * 8 / 1e9:g} Gb/s")
-            known += [rate] * (rate is not None)
+            if rate is not None:
+                known.append(rate)
         if len(known) == 2 and known[0].value != known[1].value:
             self._anomalies.append(
-                f"{place}: {a[0]} {a[1]} is of {known[0].text} and {b[0]} {b[1]} of {known[1].text}; the link is taken "
-                "at the slower."
+                f"{place}: {a[0]} {a[1]} is of {known[0].text} and {b[0]} {b[1]} of {known[1].text}; the link is "
+                "taken at the slower."
             )
         return min(known, key=lambda one: one.value, default=None)
 
@@ -467,7 +470,9 @@ class _Fabric:
             )
         return kept
 
-    def _tell(self, adapters: Sequence[Adapter], switches: Sequence[str], trunks: Counter[tuple[str, str]]) -> None:
+    def _tell(
+        self, adapters: Sequence[Adapter], switches: Sequence[str], trunks: Counter[tuple[str, str]]
+    ) -> None:
         hosts = {one.host for one in adapters}
         self._notes.append(
             f"{len(switches)} switches, {len(hosts)} hosts, {len(adapters)} cables of hosts, {trunks.total()} of "

@@ -6,7 +6,19 @@ import re
 from dataclasses import replace
 
 from topology.errors import InputError, printable
-from topology.importers import amd_smi, ibnetdiscover, infragraph, lstopo, nccl_xml, netbox, netq, simai, slurm, topo_m, topograph
+from topology.importers import (
+    amd_smi,
+    ibnetdiscover,
+    infragraph,
+    lstopo,
+    nccl_xml,
+    netbox,
+    netq,
+    simai,
+    slurm,
+    topo_m,
+    topograph,
+)
 from topology.importers.found import Found
 from topology.importers.source import Source
 

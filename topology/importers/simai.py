@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 from topology.figures import Evidence, Figure
-from topology.importers.found import Format, WholeFound, WholeLink
+from topology.importers.found import Format, WholeFound, WholeLink, levels_above, switch_kind
 from topology.importers.source import Source
 from topology.reading import shown
 from topology.spec import RawNode
@@ -55,16 +56,19 @@ def read_simai(source: Source) -> WholeFound:
     kinds = {i: "gpu" if i < gpus else "switch" if i < gpus + chips else "leaf" for i in range(nodes)}
     seen: dict[tuple[int, int], int] = {}
     found = [_link(source, number, line, kinds, seen) for number, line in rows[2:]]
-    between = {end for pair in seen if all(kinds[i] == "leaf" for i in pair) for end in pair}
-    on_hosts = {end for pair in seen if any(kinds[i] == "gpu" for i in pair) for end in pair}
+    joined: dict[int, set[int]] = defaultdict(set)
+    for pair in seen:
+        for end, far in (pair, pair[::-1]):
+            joined[end].add(far)
+    outer = [i for i, kind in kinds.items() if kind == "leaf"]
+    on_hosts = [i for i in outer if any(kinds[far] == "gpu" for far in joined[i])]
+    levels = levels_above(on_hosts, {i: joined[i] & set(outer) for i in outer})
     described: list[RawNode] = []
-    spines = {i for i in between - on_hosts if kinds[i] == "leaf"}
     for i, kind in kinds.items():
         server = f"server{i // per_host}" if kind == "gpu" else None
         rail = i % per_host if kind == "gpu" else None
-        described.append(
-            RawNode(_name(i, kinds), "spine" if i in spines else kind, server, server, rail=rail)
-        )
+        level = switch_kind(levels.get(i, 1)) if kind == "leaf" else kind
+        described.append(RawNode(_name(i, kinds), level, server, server, rail=rail))
     source.notes.append(
         f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links."
     )

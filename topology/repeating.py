@@ -56,11 +56,15 @@ class Row:
             name = match[1]
             if name is None:
                 if match[0] in ("{", "}"):
-                    self.fields.fail(key, f"{shown(pattern)} has a single brace; write it twice if it is meant.")
+                    self.fields.fail(
+                        key, f"{shown(pattern)} has a single brace; write it twice if it is meant."
+                    )
                 parts.append((match[0][0] if match[0] in ("{{", "}}") else match[0], "", 0))
                 continue
             if name not in self.counters:
-                self.fields.fail(key, f"{{{name}}} is no counter of its `repeat` ({', '.join(self.counters)}).")
+                self.fields.fail(
+                    key, f"{{{name}}} is no counter of its `repeat` ({', '.join(self.counters)})."
+                )
             used.add(name)
             by = int(match[3] or 0) * (-1 if match[2] == "-" else 1)
             if by and not all(value.isdecimal() for value in self.counters[name].values):
@@ -71,7 +75,8 @@ class Row:
     def filled(self, parts: list[tuple[str, str, int]], copy: Copy) -> str:
         """Return a text for one value of each counter."""
         return "".join(
-            literal if not name else self._value(name, by, copy) if by else copy[name] for literal, name, by in parts
+            literal if not name else self._value(name, by, copy) if by else copy[name]
+            for literal, name, by in parts
         )
 
     def _value(self, name: str, by: int, copy: Copy) -> str:

@@ -86,7 +86,7 @@ def test_shared_nics_are_conserved_by_infragraph_and_refused_by_simai(tmp_path: 
     nodes = "".join(f"- {{id: g{i}, kind: gpu, gpu: h100-sxm, node: h{i // 2}}}\n" for i in range(4))
     nodes += "".join(f"- {{id: n{i}, kind: nic, node: h{i}}}\n" for i in range(2)) + "- {id: l, kind: leaf}\n"
     links = "".join(f"- {{between: [g{i}, n{i // 2}], rate: 400 Gb/s}}\n" for i in range(4))
-    links += "- {between: [g0, g1], fabric: nvlink4}\n- {between: [g2, g3], fabric: nvlink4}\n"
+    links += "- {between: [g0, g1], count: 18, fabric: nvlink4}\n- {between: [g2, g3], count: 18, fabric: nvlink4}\n"
     links += "".join(f"- {{between: [n{i}, l], rate: 400 Gb/s}}\n" for i in range(2))
     cluster = of(tmp_path, f"name: x\nnodes:\n{nodes}links:\n{links}")
     back = import_files([str(written(cluster, tmp_path, "infragraph"))], ImportOptions(gpu="h100-sxm"))

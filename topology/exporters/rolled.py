@@ -131,7 +131,11 @@ def _loop(
     if len(values) < 2 or len(set(values)) != len(values):
         return None, at
     # zeros in front say that numbers are filled up; all of one length may be either
-    if not plain and not any(len(value) > 1 and value[0] == "0" for value in values) and any(offsets.values()):
+    if (
+        not plain
+        and not any(len(value) > 1 and value[0] == "0" for value in values)
+        and any(offsets.values())
+    ):
         return None, at
     once = sum(item.weight for item in body)
     if once + _OF_LOOP > _SHORTER * once * len(values):

@@ -240,6 +240,8 @@ def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[st
             if other not in chips:
                 fields.fail("like", f"{other!r} doesn't stand above {chip}.")
             alike = {name: _as_of(other, figure) for name, figure in chips[other].items()}
+        if "neighbour" in fields and (other := fields.text("neighbour")) not in gpu_names():
+            fields.fail("neighbour", f"no such GPU in the catalog; {nearest(other, gpu_names())}")
         fields.done()
         chips[chip] = {**alike, **found, **_published(chip)}
         if EIGHT not in chips[chip] and WIDE in chips[chip]:
@@ -297,6 +299,13 @@ def _best(chip: str, name: str, *, own: bool) -> Figure | None:
 @cache
 def _shipped() -> Mapping[str, Mapping[str, Figure]]:
     return read_unmeasured(load_yaml(UNMEASURED, "unmeasured chips"))
+
+
+@cache
+def neighbour(chip: str) -> str:
+    """Return the measured chip whose coefficients an unmeasured one takes, where the nearest is of another kind."""
+    chips = Fields(load_yaml(UNMEASURED, "unmeasured chips"), "unmeasured chips").sub("chips")
+    return chips.sub(chip).text("neighbour", "") if chip in chips else ""
 
 
 def unmeasured_chips() -> tuple[str, ...]:

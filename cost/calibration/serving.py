@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from cost.calibration.kernels import brought_down, derate
+from cost.calibration.kernels import brought_down, derate, neighbour
 from cost.machine import COEFFICIENTS, Efficiency, is_fraction
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
@@ -179,12 +179,14 @@ class Calibration:
         return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
     def nearest(self, gpu: GpuSpec) -> str:
-        """Return the chip itself where it was measured, else the nearest in logarithms of flop/s and HBM rate.
+        """Return the chip itself where it was measured, else the one that ``unmeasured.yaml`` names, or the nearest.
 
-        A chip of the catalog keeps its neighbour whatever figures a user gives it.
+        Nearest in logarithms of flop/s and HBM rate. A chip of the catalog keeps its neighbour whatever figures a user gives it.
         """
         if gpu.name in self.chips:
             return gpu.name
+        if (named := neighbour(gpu.name)) in self.chips:
+            return named
         same = load_gpu(gpu.name) if gpu.name in gpu_names() else gpu
 
         def distance(name: str) -> float:

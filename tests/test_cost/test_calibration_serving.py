@@ -66,6 +66,9 @@ def test_delays_are_told_in_microseconds():
     assert figure.text == f"{figure.value * 1e6:.3g} us"
 
 
+NAMED = {"a100-sxm": "h100-sxm", "a100-sxm-40gb": "h100-sxm"}  # `neighbour` of unmeasured.yaml
+
+
 def distance(gpu, name):
     chip = load_gpu(name)
     return math.hypot(
@@ -84,7 +87,7 @@ def test_other_chips_take_the_nearest_and_say_so():
     for name in sorted(set(gpu_names()) - set(calibrated_chips())):
         gpu = load_gpu(name)
         try:
-            neighbour = nearest(gpu)
+            neighbour = NAMED.get(name) or nearest(gpu)
         except MissingFigureError:
             continue
         found = calibrated(gpu)

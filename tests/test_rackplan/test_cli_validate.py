@@ -21,7 +21,7 @@ ROWS = (
     "one,tok_s_per_gpu,100,decode,deepseek-v3,hgx-h100,16,8,4000,x\n"
     "two,tok_s_per_gpu,200,decode,deepseek-v3,H200,16,16,4000,x\n"
     "two,tpot_ms,80,decode,deepseek-v3,H200,16,16,4000,\n"
-    "lost,tpot_ms,80,decode,deepseek-v3,A100,16,16,4000,\n"
+    "lost,tpot_ms,80,decode,deepseek-v3,V100,16,16,4000,\n"
 )
 
 
@@ -60,7 +60,7 @@ def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> Non
     assert (first["id"], first["measured"], first["reason"]) == ("one", 100.0, "")
     assert first["predicted"] == pytest.approx(110)
     assert (last["predicted"], last["error"]) == (None, None)
-    assert "'A100' is not in the catalog" in last["reason"]
+    assert "'V100' is not in the catalog" in last["reason"]
 
 
 def test_report(run: Callable[..., Any], points_file: Path) -> None:
@@ -73,7 +73,7 @@ def test_report(run: Callable[..., Any], points_file: Path) -> None:
     assert "tpot_ms 2 1 50.0% 50.0% 50.0% -50.0% 0.0%" in lines
     assert "hgx-h200 1 1 100.0% 10.0% 10.0% +10.0% 100.0%" in lines
     assert "Order tok_s_per_gpu: 1 of 1 pairs (100.0%), A/B pairs" in lines
-    assert any(line.startswith("Left out 1: cluster 'A100' is not in the catalog") for line in lines)
+    assert any(line.startswith("Left out 1: cluster 'V100' is not in the catalog") for line in lines)
     assert max(map(len, done.out.splitlines())) <= 100
 
 

@@ -143,10 +143,10 @@ def test_a_gpu_goes_by_any_spelling(take: Any, name: str) -> None:
 
 def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:
     with pytest.raises(InputError, match="option `hbm`"):
-        take({"t.txt": topo_m(2, "NV4")}, gpu="a100")
+        take({"t.txt": topo_m(2, "NV4")}, gpu="v100")
     with pytest.raises(InputError, match="option `fabric`"):
-        take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB")
-    imported = take({"t.txt": topo_m(2, "NV4")}, gpu="a100", hbm="80 GB", fabrics=("nvlink4",))
+        take({"t.txt": topo_m(2, "NV4")}, gpu="v100", hbm="80 GB")
+    imported = take({"t.txt": topo_m(2, "NV4")}, gpu="v100", hbm="80 GB", fabrics=("nvlink4",))
     assert imported.spec.domains[0].gpu.hbm_bytes == 80e9
 
 

@@ -44,8 +44,8 @@ class NetworkPart:
         """
         if self.kind == SWITCH:
             return sum(cluster.switches.get(kind, 0) for kind in SCALE_OUT_KINDS)
-        links = (one.optical for one in cluster.cabling if not one.scale_up and one.fabric == self.fabric)
-        return 2 * sum(links)
+        rows = (one for one in cluster.cabling if not one.scale_up and one.fabric == self.fabric)
+        return sum(one.transceivers for one in rows)
 
 
 def network_parts(cluster: Cluster) -> list[NetworkPart]:

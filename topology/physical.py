@@ -1,7 +1,8 @@
 """Physical limits of a cluster: power, weight, racks, cables and optical links, counted on its links.
 
 The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
-a rack is optical. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
+a rack is optical, with a transceiver at each end, unless the catalog knows that a system's are copper or share
+transceivers. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
 spans several; leaves, spines, cores and routers stand in racks of their own. Where the catalog gives racks of a torus
 as blocks (TPU cubes), a link that closes a ring passes the optical switch between racks, so it is optical too.
 Broken parts are cabled and powered, so they count. A spine plane that one switch has no ports for counts as the
@@ -42,7 +43,8 @@ _UNITS = ("domain", "rack", "node")
 class Cabling:
     """Links of one fabric by where they run; ``copper_cables`` where the catalog says how many make one link.
 
-    Without ``counted`` the number of links is not published, and one stands for all that a GPU has.
+    A transceiver carries ``links_per_transceiver`` optical links. Without ``counted`` the number of links is not
+    published, and one stands for all that a GPU has.
     """
 
     fabric: str
@@ -52,6 +54,12 @@ class Cabling:
     optical: int
     copper_cables: int | None = None
     counted: bool = True
+    links_per_transceiver: int = 1
+
+    @property
+    def transceivers(self) -> int:
+        """Optical modules, those of both ends."""
+        return 2 * -(-self.optical // self.links_per_transceiver)
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,10 @@ class Total:
 
 @dataclass(frozen=True)
 class Physical:
-    """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack."""
+    """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack.
+
+    ``switches`` has none of a domain whose number of switch chips is not published.
+    """
 
     gpus: int
     hosts: int
@@ -79,8 +90,13 @@ class Physical:
 
     @property
     def optical(self) -> int:
-        """Optical links of all fabrics that can be counted; each has a transceiver at both ends."""
+        """Optical links of all fabrics that can be counted."""
         return sum(one.optical for one in self.cabling if one.counted)
+
+    @property
+    def transceivers(self) -> int:
+        """Optical modules of all fabrics that can be counted."""
+        return sum(one.transceivers for one in self.cabling if one.counted)
 
     @property
     def copper(self) -> int:
@@ -94,7 +110,11 @@ def physical_limits(cluster: Cluster) -> Physical:
         cluster = build_cluster(replace(cluster.spec, faults=()))
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
     racks = len({gpu.rack for gpu in cluster.gpus})
+    uncounted = {number for number, domain in enumerate(cluster.spec.domains) if domain.links_bundled}
     kinds = Counter(cluster.wiring.kinds)
+    if uncounted:
+        number = cluster.wiring.domain[cluster.wiring.is_kind("switch")]
+        kinds["switch"] -= int(np.isin(number, list(uncounted)).sum())
     above = switches_above(cluster.spec, kinds["leaf"])
     kinds.update(above.more)
     return Physical(
@@ -188,13 +208,15 @@ def _cabling(cluster: Cluster, above: int) -> tuple[Cabling, ...]:
         row[:] = [had + int(more) for had, more in zip(row, places[3 * kind : 3 * kind + 3], strict=True)]
     if above and cluster.spec.scale_out is not None:
         counts[cluster.spec.scale_out.fabric.name, False][OPTICAL] += above
-    cables = _copper_cables(cluster.spec)
-    bundled = {domain.fabric.name for domain in cluster.spec.domains if domain.links_bundled}
+    domains = cluster.spec.domains
+    cables, shared = (_counts(domains, key) for key in ("copper_cables_per_link", "links_per_transceiver"))
+    bundled = {domain.fabric.name for domain in domains if domain.links_bundled}
     rows = []
     for (fabric, up), (board, copper, optical) in counts.items():
         each = cables.get(fabric) if copper and up else None
         total = None if each is None else copper * each
-        rows.append(Cabling(fabric, up, board, copper, optical, total, fabric not in bundled))
+        per_module = shared.get(fabric, 1) if up else 1
+        rows.append(Cabling(fabric, up, board, copper, optical, total, fabric not in bundled, per_module))
     return tuple(rows)
 
 
@@ -207,12 +229,13 @@ def _where(cluster: Cluster, scale_up: Bools) -> Ints:
     same_host, same_rack = ((of[a] >= 0) & (of[a] == of[b]) for of in (host, rack))
     outside, inside, gpu = (wiring.is_kind(*kinds) for kinds in (SCALE_OUT_KINDS, INSIDE_KINDS, ("gpu",)))
     domain = wiring.domain[a]
+    copper = np.array([*(one.copper_between_racks for one in cluster.spec.domains), False])
     rules = [
         (outside[a] | outside[b], OPTICAL),
         (same_host | inside[a] | inside[b], BOARD),
         (~scale_up & same_rack, COPPER),
         (~scale_up, OPTICAL),
-        (gpu[a] & gpu[b] & same_rack & ~_closes_ring(cluster), COPPER),
+        (gpu[a] & gpu[b] & (same_rack & ~_closes_ring(cluster) | copper[domain]), COPPER),
         (gpu[a] & gpu[b], OPTICAL),
         (hosts[domain] == 1, BOARD),
         (racks[domain] == 1, COPPER),
@@ -254,11 +277,11 @@ def _closes_ring(cluster: Cluster) -> Bools:
     return closes
 
 
-def _copper_cables(spec: ClusterSpec) -> dict[str, int]:
-    """Return by fabric how many copper cables make one link, where the catalog says so and all domains agree."""
+def _counts(domains: Sequence[DomainSpec], key: str) -> dict[str, int]:
+    """Return the figure ``key`` of the domains by fabric, where the catalog says it and all domains agree."""
     known: dict[str, set[int | None]] = {}
-    for domain in spec.domains:
-        figure = domain.figures.get("copper_cables_per_link")
+    for domain in domains:
+        figure = domain.figures.get(key)
         known.setdefault(domain.fabric.name, set()).add(None if figure is None else round(figure.value))
     return {
         fabric: count

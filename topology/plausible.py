@@ -16,7 +16,7 @@ from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
 from topology.units import format_quantity
 
 # Rates of one link per direction, from the slowest to the fastest generation of each kind with a margin of two:
-# NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.5), ICI (v2 62 to v5p 100), NeuronLink, UB.
+# NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.8), ICI (v2 62 to v5p 100), NeuronLink, UB.
 _LINK_RANGE: Mapping[str, tuple[float, float]] = {
     "nvlink": (10e9, 200e9),
     "xgmi": (20e9, 200e9),

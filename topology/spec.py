@@ -121,6 +121,8 @@ class DomainSpec:
         In a two-tier domain, second-tier chips per plane; each first-tier chip is cabled evenly to all of them.
     links_bundled:
         The number of links is not published: one of the total rate stands for all, and cables are not counted.
+    copper_between_racks:
+        Its links between racks are copper too: it reaches as far as they go.
     raw_bytes_per_s:
         In a raw domain, scale-up bytes/s of the GPU that has least.
     """
@@ -145,6 +147,7 @@ class DomainSpec:
     upper_switches: int = field(default=0, metadata={"structure": ("two-tier",)})
     rack_shape: tuple[int, ...] = field(default=(), metadata={**_TORUS, **_BRIEF})
     links_bundled: bool = field(default=False, metadata=_BRIEF)
+    copper_between_racks: bool = field(default=False, metadata=_BRIEF)
     raw_bytes_per_s: float = field(default=0.0, metadata={"inside": True})
 
     @property

@@ -179,9 +179,10 @@ class Calibration:
         return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
 
     def nearest(self, gpu: GpuSpec) -> str:
-        """Return the chip itself where it was measured, else the one that ``unmeasured.yaml`` names, or the nearest.
+        """Return the chip itself where it was measured, the one that ``unmeasured.yaml`` names, or the nearest.
 
-        Nearest in logarithms of flop/s and HBM rate. A chip of the catalog keeps its neighbour whatever figures a user gives it.
+        Nearest in logarithms of flop/s and HBM rate. A chip of the catalog keeps its neighbour whatever figures a
+        user gives it.
         """
         if gpu.name in self.chips:
             return gpu.name

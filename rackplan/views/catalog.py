@@ -54,9 +54,9 @@ _GPU_COLUMNS = {
 LISTS = ("clusters", "gpus", "models")
 """What can be listed."""
 _LINK_RULE = (
-    "A link inside a host is on its board, inside a rack copper, out of a rack optical (two transceivers each). "
-    "Leaves, spines, cores and routers stand in racks of their own, and so do the switch chips of a domain that "
-    "spans several; their power and weight are not in these figures."
+    "A link inside a host is on its board, inside a rack copper, out of a rack optical with a transceiver at each "
+    "end, unless the system's own cables are known. Leaves, spines, cores and routers stand in racks of their own, "
+    "and so do the switch chips of a domain that spans several; their power and weight are not in these figures."
 )
 _PARTS = {
     "switch": ("switch chip", "switch chips"),
@@ -255,10 +255,11 @@ def _cluster(cluster: Cluster) -> View:
     ]
     data = {
         **_domain_data(domain, out),
-        **picked(domain, "structure links_per_gpu"),
+        "structure": domain.structure,
+        "links_per_gpu": None if domain.links_bundled else domain.links_per_gpu,
         "shape": list(domain.shape),
-        "switches": limits.data["switches"].get("switch", 0),
-        "links_per_switch": list(domain.links_per_switch),
+        "switches": None if domain.links_bundled else limits.data["switches"].get("switch", 0),
+        "links_per_switch": None if domain.links_bundled else list(domain.links_per_switch),
         "figures": figures,
         "notes": list(domain.notes),
         "physical": limits.data,
@@ -421,6 +422,8 @@ def _domains(cluster: Cluster) -> str:
 
 def _parts(limits: Physical) -> str:
     switches = [_many(count, *_PARTS[kind]) for kind, count in limits.switches.items()]
+    if not all(one.counted for one in limits.cabling):
+        switches.append("switch chips not published")
     return ", ".join([f"{_many(limits.hosts, 'host')} in {_many(limits.racks, 'rack')}", *switches])
 
 
@@ -436,15 +439,17 @@ def _total(total: Total, of_rack: float | None, unit: str, unknown: str) -> str:
 
 
 def _cables(limits: Physical) -> Table:
-    columns = ("links", "on boards", "copper", "optical", "copper a rack", "optical a rack")
+    columns = ("links", "on boards", "copper", "optical", "transceivers", "copper a rack", "optical a rack")
     rows = []
     for one in limits.cabling:
         if not one.counted:
-            rows.append([one.fabric, *["not published"] * 3, "-", "-"])
+            rows.append([one.fabric, *["not published"] * 3, "-", "-", "-"])
             continue
         copper = f"{one.copper:,}" + (f" ({one.copper_cables:,} cables)" if one.copper_cables else "")
         each = [f"{count / limits.racks:,.4g}" for count in (one.copper, one.optical)]
-        rows.append([one.fabric, f"{one.board:,}", copper, f"{one.optical:,}", *each])
+        rows.append(
+            [one.fabric, f"{one.board:,}", copper, f"{one.optical:,}", f"{one.transceivers:,}", *each]
+        )
     return Table(columns, rows, indent=0)
 
 
@@ -466,9 +471,10 @@ def _limits(limits: Physical) -> dict[str, Any]:
     return {
         **picked(limits, "gpus hosts racks"),
         "switches": dict(limits.switches),
-        "links": [asdict(one) for one in limits.cabling],
+        "links": [{**asdict(one), "transceivers": one.transceivers} for one in limits.cabling],
         "copper_links": limits.copper,
         "optical_links": limits.optical,
+        "transceivers": limits.transceivers,
         "power_w": limits.power.value,
         "power_basis": limits.power.basis,
         "power_kind": limits.power.evidence.label,

@@ -93,7 +93,9 @@ def test_a_row_says_why_it_is_not_predicted():
     assert "tokens per GPU" in predicted(alltoall=replace(SHAPE, tokens=0)).reason
     assert "not the time of" in predicted(alltoall=None).reason
     assert predicted(cluster="hgx-h999").value is None
-    assert predicted(cluster="tpu-v6e", pool=Pool(ep=512)).value is None  # nothing joins its domains
+    assert (
+        predicted(cluster="rubin-ultra-nvl144", pool=Pool(ep=288)).value is None
+    )  # nothing joins its domains
     assert "inside a scale-up domain" in predicted(alltoall=replace(SHAPE, kernel="nvlink-one-sided")).reason
 
 

@@ -65,6 +65,22 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     assert texts(svg)[0].startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("helios-72", "domain"),
+        ("helios-72", "gpu"),
+        ("helios-72@144", "fabric"),
+        ("rubin-ultra-nvl144", "domain"),
+    ],
+)
+def test_a_number_that_nobody_published_is_not_drawn(name: str, level: str, tmp_path: Path) -> None:
+    words = " | ".join(texts(draw_svg(name, tmp_path, level)))
+    assert "number not published" in words
+    assert "cables not published" in words
+    assert not re.search(r"\b(1|2) (switch )?(chips?|links?)\b", words)
+
+
 def test_hgx_h100_shows_every_link_count(tmp_path: Path) -> None:
     svg = draw_svg("hgx-h100", tmp_path)
     words = texts(svg)

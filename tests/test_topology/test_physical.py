@@ -45,16 +45,32 @@ def links(name: str) -> dict[str, tuple[int, int, int]]:
         ("mi300x", {"xgmi-mi300x": (28, 0, 0)}),
         # eight racks and planes between them: every link leaves its rack
         ("rubin-576", {"nvlink-576": (0, 0, 20736)}),
-        # 14 x 400 Gb/s modules a package at the first tier
+        # two links of 28 GB/s a 400 Gb/s module: 14 modules a package
         ("cm384", {"ub-910c": (384 * 14, 0, 384 * 14)}),
         # a cube of TPUs has 96 optical links on its faces; each closes a ring within the one cube: 48 links
         ("tpu-v5p", {"ici-v5p": (64, 80, 48)}),
         ("tpu-v5p@8x8x8", {"ici-v5p": (512, 640, 8 * 96 // 2)}),
-        ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 32, 32)}),
+        ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 64, 0)}),
     ],
 )
 def test_links_by_hand(name: str, expected: dict[str, tuple[int, int, int]]) -> None:
     assert links(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("cm384", 5376),
+        ("gb200-nvl72", 0),
+        ("gb200-nvl72@144", 2 * 288),
+        ("trn2-ultra", 0),
+        ("tpu-v5p", 2 * 48),
+        ("cm384@256", 1792),
+    ],
+)
+def test_transceivers(name: str, modules: int) -> None:
+    found = limits(name)
+    assert found.transceivers == sum(one.transceivers for one in found.cabling) == modules
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72", "vr-nvl72"])
@@ -161,7 +177,8 @@ def test_what_is_broken_is_cabled_still() -> None:
 def test_links_that_stand_for_others_are_not_counted() -> None:
     found = limits("helios-72")
     assert [one.counted for one in found.cabling] == [False]
-    assert (found.copper, found.optical) == (0, 0)
+    assert (found.copper, found.optical, found.transceivers) == (0, 0, 0)
+    assert not found.switches
     assert len(growth(load_domain("helios-72"))) == 1
 
 
@@ -210,5 +227,7 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
     kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
     above = switches_above(cluster.spec, kinds.count("leaf"))
     assert counted == sum(count for _, _, count in cluster.graph.edges(data="count")) + above.links
-    assert sum(found.switches.values()) == sum(kind != "gpu" for kind in kinds) + sum(above.more.values())
+    unknown = {"switch"} if domain.links_bundled else set()
+    known = sum(kind not in {"gpu", *unknown} for kind in kinds)
+    assert sum(found.switches.values()) == known + sum(above.more.values())
     assert found.gpus == len(cluster.gpus)

@@ -31,6 +31,7 @@ SYSTEM_FIGURES: Mapping[str, str] = {
     "node_mass_kg": "kg",
     "rack_mass_kg": "kg",
     "copper_cables_per_link": "1",
+    "links_per_transceiver": "1",
     "rack_copper_cable_m": "m",
 }
 

@@ -82,6 +82,8 @@ def physical_line(cluster: Cluster) -> str:
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
     cables = [(limits.copper, "copper link"), (limits.optical, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
+    if not all(one.counted for one in limits.cabling):
+        counted.append("scale-up cables not published")
     return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"
 
 
@@ -136,6 +138,10 @@ def is_projected(domain: DomainSpec) -> bool:
     return weakest([*kinds, domain.fabric.link_bytes_per_s.kind]) is Evidence.PROJECTED
 
 
+UNCOUNTED = "switch chips: number not published"
+"""What is said of the switches where one stands for all."""
+
+
 def switch_word(domain: DomainSpec) -> str:
     """Return what to call the switches: chips where they exist, planes in a domain only thought of."""
     return "switch plane" if domain.status in ("hypothetical", "blackboard") else "switch chip"
@@ -163,6 +169,8 @@ def scale_up_line(domain: DomainSpec) -> str:
 
 def own_links(domain: DomainSpec) -> str:
     """Return "18 x 25 GB/s = 450 GB/s each way" for the scale-up links of one GPU; a torus by dimension."""
+    if domain.links_bundled:
+        return f"{rate_text(domain.scale_up_bytes_per_s)} each way"
     if domain.structure != "torus" or not domain.dimension_fabrics:
         return each_way(domain.links_per_gpu, domain.fabric)
     parts = [
@@ -211,6 +219,8 @@ def scale_up_words(folded: Fold, domain: DomainSpec, number: int) -> list[str]:
         return [f"{len(chips)} chips under {len(upper)} in {planes_text(domain)}", rate]
     if not chips:
         return ["GPUs linked directly" if domain.gpus > 1 else "one GPU", f"at least {rate}"]
+    if domain.links_bundled:
+        return [UNCOUNTED, rate]
     word = switch_word(domain)
     text = f"{len(chips)} {word}s" if len(chips) > 1 else f"1 {word}"
     return [text, f"at least {rate}" if domain.structure == "raw" else rate]

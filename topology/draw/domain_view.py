@@ -20,7 +20,7 @@ from topology.draw.canvas import (
     table,
     text_width,
 )
-from topology.draw.captions import own_links, planes_text, rate_text, switch_word
+from topology.draw.captions import UNCOUNTED, own_links, planes_text, rate_text, switch_word
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host
 from topology.spec import DomainSpec
@@ -80,7 +80,8 @@ def _bundle(painter: Painter, grid: _Grid, number: int, ends: Ends, middle: Poin
     width, dashed = 1.0 + min(4.0, links.count / 72), grid.sheet.dashed or links.degraded
     painter.link(*ends, pairs, colour=NVLINK, width=width, dashed=dashed)
     if not grid.sheet.dashed:
-        painter.say(middle, links, ink=BAND_INK)
+        bundled = painter.cluster.spec.domains[number].links_bundled
+        painter.say(middle, links, ink=BAND_INK, total=bundled)
 
 
 def _grids(painter: Painter, number: int) -> list[_Grid]:
@@ -183,6 +184,8 @@ def _band_lines(painter: Painter, domain: DomainSpec, number: int) -> list[str]:
         first = f"{planes_text(domain)}: {tiers}, one a plane in each host"
     elif domain.structure == "raw":
         first = f"{plural(len(chips), 'switch chip')}" if chips else "GPUs linked directly"
+    elif domain.links_bundled:
+        first = UNCOUNTED
     else:
         counts = Counter(domain.links_per_switch)
         first = " + ".join(

@@ -7,12 +7,11 @@ from itertools import combinations
 from math import cos, isnan, log2, pi, sin
 
 from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, OUTLINE, Point, cell, table
-from topology.draw.captions import each_way
+from topology.draw.captions import each_way, rate_text
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.painter import Ends, Painter, Place
 from topology.draw.parts import Host, Links, Switch
 from topology.spec import DomainSpec
-from topology.units import format_quantity
 
 MOST_LINKS = 100
 _GPU_WIDTH, _GPU_HEIGHT, _GAP = 84, 62, 10
@@ -125,13 +124,16 @@ def _chip(painter: Painter, domain: DomainSpec, bundle: _Bundle, width: int, gpu
     count = bundle.links * len(bundle.chips)
     rate = domain.fabric.link_bytes_per_s.value
     name = "NVSwitch " if domain.fabric.kind == "nvlink" else "switch "
-    each = f"{count} x {format_quantity(rate, 'byte/s')}"
+    each = f"{count} x {rate_text(rate)}"
     odd = any(painter.marks.of(chip.id) for chip in bundle.chips)
     title = f"{name if width > 100 else ''}{bundle.name}"
+    if domain.links_bundled:
+        title, each = "switch chips", rate_text(rate)
     rows = [[cell(title, bold=True, width=width, height=18, colspan=gpus, ink=FAULT if odd else None)]]
     rows.append([cell(f"{each} to each GPU" if width > 120 else each, height=14, colspan=gpus)])
     if width > 120:
-        rows.append([cell(f"= {format_quantity(count * rate, 'byte/s')} each way", height=14, colspan=gpus)])
+        last = "number not published" if domain.links_bundled else f"= {rate_text(count * rate)} each way"
+        rows.append([cell(last, height=14, colspan=gpus)])
     rows.append([cell("", width=width // gpus, height=3, port=f"g{g}") for g in range(gpus)])
     return table(rows, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
 
@@ -161,7 +163,10 @@ def _gpu_rows(painter: Painter, place: int, inside: int, heights: tuple[int, int
     title = f"GPU {place} {painter.tag([place])}".strip()
     if painter.overlay is None:
         ink = FAULT if painter.marks.of(gpu.id) else None
-        last = cell(f"{painter.fold.gpu_links[place].count} links", width=inside, height=16, ink=ink)
+        links = painter.fold.gpu_links[place]
+        bundled = painter.cluster.spec.domains[gpu.domain].links_bundled
+        text = rate_text(links.bytes_per_s) if bundled else f"{links.count} links"
+        last = cell(text, width=inside, height=16, ink=ink)
     else:
         last = painter.gpu(place, inside, 18)
     return [

@@ -22,7 +22,7 @@ from topology.draw.canvas import (
     ink_on,
     rail_colour,
 )
-from topology.draw.captions import broken_lines
+from topology.draw.captions import broken_lines, rate_text
 from topology.draw.fold import Fold
 from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage
 from topology.draw.parts import Host, Links, Pod, natural
@@ -207,9 +207,13 @@ class Painter:
             tip = tip or f"{share * 100:.0f} % of the time busy"
         self.canvas.link(tail, head, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
 
-    def say(self, at: Point, links: Links, ink: str = QUIET, kind: str = "") -> None:
-        """Write count x rate = total right of a point, the first time that it comes for bundles of its ``kind``."""
-        lines = broken_lines(links.text().removesuffix(" each way"))
+    def say(self, at: Point, links: Links, ink: str = QUIET, kind: str = "", *, total: bool = False) -> None:
+        """Write count x rate = total right of a point, the first time that it comes for bundles of its ``kind``.
+
+        With ``total`` the number of links is not known, and their rate together is written alone.
+        """
+        words = rate_text(links.bytes_per_s) if total else links.text().removesuffix(" each way")
+        lines = broken_lines(words)
         if (kind, *lines) not in self._said:
             self._said.add((kind, *lines))
             corner = (at[0] + 6, at[1] - 13 * len(lines) / 2)

@@ -443,7 +443,7 @@ def _cables(limits: Physical) -> Table:
     rows = []
     for one in limits.cabling:
         if not one.counted:
-            rows.append([one.fabric, *["not published"] * 3, "-", "-", "-"])
+            rows.append([one.fabric, *["unpublished"] * 3, "-", "-", "-"])
             continue
         copper = f"{one.copper:,}" + (f" ({one.copper_cables:,} cables)" if one.copper_cables else "")
         each = [f"{count / limits.racks:,.4g}" for count in (one.copper, one.optical)]

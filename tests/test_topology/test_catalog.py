@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,7 @@ def test_every_figure_has_its_origin() -> None:
 @pytest.mark.parametrize(
     ("name", "gpus", "chips", "links", "per_link", "nic"),
     [
+        ("hgx-a100", 8, 6, 12, 25e9, 25e9),
         ("hgx-h100", 8, 4, 18, 25e9, 50e9),
         ("hgx-h800", 8, 4, 8, 25e9, 50e9),
         ("hgx-h20", 8, 4, 18, 25e9, 25e9),
@@ -105,6 +107,68 @@ def test_links_of_each_system(
     assert domain.fabric.link_bytes_per_s.value == per_link
     assert domain.scale_up_bytes_per_s == links * per_link
     assert scale_out.scale_out_bytes_per_s == nic
+
+
+# What makers print of a whole: bytes/s of all scale-up links of a GPU in both directions, bit/s of a host's NICs, and
+# sums over the domain: dense flop/s of one kind, bytes/s of HBM. Their figures of one chip or link are elsewhere.
+PRINTED: dict[str, dict[str, float]] = {
+    "hgx-a100": {"up": 600e9, "host": 1600e9, "bf16": 2.5e15},
+    "hgx-a100-40gb": {"up": 600e9, "host": 1600e9, "bf16": 2.5e15},
+    "hgx-h100": {"up": 900e9, "host": 3200e9, "fp8": 32e15 / 2, "hbm": 26.8e12},
+    "hgx-h800": {"up": 400e9, "host": 3200e9},
+    "hgx-h20": {"up": 900e9, "host": 1600e9},
+    "hgx-h200": {"up": 900e9, "host": 3200e9, "fp8": 32e15 / 2, "hbm": 38.4e12},
+    "hgx-b200": {"up": 1.8e12, "host": 3200e9, "fp8": 72e15 / 2, "fp4": 144e15 / 2, "hbm": 64e12},
+    "hgx-b300": {"up": 1.8e12, "host": 6400e9, "fp8": 72e15 / 2},
+    "gb200-nvl72": {"up": 1.8e12, "host": 1600e9, "fp8": 720e15 / 2, "fp4": 1440e15 / 2, "hbm": 576e12},
+    "gb300-nvl72": {"up": 1.8e12, "host": 3200e9, "fp8": 720e15 / 2, "fp4": 1080e15, "hbm": 576e12},
+    "vr-nvl72": {"up": 3.6e12, "host": 6400e9, "fp4": 2520e15, "hbm": 1580e12},
+    "mi300x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 42.4e12},
+    "mi325x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 48e12},
+    "mi355x": {"up": 1075.2e9, "host": 3200e9, "fp8": 40.3e15, "fp4": 80.5e15, "hbm": 64e12},
+    "helios-72": {"up": 260e12 / 72, "host": 43e12 / 2 * 8 / 18, "fp4": 2.9e18 / 2},
+    "tpu-v5p": {"up": 1200e9},
+    "tpu-v6e": {"up": 800e9, "host": 800e9, "bf16": 234.9e15},
+    "tpu-v7": {"up": 1200e9},
+    "trn2-ultra": {"up": 1.28e12, "host": 3200e9, "fp8": 83.2e15, "bf16": 42.8e15, "hbm": 185.6e12},
+    "cm384": {"up": 392e9, "host": 3200e9, "bf16": 289e15, "hbm": 1229e12},
+}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_figures_of_one_add_up_to_what_makers_print_of_all(name: str) -> None:
+    domain, out = load_domain(name), find_scale_out(name)
+    printed = dict(PRINTED[name])
+    assert 2 * domain.scale_up_bytes_per_s == pytest.approx(printed.pop("up"), rel=0.01)
+    if host := printed.pop("host", 0.0):
+        assert out is not None
+        assert 8 * domain.gpus_per_node * out.scale_out_bytes_per_s == pytest.approx(host, rel=0.01)
+    if rate := printed.pop("hbm", 0.0):
+        assert domain.gpus * domain.gpu.hbm_bytes_per_s == pytest.approx(rate, rel=0.01)
+    for dtype, flops in printed.items():
+        assert domain.gpus * domain.gpu.dense_flop_per_s(dtype) == pytest.approx(flops, rel=0.015)
+
+
+def test_every_system_that_somebody_makes_is_added_up() -> None:
+    thought = {"rubin-576", "rubin-ultra-nvl144", *(n for n in cluster_names() if n.startswith("lecture"))}
+    assert PRINTED.keys() | thought == set(cluster_names())
+
+
+def test_totals_and_sparse_peaks_in_notes_agree_with_their_figures() -> None:
+    links = sparse = 0
+    for place, figure in all_figures():
+        note = figure.source.replace(",", "")
+        for total, prefix, count in re.findall(
+            r"([\d.]+) ([GT])B/s for (\d+) links[^;]*both directions", note
+        ):
+            links += 1
+            both = float(total) * (1e9 if prefix == "G" else 1e12)
+            assert 2 * int(count) * figure.value == pytest.approx(both, rel=1e-3), place
+        for pattern in (r"prints (\d+) with sparsity", r"(\d+) is with sparsity"):
+            for total in re.findall(pattern, note):
+                sparse += 1
+                assert 2 * figure.value == pytest.approx(float(total) * 1e12, rel=1e-3), place
+    assert (links > 9, sparse > 7) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +235,9 @@ def test_agrees_with_the_reference_table(name: str) -> None:
     label = float(row["hbm_gb"]) * (2**30 if name in GIB else 1e9)
     if usable:
         assert gpu.hbm_bytes == pytest.approx(float(usable) * 2**30, rel=1e-4)
-    elif gpu.figure("hbm_bytes").kind is Evidence.MEASURED:  # a label is decimal or binary, less what is kept back
+    elif (
+        gpu.figure("hbm_bytes").kind is Evidence.MEASURED
+    ):  # a label is decimal or binary, less what is kept back
         assert label <= per * gpu.hbm_bytes <= label * 2**30 / 1e9
     else:
         assert per * gpu.hbm_bytes == pytest.approx(label, rel=1e-4)

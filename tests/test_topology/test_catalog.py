@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,15 @@ def test_unknown_names_offer_the_nearest() -> None:
         load_gpu("h100")
 
 
+def capacities(name: str, row: Mapping[str, str], kind: Evidence) -> tuple[float, float]:
+    """Return the least and the most bytes that the table's row allows: a label is decimal, or binary in the driver."""
+    if usable := row["hbm_usable_gib"]:
+        return float(usable) * 2**30, float(usable) * 2**30
+    label = float(row["hbm_gb"])
+    binary = name in GIB or kind is Evidence.MEASURED
+    return label * (2**30 if name in GIB else 1e9), label * (2**30 if binary else 1e9)
+
+
 @pytest.mark.skipif(not HARDWARE.exists(), reason="reference data is not here")
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_agrees_with_the_reference_table(name: str) -> None:
@@ -231,16 +241,8 @@ def test_agrees_with_the_reference_table(name: str) -> None:
         if cell:
             assert per * gpu.dense_flop_per_s(dtype) == pytest.approx(float(cell) * 1e12)
     assert per * gpu.hbm_bytes_per_s == pytest.approx(float(row["hbm_tb_s"]) * 1e12)
-    usable = row["hbm_usable_gib"]
-    label = float(row["hbm_gb"]) * (2**30 if name in GIB else 1e9)
-    if usable:
-        assert gpu.hbm_bytes == pytest.approx(float(usable) * 2**30, rel=1e-4)
-    elif (
-        gpu.figure("hbm_bytes").kind is Evidence.MEASURED
-    ):  # a label is decimal or binary, less what is kept back
-        assert label <= per * gpu.hbm_bytes <= label * 2**30 / 1e9
-    else:
-        assert per * gpu.hbm_bytes == pytest.approx(label, rel=1e-4)
+    low, high = capacities(name, row, gpu.figure("hbm_bytes").kind)
+    assert low * (1 - 1e-4) <= per * gpu.hbm_bytes <= high * (1 + 1e-4)
     assert LARGEST.get(name, domain.gpus // per) == int(row["domain_units"])
     if row["domain_dies"]:
         assert domain.gpus * gpu.dies == int(row["domain_dies"])

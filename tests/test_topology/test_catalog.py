@@ -220,7 +220,7 @@ def test_unknown_names_offer_the_nearest() -> None:
 
 
 def capacities(name: str, row: Mapping[str, str], kind: Evidence) -> tuple[float, float]:
-    """Return the least and the most bytes that the table's row allows: a label is decimal, or binary in the driver."""
+    """Return the least and the most bytes that the table's row allows: a label is decimal, binary in a driver."""
     if usable := row["hbm_usable_gib"]:
         return float(usable) * 2**30, float(usable) * 2**30
     label = float(row["hbm_gb"])

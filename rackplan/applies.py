@@ -125,9 +125,10 @@ class Asked:
 
     @property
     def no_chance(self) -> str:
-        """Why no seed applies; empty where the pattern of traffic is random."""
-        pattern = self.values.get("pattern", "random")
-        return "" if pattern == "random" else f"only the random pattern has a seed, {pattern} has none"
+        """Why no seed applies; empty where the pattern of traffic is drawn by chance."""
+        pattern = str(self.values.get("pattern", "random"))
+        drawn = pattern.partition(":")[0] in ("random", "zipf", "lognormal")
+        return "" if drawn else f"only random, zipf and lognormal patterns have a seed, {pattern} has none"
 
     @property
     def no_rails(self) -> str:

@@ -22,6 +22,9 @@ class Reporter:
     def replan(self, state: State, elapsed_s: float) -> None:
         """Report a re-plan: the pass, what runs in it, and what would be answered now."""
 
+    def arrived(self, part: float) -> None:
+        """Report flows that share fairly: which part of the bytes has arrived."""
+
 
 @contextmanager
 def progress() -> Iterator[Reporter]:
@@ -52,6 +55,11 @@ def progress() -> Iterator[Reporter]:
                 f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
                 f"near a fresh plan, {elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
                 f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
+            )
+
+        def arrived(self, part: float) -> None:
+            self._status.update(
+                f"sharing links fairly: {part:.0%} of the bytes have arrived (Ctrl-C keeps the bound)"
             )
 
     with Status("starting ...", console=Console(stderr=True)) as status:

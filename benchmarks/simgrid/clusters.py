@@ -64,6 +64,25 @@ def torus(*shape: int, wrap: bool = True) -> Cluster:
     return build_cluster(ClusterSpec("torus", (spec,), None))
 
 
+def tori_behind_leaves(*shape: int, domains: int, oversubscription: float) -> Cluster:
+    """Return several tori whose chips have a NIC each, on leaves with fewer uplinks than downlinks."""
+    gpus = 1
+    for size in shape:
+        gpus *= size
+    node = (2, *(1 for _ in shape[1:]))
+    spec = domain(
+        "torus", gpus, 2, shape=shape, wrap=(True,) * len(shape), links_per_neighbour=1, node_shape=node
+    )
+    out = replace(
+        load_scale_out("hgx-h100"),
+        kind="leaf-spine",
+        nodes_per_pod=gpus // 2,
+        spines=2,
+        oversubscription=oversubscription,
+    )
+    return build_cluster(ClusterSpec("tori", (spec,) * domains, out))
+
+
 def mesh(gpus: int) -> Cluster:
     """Return one full mesh."""
     return build_cluster(ClusterSpec("mesh", (domain("mesh", gpus, gpus, links_per_neighbour=1),), None))
@@ -74,6 +93,26 @@ def fabric_of(kind: str, domains: int, **rest: object) -> Cluster:
     base: ScaleOutSpec = load_scale_out("hgx-h100")
     spec = replace(base, kind=kind, **rest)
     return build_cluster(ClusterSpec(kind, (load_domain("hgx-h100"),) * domains, spec))
+
+
+def half_rails() -> Cluster:
+    """Return rails of three hosts a pod without one NIC, with a slow one, and a leaf with half its uplinks."""
+    base = fabric_of("rail", 6, nodes_per_pod=3, spines=2)
+    faults = (
+        Fault(link=("d0.n0.g2", "f.p0.l2")),
+        Fault(link=("d1.n0.g4", "f.p0.l4"), factor=0.5),
+        Fault(link=("f.p1.l1", "f.s0")),
+        Fault(link=("f.p1.l6", "f.s1"), factor=0.25),
+    )
+    return build_cluster(replace(base.spec, faults=faults))
+
+
+def lost_leaf() -> Cluster:
+    """Return rails of which one leaf is lost, and one host has a NIC at a quarter of its rate."""
+    base = fabric_of("rail", 4, nodes_per_pod=2, spines=2)
+    down = [Fault(link=(f"d{d}.n0.g1", "f.p0.l1")) for d in (0, 1)]
+    slow = Fault(link=("d3.n0.g7", "f.p1.l7"), factor=0.25)
+    return build_cluster(replace(base.spec, faults=(*down, slow)))
 
 
 def broken() -> Cluster:
@@ -127,7 +166,7 @@ def two_planes(deeper: bool) -> Cluster:
 
 CLUSTERS = {
     "fat-tree": lambda: fabric_of(
-        "fat-tree", 8, nodes_per_pod=4, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
+        "fat-tree", 6, nodes_per_pod=3, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
     ),
     "dragonfly": lambda: fabric_of(
         "dragonfly", 12, nodes_per_pod=4, leaves_per_pod=2, spines=0, local_links=4
@@ -139,11 +178,18 @@ CLUSTERS = {
         "rail", 4, nodes_per_pod=2, spines=1, oversubscription=2.0
     ),
     "the same, with faults": broken,
+    "rails, NICs and uplinks lost or slow": half_rails,
+    "rails, a leaf lost": lost_leaf,
+    "leaf-spine 8:1": lambda: fabric_of("leaf-spine", 6, nodes_per_pod=2, spines=2, oversubscription=8.0),
     "leaf-spine 4:1": lambda: fabric_of("leaf-spine", 4, nodes_per_pod=1, spines=2, oversubscription=4.0),
     "leaf-spine, 3 spines": lambda: fabric_of("leaf-spine", 6, nodes_per_pod=2, spines=3),
     "torus 4x4x4": lambda: torus(4, 4, 4),
     "grid 4x4x4": lambda: torus(4, 4, 4, wrap=False),
     "torus 3x5x2": lambda: torus(3, 5, 2),
+    "tori 2x4 behind 4:1": lambda: tori_behind_leaves(2, 4, domains=4, oversubscription=4.0),
+    "tori 4x4 behind 4:1": lambda: tori_behind_leaves(4, 4, domains=3, oversubscription=4.0),
+    "tori 4x4 behind 8:1": lambda: tori_behind_leaves(4, 4, domains=3, oversubscription=8.0),
+    "tori 2x2x2 behind 4:1": lambda: tori_behind_leaves(2, 2, 2, domains=5, oversubscription=4.0),
     "full mesh of 8": lambda: mesh(8),
     "two-tier domains": two_tier,
     "two planes": lambda: two_planes(deeper=False),

@@ -173,4 +173,4 @@ def transfers(cluster: Cluster, steps: Sequence[Step], expert_bytes: Mapping[int
         loads = Router(cluster).loads(traffic)
     except MissingFigureError:
         return Transfers(None, amounts, "")
-    return Transfers(loads.completion_s, amounts, " to ".join(loads.bottleneck.ends))
+    return Transfers(loads.bound_s, amounts, " to ".join(loads.bottleneck.ends))

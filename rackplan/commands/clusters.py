@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from rackplan import options
 from rackplan.options import Group, arg, opt
 from topology.errors import InputError
@@ -35,7 +37,7 @@ def draw(
         str | None,
         opt(
             "--traffic",
-            "Show how busy links are: all-to-all, ring, incast, permutation, random or FILE.npy.",
+            "Show how busy links are under a pattern (see rackplan traffic) or FILE.npy.",
             "PATTERN",
         ),
     ] = None,
@@ -82,7 +84,8 @@ def traffic(
         str,
         opt(
             "--pattern",
-            "all-to-all, ring, incast, permutation, random, or a .npy of [gpus, gpus] bytes.",
+            "all-to-all, ring, incast, permutation, shift:N, random, zipf[:S], lognormal:SIGMA, or a .npy of "
+            "[gpus, gpus] bytes.",
             "PATTERN",
         ),
     ] = "all-to-all",
@@ -99,19 +102,39 @@ def traffic(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, opt("--seed", "Seed of the random pattern.")] = 0,
+    fair: Annotated[
+        bool | None,
+        opt(
+            "--fair/--no-fair",
+            "The time under max-min fair sharing, beside the bound. [where it takes seconds]",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.")] = 0,
     settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:
-    """Route traffic between GPUs over the links. Completion time, bottleneck, tiers and the hottest links."""
-    from rackplan.output import show
+    """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
+    from placement.stop import Stop
+    from rackplan.output import print_error, show
+    from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
-    from topology.routes import Router
+    from topology.routes import FEW_CLASSES, Router, check_pairs, fair_s
 
     target = options.given_clusters([cluster], settings)[0]
     sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
-    loads = Router(target, rail_local_forward=rail_local_forward).loads(sent)
-    show(traffic_view(target, sent, loads), json=json)
+    if fair and not len(sent.uniform):
+        check_pairs(sent)
+    router = Router(target, rail_local_forward=rail_local_forward)
+    loads = router.loads(sent)
+    most = {True: None, None: FEW_CLASSES, False: 0}[fair]
+    time, stop = None, Stop()
+    with progress() as told, stop:
+        time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
+    show(traffic_view(target, sent, loads, time), json=json)
+    if stop.interrupted:
+        print_error("interrupted; the bound is known, the fair time is not.")
+        raise typer.Exit(options.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +12,38 @@ from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
-from topology.routes import Link, LinkLoads, Traffic
-from topology.routes.link_loads import LinkGroup
+from topology.routes import MOST_PAIRS, FairTime, Link, LinkLoads, Traffic
 from topology.units import format_quantity
 
+_LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6
 """Groups of links that are listed."""
 _MOST_SHOWN = 40
 """Parts unlike their siblings that are listed."""
 
 
-def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
-    """Return what ``rackplan traffic`` says; in the data bytes, seconds, bytes/s per direction."""
-    hot, groups = loads.bottleneck, loads.hottest(HOTTEST)
-    completion = (
-        f"{_duration(loads.completion_s)}: {_duration(loads.transfer_s)} on the busiest link and "
-        f"{_duration(loads.latency_s)} latency of the longest route"
+def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> View:
+    """Return what ``rackplan traffic`` says; in the data bytes, seconds, bytes/s per direction.
+
+    ``time`` is None where Ctrl-C came before it was known.
+    """
+    hot, groups, ties = loads.bottleneck, loads.hottest(HOTTEST), len(loads.bottlenecks) - 1
+    time_s = loads.bound_s if time is None else time.completion_s
+    bound = (
+        f"{_duration(loads.bound_s)}: {_duration(loads.transfer_s)} on the busiest link, "
+        f"{_duration(loads.latency_s)} latency; no schedule on these routes is faster"
     )
     sent = (
         f"{format_quantity(loads.total_bytes, 'byte')} from {loads.senders:,} GPUs, "
         f"{format_quantity(loads.total_bytes / loads.senders, 'byte')} each"
     )
-    rate = format_quantity(loads.bytes_per_s_per_gpu, "byte/s")
+    rate = format_quantity(loads.total_bytes / loads.senders / time_s, "byte/s")
     tiers = Table.of(
         loads.tiers.items(),
         ("tier", lambda tier: tier[0]),
         ("bytes", lambda tier: format_quantity(tier[1].bytes, "byte")),
         ("busiest link", lambda tier: _duration(tier[1].seconds)),
-        ("of completion", lambda tier: f"{tier[1].seconds / loads.completion_s:.1%}"),
+        ("of completion", lambda tier: f"{tier[1].seconds / time_s:.1%}"),
     )
     hottest = Table.of(
         groups,
@@ -54,10 +57,15 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
         [
             Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
             *set_blocks("Set", cluster),
-            Text(completion, "Completion"),
+            Text(_completion(loads, time), "Completion"),
+            Text(bound, "Bound"),
             Text(sent, "Bytes"),
             Text(f"{rate} effective, in the mean over senders", "Per GPU"),
-            Text(f"{_ends(hot)} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})", "Bottleneck"),
+            Text(
+                f"{_ends(hot)} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})"
+                + (f", and {ties:,} links more that are as busy" if ties else ""),
+                "Bottleneck",
+            ),
             *labelled("Up : out", _ratios(cluster, loads)),
         ],
         [tiers],
@@ -67,12 +75,25 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> View:
             *(Text(note, "Note") for note in loads.notes),
         ],
     )
-    return View(blocks, _traffic_data(cluster, traffic, loads, groups))
+    return View(blocks, _traffic_data(cluster, traffic, loads, time))
+
+
+def _completion(loads: LinkLoads, time: FairTime | None) -> str:
+    """Say when the last byte arrives."""
+    if time is None or not time.fair:
+        why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
+        ask = "; --fair asks for it" if time is not None and time.classes <= MOST_PAIRS else ""
+        return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why}{ask})"
+    longer = time.completion_s / time.bound_s - 1
+    beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "as the bound"
+    return f"{_duration(time.completion_s)} if all flows start at once and share links fairly, {beside}"
 
 
 def _traffic_data(
-    cluster: Cluster, traffic: Traffic, loads: LinkLoads, hottest: Sequence[LinkGroup]
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None
 ) -> dict[str, Any]:
+    time_s = loads.bound_s if time is None else time.completion_s
+
     def link_data(link: Link) -> dict[str, Any]:
         return {"link": _ends(link), "bytes": link.load_bytes, **picked(link, "tier bytes_per_s seconds")}
 
@@ -82,10 +103,15 @@ def _traffic_data(
         **set_data(cluster),
         "pattern": traffic.name,
         "bytes": loads.total_bytes,
-        **picked(loads, "completion_s transfer_s latency_s senders bytes_per_s_per_gpu"),
+        "completion_s": time_s,
+        "completion": "fair" if time is not None and time.fair else "bound",
+        **picked(loads, "bound_s transfer_s latency_s senders"),
+        "classes": None if time is None else time.classes,
+        "bytes_per_s_per_gpu": loads.total_bytes / loads.senders / time_s,
         "bottleneck": link_data(loads.bottleneck),
+        "bottlenecks": [link_data(link) for link in loads.bottlenecks],
         "tiers": {name: {"bytes": tier.bytes, "seconds": tier.seconds} for name, tier in loads.tiers.items()},
-        "hottest": [{**link_data(one.link), "links": one.count} for one in hottest],
+        "hottest": [{**link_data(one.link), "links": one.count} for one in loads.hottest(HOTTEST)],
         "scale_up_over_scale_out": {"bytes": _byte_ratio(loads), "bytes_per_s": _rate_ratio(cluster)},
         "notes": list(loads.notes),
     }

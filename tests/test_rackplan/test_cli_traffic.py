@@ -28,6 +28,59 @@ def test_the_contract_of_json(run: Run) -> None:
     assert data["scale_up_over_scale_out"]["bytes_per_s"] == 18
     assert data["bytes_per_s_per_gpu"] == pytest.approx(143e6 / data["completion_s"])
     assert data["hottest"][0]["links"] == 2 * 144
+    assert data["completion"] == "fair"
+    assert data["bound_s"] == pytest.approx(data["completion_s"])
+    assert len(data["bottlenecks"]) == 3 * 144  # uplinks of the leaves are as busy as the NICs
+    assert data["bottlenecks"][0] == data["bottleneck"]
+    assert {row["seconds"] for row in data["bottlenecks"]} == {data["bottleneck"]["seconds"]}
+
+
+TORI = """
+domains: [{gpu: tpu-v5p, structure: torus, shape: [2, 4], wrap: true, link: 100 GB/s, node_shape: [2, 2], count: 4}]
+fabric: {kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 2, oversubscription: 4}
+"""
+
+
+def test_two_times(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tori.yaml").write_text(TORI)
+    plain = ("traffic", "tori.yaml", "--pattern", "lognormal:0.63")
+    fair, bound = run(*plain, "--json").data, run(*plain, "--no-fair", "--json").data
+    assert fair["completion_s"] > 1.02 * fair["bound_s"]
+    assert fair["bound_s"] == bound["bound_s"] == bound["completion_s"]
+    assert (fair["completion"], bound["completion"]) == ("fair", "bound")
+    text = run(*plain).out
+    assert "if all flows start at once and share links fairly, " in text
+    assert "% above the bound" in text
+    assert "no schedule on these routes is faster" in " ".join(text.split())
+
+
+def test_an_arbitrary_matrix_of_many_gpus_gets_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from topology import routes
+
+    monkeypatch.setattr(routes, "FEW_CLASSES", 50)
+    plain = ("traffic", "hgx-h100", "--pattern", "random")
+    result = run(*plain)
+    assert "the bound (time under fair sharing: not computed, 56 classes of flows; --fair asks" in " ".join(
+        result.out.split()
+    )
+    assert run(*plain, "--json").data["completion"] == "bound"
+    asked = run(*plain, "--fair", "--json")
+    assert asked.data["completion"] == "fair"
+    assert asked.data["classes"] == 56
+    assert asked.err == ""  # progress is for a terminal
+
+
+def test_ctrl_c_leaves_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from topology import routes
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(routes, "fair_s", interrupted)
+    result = run("traffic", "hgx-h100", "--json")
+    assert result.code == 130
+    assert result.data["completion"] == "bound"
+    assert "interrupted; the bound is known" in result.err
 
 
 def test_the_summary(run: Run) -> None:
@@ -86,6 +139,9 @@ def test_random_by_seed(run: Run) -> None:
     ("options", "words"),
     [
         (["--pattern", "rings"], "did you mean ring"),
+        (["--pattern", "lognormal"], "for example lognormal:0.63"),
+        (["--pattern", "shift:8"], "from each to itself"),
+        (["--pattern", "ring", "--seed", "1"], "only random, zipf and lognormal patterns have a seed"),
         (["--pattern", "none.npy"], "does not exist"),
         (["--gpus", "5"], "like 0-7"),
         (["--gpus", "0-8"], "GPUs are 0 to 7"),

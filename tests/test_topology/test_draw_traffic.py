@@ -26,9 +26,9 @@ def test_shares_are_seconds_over_completion() -> None:
     usage = Usage(cluster, shown)
     # the one GPU whose neighbour is in the other domain sends its gigabyte over a link of 50 GB/s
     assert usage.share("d0.n17.g3", "f.p0.l3") == 0.0  # the hop inside the domain goes to rail 0 first
-    assert usage.share("d0.n17.g0", "f.p0.l0") == pytest.approx(1e9 / 50e9 / shown.loads.completion_s)
+    assert usage.share("d0.n17.g0", "f.p0.l0") == pytest.approx(1e9 / 50e9 / shown.loads.bound_s)
     every = [usage.share(a, b) for a, b in cluster.graph.edges]
-    assert max(every) == pytest.approx(shown.loads.bottleneck.seconds / shown.loads.completion_s)
+    assert max(every) == pytest.approx(shown.loads.bottleneck.seconds / shown.loads.bound_s)
     assert usage.busiest([]) == 0.0
 
 

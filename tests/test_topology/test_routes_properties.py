@@ -134,7 +134,7 @@ def test_twice_the_bytes_take_twice_the_time_without_latency(name: str, data: st
     cluster = made(name)
     matrix = data.draw(matrices(len(cluster.gpus)))
     one, two = link_loads(cluster, matrix), link_loads(cluster, 2 * matrix)
-    assert two.completion_s - two.latency_s == pytest.approx(2 * (one.completion_s - one.latency_s))
+    assert two.bound_s - two.latency_s == pytest.approx(2 * (one.bound_s - one.latency_s))
     assert two.latency_s == one.latency_s
     np.testing.assert_allclose(two.load_bytes, 2 * one.load_bytes)
 
@@ -155,7 +155,7 @@ def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
     faster = replace(wiring, fabrics=(*wiring.fabrics, *fabrics), fabric=which)
     after = link_loads(replace(cluster, lay=lambda: faster), matrix)
     np.testing.assert_allclose(after.load_bytes, before.load_bytes)
-    assert after.completion_s <= before.completion_s
+    assert after.bound_s <= before.bound_s
 
 
 @settings(deadline=None, max_examples=25)
@@ -170,7 +170,7 @@ def test_equal_hosts_may_change_places(name: str, data: st.DataObject) -> None:
     order[:most] = order[data.draw(st.permutations(range(most)))]
     swap = order.reshape(-1)
     one, two = link_loads(cluster, matrix), link_loads(cluster, matrix[np.ix_(swap, swap)])
-    assert two.completion_s == pytest.approx(one.completion_s)
+    assert two.bound_s == pytest.approx(one.bound_s)
     for tier, load in one.tiers.items():
         assert two.tiers[tier].bytes == pytest.approx(load.bytes)
         assert two.tiers[tier].seconds == pytest.approx(load.seconds)
@@ -219,8 +219,7 @@ def test_h100_uses_all_its_links_equally() -> None:
     loads = link_loads(cluster, pattern_traffic("permutation", 8, 18e9))
     assert loads.of("d0.n0.g0", "d0.s0") == pytest.approx(5e9)
     assert loads.of("d0.s3", "d0.n0.g4") == pytest.approx(4e9)
-    assert loads.completion_s == pytest.approx(18e9 / 450e9 + 2 * 0.5e-6)
-    assert loads.bytes_per_s_per_gpu == pytest.approx(18e9 / loads.completion_s)
+    assert loads.bound_s == pytest.approx(18e9 / 450e9 + 2 * 0.5e-6)
     with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
         loads.of("d0.n0.g0", "d0.n0.g1")
 
@@ -228,7 +227,7 @@ def test_h100_uses_all_its_links_equally() -> None:
 def test_incast_is_bound_by_the_one_that_hears_all() -> None:
     cluster = resolve_cluster("gb200-nvl72")
     loads = link_loads(cluster, pattern_traffic("incast", 72, 1e9))
-    assert loads.completion_s == pytest.approx(71e9 / 900e9 + 1e-6)
+    assert loads.bound_s == pytest.approx(71e9 / 900e9 + 1e-6)
     assert loads.bottleneck.ends == ("d0.s0", "d0.n0.g0")
     assert [group.count for group in loads.hottest(9)] == [18, 71 * 18]
 
@@ -241,7 +240,7 @@ def test_rails_keep_cross_rail_traffic_off_the_spine() -> None:
     assert hop.of("d0.n0.g3", "f.p0.l3") == pytest.approx(1e9)
     assert hop.tiers["ib-ndr400 spine"].bytes == 0
     assert hop.tiers["nvlink4"].bytes == pytest.approx(1e9)
-    assert hop.completion_s == pytest.approx(1e9 / 50e9 + 2 * 0.5e-6 + 2 * 2e-6)
+    assert hop.bound_s == pytest.approx(1e9 / 50e9 + 2 * 0.5e-6 + 2 * 2e-6)
     spine = link_loads(cluster, matrix, rail_local_forward=False)
     assert spine.of("d0.n0.g0", "f.p0.l0") == pytest.approx(1e9)
     assert spine.tiers["ib-ndr400 spine"].bytes == pytest.approx(1e9)
@@ -383,7 +382,7 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     cluster = replace(whole, lay=cut_links)  # not checked for islands
     matrix = np.zeros((32, 32))
     matrix[0, 8] = matrix[24, 16] = 1e9
-    assert link_loads(cluster, matrix).completion_s > 0
+    assert link_loads(cluster, matrix).bound_s > 0
     matrix[5, 30] = 1.0
     with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
         link_loads(cluster, matrix)

@@ -145,7 +145,7 @@ class Usage:
         self._graph = cluster.graph
         self._loads, self._title = overlay.loads, overlay.title
         self._bytes = overlay.loads.per_edge()
-        self._completion_s = overlay.loads.completion_s
+        self._completion_s = overlay.loads.bound_s
         hottest = overlay.loads.hottest(1)
         self._hottest = hottest[0] if hottest else None
         self.bottleneck = self._hottest.link.ends if self._hottest else None

@@ -6,6 +6,7 @@ the domain.
 """
 
 from topology.routes.demand import Pairs
+from topology.routes.fair_time import FEW_CLASSES, MOST_PAIRS, FairTime, check_pairs, fair_s
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -15,10 +16,20 @@ from topology.routes.link_loads import (
     link_loads,
     uniform_bytes_per_s,
 )
-from topology.routes.traffic import PATTERNS, Traffic, pattern_traffic, read_traffic, traffic_matrix
+from topology.routes.traffic import (
+    PATTERNS,
+    Traffic,
+    alike_rows,
+    pattern_traffic,
+    read_traffic,
+    traffic_matrix,
+)
 
 __all__ = [
+    "FEW_CLASSES",
+    "MOST_PAIRS",
     "PATTERNS",
+    "FairTime",
     "Link",
     "LinkGroup",
     "LinkLoads",
@@ -26,6 +37,9 @@ __all__ = [
     "Router",
     "TierLoad",
     "Traffic",
+    "alike_rows",
+    "check_pairs",
+    "fair_s",
     "link_loads",
     "pattern_traffic",
     "read_traffic",

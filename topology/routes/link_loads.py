@@ -1,8 +1,7 @@
-"""Bytes on every link of a cluster for any traffic between its GPUs, the bottleneck, and the time it takes.
+"""Bytes on every link of a cluster for any traffic between its GPUs, the bottleneck, and a bound of the time.
 
-Completion is the largest bytes over rate of any directed link, plus the latency of the longest route used: what a
-network reaches when all bytes are there at the start and every link is shared without loss. None with these routes
-is faster.
+The bound is the largest bytes over rate of any directed link, plus the latency of the longest route used: nothing on
+these routes is faster. :func:`topology.routes.fair_s` says when flows that share fairly end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from topology.errors import InputError, MissingFigureError
 from topology.routes.demand import NO_PAIRS, Pairs, joined
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
-from topology.routes.scale_out import ScaleOut
+from topology.routes.scale_out import Handed, ScaleOut
 from topology.routes.scale_up import ScaleUp
 from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
 
@@ -92,8 +91,8 @@ class LinkLoads:
         return float(self.seconds.max(initial=0.0))
 
     @property
-    def completion_s(self) -> float:
-        """Seconds until the last byte has arrived."""
+    def bound_s(self) -> float:
+        """Seconds of the busiest link and the longest route's latency: no schedule on these routes is faster."""
         return self.transfer_s + self.latency_s
 
     @property
@@ -101,10 +100,10 @@ class LinkLoads:
         """The busiest link; the first in the order of the graph where several are equally busy."""
         return self.hottest(1)[0].link
 
-    @property
-    def bytes_per_s_per_gpu(self) -> float:
-        """Bytes/s that a sending GPU gets, in the mean over senders."""
-        return self.total_bytes / self.senders / self.completion_s
+    @cached_property
+    def bottlenecks(self) -> list[Link]:
+        """Every link that is busy as long as the busiest, in the order of the graph."""
+        return [self._link(int(e)) for e in np.flatnonzero(self.seconds >= self.transfer_s * (1 - _ALIKE))]
 
     @property
     def tiers(self) -> dict[str, TierLoad]:
@@ -200,6 +199,11 @@ class Router:
         several = len(cluster.spec.domains) > 1
         self._out = ScaleOut(self._net, cluster.gpus, self._up, relay=relay) if several else None
 
+    @property
+    def network(self) -> Network:
+        """The links."""
+        return self._net
+
     def loads(self, traffic: Traffic) -> LinkLoads:
         """Return the loads of ``traffic``.
 
@@ -226,11 +230,33 @@ class Router:
             network=net,
             load_bytes=found.load_bytes,
             tier_bytes=found.tier_bytes,
-            latency_s=found.longest_s,
+            latency_s=float(found.longest_s),
             total_bytes=traffic.total_bytes,
             senders=traffic.senders,
             notes=tuple(found.notes),
         )
+
+    def handed(self, sources: Ints, targets: Ints) -> Handed:
+        """Return who hands over the bytes of pairs of GPUs; inside a domain it is the target itself."""
+        domain = self._net.domain[: self._net.gpus]
+        inside = np.flatnonzero(domain[sources] == domain[targets])
+        found = Handed(inside, targets[inside], targets[inside], np.ones(len(inside)))
+        away = np.flatnonzero(domain[sources] != domain[targets])
+        if self._out is None or not len(away):
+            return found
+        between = self._out.handed(sources[away], targets[away])
+        between = between._replace(pair=away[between.pair])
+        return Handed(*(np.concatenate(columns) for columns in zip(found, between, strict=True)))
+
+    def direct(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the links of bytes that a GPU sends to another itself, with the part of them on each."""
+        domain = self._net.domain[: self._net.gpus]
+        inside = np.flatnonzero(domain[sources] == domain[targets])
+        found = [self._up.taken(sources[inside], targets[inside]).of(inside)]
+        away = np.flatnonzero(domain[sources] != domain[targets])
+        if self._out is not None and len(away):
+            found.append(self._out.direct(sources[away], targets[away]).of(away))
+        return Taken.joined(found)
 
     def shares(self, sources: Ints, targets: Ints) -> Any:
         """Return the part of the bytes of each pair of GPUs that is on each link, sparse ``[links, pairs]``.

@@ -35,6 +35,15 @@ class Legs(NamedTuple):
     part: Floats
 
 
+class Handed(NamedTuple):
+    """The same by GPUs: ``part[k]`` of pair ``pair[k]`` goes to ``giver[k]``, to ``taker[k]``, to its target."""
+
+    pair: Ints
+    giver: Ints
+    taker: Ints
+    part: Floats
+
+
 class Handing:
     """Who hands over the bytes of a row, evenly: entries of rows, ``first [rows + 1]`` says where each row begins.
 
@@ -142,6 +151,15 @@ class ScaleOut:
         give, leg = self._givers.of(sources[pair] * self._rails + self._rail[self._takers.gpus[take]])
         take = take[leg]
         return Legs(pair[leg], give, take, self._givers.part[give] * self._takers.part[take])
+
+    def handed(self, sources: Ints, targets: Ints) -> Handed:
+        """Return who hands over the bytes of pairs of GPUs."""
+        legs = self._legs(sources, targets)
+        return Handed(legs.pair, self._givers.gpus[legs.give], self._takers.gpus[legs.take], legs.part)
+
+    def direct(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the links of bytes that GPUs hand to the fabric for GPUs of other domains themselves."""
+        return self._ways.taken(sources, targets)
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of each pair of GPUs, and the part of its bytes that takes each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,11 @@ from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Pairs
 from topology.routes.network import Floats, Ints
 
-PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random")
+PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
 _BLOCK_PAIRS = 4_000_000
+_EXAMPLES = {"zipf": "zipf:1.2", "lognormal": "lognormal:0.63", "shift": "shift:8"}
+_MOST_SKEW = 10.0  # above, one GPU gets everything
+_MOST_GPUS = 1e9
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,17 @@ class _RandomRows:
         parts = np.random.default_rng([self.seed, row]).exponential(size=self.count)
         parts[row] = 0.0
         return np.asarray(parts * (self.total / parts.sum()))
+
+
+@dataclass(frozen=True)
+class AlikeRows:
+    """A matrix with few different rows: row ``i`` is ``rows[row_of[i]]``."""
+
+    rows: Floats
+    row_of: Ints
+
+    def __getitem__(self, rows: slice | Ints) -> Floats:
+        return self.rows[self.row_of[rows]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Traffic:
     uniform: Ints = field(default_factory=lambda: NO_PAIRS.sources)
     uniform_bytes: float = 0.0
     pairs: Pairs = NO_PAIRS
-    matrix: Floats | _RandomRows | None = None
+    matrix: Floats | AlikeRows | _RandomRows | None = None
     members: Ints = field(default_factory=lambda: NO_PAIRS.sources)
 
     @property
@@ -109,40 +124,107 @@ def pattern_traffic(
     Parameters
     ----------
     pattern:
-        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2; ``random``:
-        to all others in exponentially distributed parts.
+        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2;
+        ``shift:N``: i to i + N; ``random``: to all others in exponentially distributed parts. As to popular experts,
+        alike from all: ``zipf`` or ``zipf:S``, the r-th GPU of an order by the seed gets parts of ``r ** -S``;
+        ``lognormal:SIGMA``, parts whose logarithm is normal with that deviation.
     gpus:
         GPUs of the cluster.
     bytes_per_gpu:
-        What each GPU sends in all (the target of an incast sends nothing).
+        What each GPU sends in all (the target of an incast sends nothing). Of ``zipf`` and ``lognormal`` the part
+        that falls on the GPU itself stays there.
     members:
         Numbers of the GPUs that take part; default all.
     seed:
-        Of ``random``.
+        Of ``random``, ``zipf`` and ``lognormal``.
 
     Raises
     ------
     InputError
         If the pattern is not known, fewer than two GPUs take part, or the bytes are not above zero.
     """
-    if pattern not in PATTERNS:
-        raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(pattern, PATTERNS)}')
+    kind, value = _parameter(pattern)
     if not np.isfinite(bytes_per_gpu) or bytes_per_gpu <= 0:
         raise InputError(f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero and finite.")
     who = _members(members, gpus)
     n = len(who)
-    if pattern == "all-to-all":
+    if kind == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
-    if pattern == "random":
+    if kind == "random":
         rows = _RandomRows(seed, n, bytes_per_gpu)
         return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
+    if kind in ("zipf", "lognormal"):
+        rng = np.random.default_rng(seed)
+        normal = kind == "lognormal"
+        parts = np.exp(value * rng.standard_normal(n)) if normal else (1.0 + rng.permutation(n)) ** -value
+        alike = AlikeRows(bytes_per_gpu * parts[None] / parts.sum(), np.zeros(n, dtype=np.int64))
+        return Traffic(f"{pattern} (seed {seed})", gpus, matrix=alike, members=who)
     here = np.arange(n)
-    if pattern == "incast":
+    if kind == "incast":
         sources, targets = here[1:], np.zeros(n - 1, dtype=np.int64)
     else:
-        sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
+        further = {"ring": 1, "permutation": n // 2, "shift": int(value)}[kind]
+        if further % n == 0:
+            raise InputError(f"{pattern}: among {n} GPUs that is from each to itself; give another number.")
+        sources, targets = here, (here + further) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
     return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
+
+
+def _parameter(pattern: str) -> tuple[str, float]:
+    """Return the kind of a pattern, and its parameter.
+
+    Raises
+    ------
+    InputError
+        If there is no such pattern, or its parameter cannot be used.
+    """
+    kind, colon, text = pattern.partition(":")
+    if kind not in PATTERNS:
+        raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(kind, PATTERNS)}')
+    if kind not in _EXAMPLES:
+        if colon:
+            raise InputError(f"traffic pattern {pattern}: {kind} takes no parameter; give {kind} alone.")
+        return kind, 0.0
+    if kind == "zipf" and not colon:
+        return kind, 1.0
+    try:
+        value = float(int(text)) if kind == "shift" else float(text)
+    except (ValueError, OverflowError):
+        value = math.nan
+    if kind == "shift" and not abs(value) < _MOST_GPUS:
+        wanted = "a whole number of GPUs"
+    elif kind != "shift" and not 0 <= value <= _MOST_SKEW:
+        wanted = f"a number from 0 to {_MOST_SKEW:g}"
+    else:
+        return kind, value
+    raise InputError(f"traffic pattern {pattern}: {text!r} must be {wanted}; for example {_EXAMPLES[kind]}.")
+
+
+def alike_rows(rows: Floats, row_of: Ints, name: str = "rows") -> Traffic:
+    """Return traffic of GPUs that send alike: GPU ``i`` sends ``rows[row_of[i], t]`` bytes to GPU ``t``.
+
+    Parameters
+    ----------
+    rows:
+        ``[rows, gpus]`` bytes, for example one row for each domain; what falls on the sender itself stays there.
+    row_of:
+        ``[gpus]`` row of each GPU.
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit, or a value is not a count of bytes.
+    """
+    rows, row_of = np.asarray(rows, dtype=float), np.asarray(row_of, dtype=np.int64)
+    if rows.ndim != 2 or rows.shape[1:] != row_of.shape:
+        raise InputError(f"{name}: rows {rows.shape} and rows of GPUs {row_of.shape} do not fit.")
+    if len(row_of) and not 0 <= row_of.min() <= row_of.max() < len(rows):
+        raise InputError(f"{name}: rows of GPUs must be from 0 to {len(rows) - 1}.")
+    if not np.isfinite(rows).all() or (rows < 0).any():
+        raise InputError(f"{name}: bytes must be finite and not negative.")
+    gpus = len(row_of)
+    return Traffic(name, gpus, matrix=AlikeRows(rows, row_of), members=_members(None, gpus))
 
 
 def traffic_matrix(

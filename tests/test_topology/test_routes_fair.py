@@ -1,0 +1,234 @@
+"""Max-min fair sharing: against progressive filling one flow at a time, and what must hold of any traffic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from tests.test_topology.test_routes_engine import SLOW, small
+from topology import build_cluster, resolve_cluster
+from topology.errors import InputError
+from topology.routes import (
+    Pairs,
+    Router,
+    alike_rows,
+    check_pairs,
+    fair_s,
+    fair_time,
+    link_loads,
+    pattern_traffic,
+    traffic_matrix,
+)
+from topology.routes.fair import Flows, folded, last_end_s, refined
+from topology.routes.single_routes import route_flows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from topology import Cluster
+
+
+def filled(weights: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise all rates together; those on a full link stay: the definition, in plain loops."""
+    links, flows = weights.shape
+    rates, free = np.zeros(flows), set(range(flows))
+    while free:
+        grows = [sum(weights[e, f] for f in free) for e in range(links)]
+        room = [capacity[e] - sum(weights[e, f] * rates[f] for f in range(flows)) for e in range(links)]
+        step = min(room[e] / grows[e] for e in range(links) if grows[e] > 0)
+        for flow in free:
+            rates[flow] += step
+        full = [e for e in range(links) if grows[e] > 0 and room[e] - step * grows[e] <= 1e-9 * capacity[e]]
+        free -= {flow for flow in free if any(weights[e, flow] > 0 for e in full)}
+    return rates
+
+
+def last_end(weights: NDArray[np.float64], capacity: NDArray[np.float64], left: NDArray[np.float64]) -> float:
+    """Fill, go on to the next end, and fill again."""
+    now = 0.0
+    while len(left):
+        rates = filled(weights, capacity)
+        step = min(left / rates)
+        now, left = now + step, left - step * rates
+        stays = left > 1e-9
+        weights, left = weights[:, stays], left[stays]
+    return now
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 9), st.booleans())
+def test_the_last_end_is_that_of_progressive_filling(seed: int, links: int, count: int, even: bool) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.random((links, count)) * (rng.random((links, count)) < 0.5)
+    weights[rng.integers(links, size=count), np.arange(count)] = 1.0  # each takes some link whole
+    capacity = rng.choice([1.0, 2.0, 5.0], links)
+    amounts = np.ones(count) if even else rng.uniform(0.2, 2.0, count)
+    flows = Flows(csr_array(weights), capacity, amounts)
+    found = last_end_s(flows)
+    assert found == pytest.approx(last_end(weights, capacity, amounts), rel=5e-3)
+    assert found >= flows.busiest_s * (1 - 1e-9)
+
+
+def test_two_links_by_hand() -> None:
+    # one flow over both links, one over each: 1 + 1 + 1 bytes; the second link is twice as fast
+    flows = Flows(csr_array([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]), np.array([1.0, 2.0]), np.ones(3))
+    assert last_end_s(flows) == pytest.approx(2.0)
+    assert last_end_s(replace(flows, amounts=np.array([1.0, 0.5, 6.0]))) == pytest.approx(3.5)
+    assert flows.busiest_s == 2.0
+    assert last_end_s(replace(flows, amounts=np.zeros(3))) == 0.0
+
+
+def test_links_in_proportion_are_one_and_alike_flows_are_one() -> None:
+    weights = np.array([[0.5, 0.5, 0, 0], [1.0, 1.0, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5]])
+    flows = Flows(csr_array(weights), np.array([1.0, 3.0, 1.0, 0.9]), np.ones(4))
+    less = folded(flows)
+    assert less.bytes_per_s.tolist() == [1.0, 0.9]
+    assert refined(less).weights.shape == (2, 2)
+    same = Flows(less.weights, np.ones(2), np.ones(4))
+    assert refined(same).weights.toarray().tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])
+def test_shares_and_routes_are_the_loads(name: str) -> None:
+    cluster = small.CLUSTERS[name]()
+    n = len(cluster.gpus)
+    rng = np.random.default_rng(1)
+    matrix = rng.random((n, n)) * (rng.random((n, n)) < 0.3)
+    np.fill_diagonal(matrix, 0.0)
+    matrix[0, 1] = 1.0
+    router = Router(cluster)
+    sources, targets = np.nonzero(matrix)
+    amounts = matrix[sources, targets]
+    loads = router.loads(traffic_matrix(matrix, n)).load_bytes
+    shares = router.shares(sources, targets)
+    assert shares @ amounts == pytest.approx(loads, rel=1e-9, abs=1e-9)
+    pairs = Pairs(sources, targets, amounts)
+    routes = route_flows(router, pairs, 10**6)
+    assert routes is not None
+    assert routes.amounts.sum() == pytest.approx(amounts.sum())
+    assert routes.weights @ routes.amounts == pytest.approx(loads, rel=1e-9, abs=1e-9)
+    assert route_flows(router, pairs, len(amounts) - 1) is None
+
+
+def gap(cluster: Cluster, pattern: str) -> float:
+    found = fair_s(Router(cluster), pattern_traffic(pattern, len(cluster.gpus), 1e9))
+    assert found.fair
+    return found.completion_s / found.bound_s - 1
+
+
+def test_hot_destinations_behind_few_uplinks_take_longer_than_the_busiest_link() -> None:
+    tori = small.CLUSTERS["tori 2x4 behind 4:1"]()
+    assert gap(tori, "lognormal:0.63") > 0.03
+    for pattern in ("all-to-all", "ring", "permutation", "shift:3", "incast"):
+        assert gap(tori, pattern) == pytest.approx(0.0, abs=1e-6)
+
+
+NAMES = st.sampled_from(
+    ["two planes, one deeper", "random raw graph 1", "random raw graph 2", "full mesh of 8"]
+)
+
+
+@settings(deadline=None, max_examples=8)
+@given(NAMES, st.integers(0, 10**6))
+def test_fair_is_never_below_the_bound_and_names_do_not_matter(name: str, seed: int) -> None:
+    cluster = small.CLUSTERS[name]()
+    n = len(cluster.gpus)
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((n, n)) ** 3 * (rng.random((n, n)) < 0.5) * 1e9
+    matrix[0, -1] += 1.0
+    router = Router(cluster)
+    found = fair_s(router, traffic_matrix(matrix, n))
+    assert found.completion_s >= found.bound_s
+    assert found.bound_s == link_loads(cluster, matrix).bound_s
+    order = rng.permutation(n)
+    again = fair_s(router, traffic_matrix(matrix[np.ix_(order, order)], n, members=order.tolist()))
+    assert again.completion_s == pytest.approx(found.completion_s, rel=1e-6)
+    faster = build_cluster(cluster.spec)
+    for *_, link in faster.graph.edges(data=True):
+        link["bytes_per_s"] *= rng.choice([1.0, 2.0])
+    assert fair_s(Router(faster), traffic_matrix(matrix, n)).bound_s <= found.bound_s
+
+
+@pytest.mark.parametrize(
+    "name", ["leaf-spine 4:1", "tori 4x4 behind 4:1", "rails, NICs and uplinks lost or slow"]
+)
+@pytest.mark.parametrize("pattern", ["all-to-all", "zipf", "lognormal:0.63"])
+def test_classes_of_alike_senders_give_the_time_of_all_pairs(
+    name: str, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = small.CLUSTERS[name]()
+    traffic = pattern_traffic(pattern, len(cluster.gpus), 1e9)
+    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    every = fair_s(Router(cluster), traffic)
+    monkeypatch.setattr(fair_time, "FEW_CLASSES", 10)
+    few = fair_s(Router(cluster), traffic)
+    assert few.classes < every.classes / 2
+    assert few.completion_s == pytest.approx(every.completion_s, rel=2e-3)
+
+
+def test_experts_traffic_by_domain() -> None:
+    cluster = small.CLUSTERS["leaf-spine 4:1"]()
+    domain = np.array([gpu.domain for gpu in cluster.gpus])
+    rows = np.random.default_rng(0).random((4, 32)) * 1e8
+    found = fair_s(Router(cluster), alike_rows(rows, domain))
+    same = fair_s(Router(cluster), traffic_matrix(rows[domain], 32))
+    assert found.completion_s == pytest.approx(same.completion_s)
+    with pytest.raises(InputError, match="do not fit"):
+        alike_rows(rows, domain[:-1])
+    with pytest.raises(InputError, match="from 0 to 3"):
+        alike_rows(rows, domain + 1)
+    with pytest.raises(InputError, match="not negative"):
+        alike_rows(-rows, domain)
+
+
+@pytest.mark.parametrize("name", ["rail", "grid"])
+def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = resolve_cluster("hgx-h100@128") if name == "rail" else small.CLUSTERS["grid 4x4x4"]()
+    traffic = pattern_traffic("all-to-all", len(cluster.gpus), 1e9)
+    few = fair_s(Router(cluster), traffic)
+    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    every = fair_s(Router(cluster), traffic)
+    assert few.completion_s == pytest.approx(every.completion_s, rel=1e-6)
+    assert (
+        few.classes < 10 if name == "rail" else few.classes > 50
+    )  # routes of a grid are not as alike as its links
+
+
+def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 16 uplinks over 3 spines: the way over 6 of them is not as full as those over 5
+    spines = small.CLUSTERS["leaf-spine, 3 spines"]()
+    assert gap(spines, "permutation") == pytest.approx(1.0667 / 1.0 - 1, abs=0.01)
+    monkeypatch.setattr(fair_time, "_MOST_ROUTES", 10)
+    assert gap(spines, "permutation") == pytest.approx(0.0, abs=1e-6)
+
+
+def test_what_is_too_much_is_said() -> None:
+    cluster = resolve_cluster("hgx-h100")
+    bound = fair_s(Router(cluster), pattern_traffic("random", 8, 1e9), most_classes=55)
+    assert not bound.fair
+    assert bound.completion_s == bound.bound_s
+    assert bound.classes == 56
+    with pytest.raises(InputError, match="more than the 40,000,000 that memory is for"):
+        check_pairs(pattern_traffic("zipf", 10_000, 1e9))
+    told: list[float] = []
+    fair_s(Router(cluster), pattern_traffic("zipf", 8, 1e9), progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+    assert math.isfinite(told[0])
+
+
+def test_alike_senders_of_one_domain_are_told_apart_by_their_nics() -> None:
+    from topology.routes.fair_time import _groups
+
+    cluster: Any = small.CLUSTERS["rails, NICs and uplinks lost or slow"]()
+    network = Router(cluster).network
+    row_of = np.zeros(48, dtype=np.int64)
+    group = np.asarray(_groups(network, row_of, np.arange(48)))
+    assert len(np.unique(group)) == 48  # few enough to keep each

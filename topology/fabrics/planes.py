@@ -18,7 +18,7 @@ class SpinePlanes(Fabric):
     So rates are right at any size, and the extra hop of a core tier is not counted in latencies. Switches and cables
     of a plane are counted: NVIDIA's reference designs have two tiers as long as each spine has a port for each
     leaf, and from there on three, without oversubscription above the leaves (DGX SuperPOD of H100: 16 spines over 4
-    scalable units, 512 spines and 256 cores over 64).
+    scalable units, 512 spines and 256 cores over 64). What three cannot reach has a second tier of cores.
     """
 
     def add_planes(self, laying: Laying, out: ScaleOutSpec) -> Ints:
@@ -31,6 +31,11 @@ class SpinePlanes(Fabric):
         ports, links = PORTS.get(out.fabric.link_bytes_per_s.value), leaves * uplinks
         if ports is None or leaves * ceil(uplinks / out.spines) <= ports:
             return Above()
-        if leaves <= ports:
-            return Above({"spine": ceil(links / ports) - out.spines})
-        return Above({"spine": ceil(2 * links / ports) - out.spines, "core": ceil(links / ports)}, links)
+        # each tier of cores multiplies the leaves that can be reached by half the ports; only the top one has no uplinks
+        reach, cores = ports, 0
+        while reach < leaves:
+            reach, cores = reach * ports // 2, cores + 1
+        top, lower = ceil(links / ports), ceil(2 * links / ports)
+        if not cores:
+            return Above({"spine": top - out.spines})
+        return Above({"spine": lower - out.spines, "core": lower * (cores - 1) + top}, links * cores)

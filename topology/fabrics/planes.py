@@ -31,7 +31,7 @@ class SpinePlanes(Fabric):
         ports, links = PORTS.get(out.fabric.link_bytes_per_s.value), leaves * uplinks
         if ports is None or leaves * ceil(uplinks / out.spines) <= ports:
             return Above()
-        # each tier of cores multiplies the leaves that can be reached by half the ports; only the top one has no uplinks
+        # a tier of cores multiplies the leaves in reach by half the ports; only the top one has no uplinks
         reach, cores = ports, 0
         while reach < leaves:
             reach, cores = reach * ports // 2, cores + 1

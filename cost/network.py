@@ -7,7 +7,7 @@ from functools import cache
 
 from cost.prices import figure_file
 from topology.cluster import Cluster
-from topology.fabrics import fabric_of, largest_host, uplinks_of_leaf
+from topology.fabrics import fabric_of, largest_host
 from topology.fabrics.asked import PORTS
 from topology.fabrics.planes import SpinePlanes
 from topology.figures import Figure
@@ -81,14 +81,10 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
 
 def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
     """Return the links that end at one spine plane, 0 where its switches are counted one by one."""
-    out = cluster.spec.scale_out
-    if (
-        out is None
-        or not isinstance(fabric_of(out), SpinePlanes)
-        or out.fabric.link_bytes_per_s.value in PORTS
-    ):
+    out, fabric = cluster.spec.scale_out, fabric_of(cluster.spec.scale_out)
+    if out is None or not isinstance(fabric, SpinePlanes) or out.fabric.link_bytes_per_s.value in PORTS:
         return 0
-    uplinks = uplinks_of_leaf(out, gpus_per_node=largest_host(cluster.spec))
+    uplinks = fabric.uplinks(out, largest_host(cluster.spec))
     return counted.switches.get("leaf", 0) * uplinks // out.spines
 
 

@@ -40,7 +40,7 @@ from topology.names import Names
 from topology.physical import Physical, Total, growth, physical_limits
 from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
-from topology.structures import structure_words
+from topology.structures import structure_of
 from topology.units import added, format_number
 
 _GPU_COLUMNS = {
@@ -244,7 +244,7 @@ def _cluster(cluster: Cluster) -> View:
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
     gpu, limits = _gpu(domain.gpu), _physical(cluster)
     ratio = _rates(domain, out)[2]
-    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_words(domain)}"
+    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_of(domain).words(domain)}"
     head = [
         Lines([f"{name}: {domain.title} ({domain.status})"]),
         Text(size, "domain"),
@@ -416,7 +416,8 @@ def _scale_up(domain: DomainSpec) -> str:
 def _domains(cluster: Cluster) -> str:
     runs = [(domain, len(list(run))) for domain, run in groupby(cluster.spec.domains)]
     return "; ".join(
-        f"{count} x {domain.gpus} {domain.title} ({structure_words(domain)})" for domain, count in runs
+        f"{count} x {domain.gpus} {domain.title} ({structure_of(domain).words(domain)})"
+        for domain, count in runs
     )
 
 

@@ -25,8 +25,9 @@ from topology import (
     validate_graph,
 )
 from topology.build import check_cluster
-from topology.fabrics import check_scale_out, uplinks_of_leaf, uplinks_of_spine
+from topology.fabrics import check_scale_out
 from topology.fabrics.dragonfly import links_between_groups
+from topology.fabrics.fat_tree import FatTree
 from topology.structures import check_domain
 
 if TYPE_CHECKING:
@@ -209,8 +210,8 @@ def test_every_fat_tree_keeps_its_ratios(
         core_oversubscription=spine,
     )
     try:
-        up = uplinks_of_leaf(tree, gpus_per_node=8)
-        above = uplinks_of_spine(tree, gpus_per_node=8)
+        up = FatTree().uplinks(tree, 8)
+        above = FatTree().spine_uplinks(tree, 8)
     except InputError:
         return
     graph = with_fabric(hosts, tree).graph

@@ -15,8 +15,7 @@ from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.wiring import Laying
 
 LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all groups
-_FAT_TREE = FatTree()
-FABRICS: dict[str, Fabric] = {one.kind: one for one in (Rail(), LeafSpine(), _FAT_TREE, Dragonfly())}
+FABRICS: dict[str, Fabric] = {one.kind: one for one in (Rail(), LeafSpine(), FatTree(), Dragonfly())}
 
 
 def fabric_of(out: ScaleOutSpec | None) -> Fabric | None:
@@ -72,31 +71,7 @@ def switches_above(spec: ClusterSpec, leaves: int) -> Above:
     out, fabric = spec.scale_out, fabric_of(spec.scale_out)
     if out is None or fabric is None or not leaves:
         return Above()
-    return fabric.above(out, leaves, fabric.uplinks(out, "fabric", largest_host(spec)))
-
-
-def uplinks_of_leaf(out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:
-    """Return the uplinks of one leaf: the downlinks of a full set of hosts over the oversubscription.
-
-    ``gpus_per_node`` is that of the largest host.
-
-    Raises
-    ------
-    InputError
-        If that is not a whole number of at least one.
-    """
-    return FABRICS[out.kind].uplinks(out, where, gpus_per_node)
-
-
-def uplinks_of_spine(out: ScaleOutSpec, where: str = "fabric", gpus_per_node: int = 1) -> int:
-    """Return the uplinks of one spine of a fat tree: its downlinks in a full pod over its oversubscription.
-
-    Raises
-    ------
-    InputError
-        If that is not a whole number of at least one.
-    """
-    return _FAT_TREE.spine_uplinks(out, where, gpus_per_node)
+    return fabric.above(out, leaves, fabric.uplinks(out, largest_host(spec)))
 
 
 def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:

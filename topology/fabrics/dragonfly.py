@@ -27,7 +27,7 @@ class Dragonfly(Fabric):
 
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Refuse more groups than a group has global links for."""
-        ports = out.leaves_per_pod * self.uplinks(out, where, largest_host(spec))
+        ports = out.leaves_per_pod * self.uplinks(out, largest_host(spec), where)
         groups = -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod)
         if groups - 1 > ports:
             raise InputError(
@@ -78,7 +78,7 @@ class Dragonfly(Fabric):
         laying.link([out.fabric], routers[:, one], routers[:, other], max(1, out.local_links))
         on = routers.reshape(-1)[hosts.host // out.nodes_per_leaf]
         laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
-        ports = width * self.uplinks(out, "fabric", hosts.largest)
+        ports = width * self.uplinks(out, hosts.largest)
         found = _global_links(len(groups), width, ports)
         one, other = routers.reshape(-1)[np.array(list(found), dtype=np.int64).reshape(-1, 2).T]
         laying.link([out.fabric], one, other, list(found.values()))

@@ -113,7 +113,7 @@ class Fabric(ABC):
         """Return the downlinks of a leaf with a full set of hosts, the largest of which has ``gpus_per_node``."""
         return out.nodes_per_leaf * gpus_per_node * out.nic_links_per_gpu
 
-    def uplinks(self, out: ScaleOutSpec, where: str, gpus_per_node: int) -> int:
+    def uplinks(self, out: ScaleOutSpec, gpus_per_node: int, where: str = "fabric") -> int:
         """Return the uplinks of one leaf.
 
         Raises

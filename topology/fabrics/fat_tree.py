@@ -26,9 +26,9 @@ class FatTree(Fabric):
 
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Refuse uplinks that do not spread evenly over spines or cores."""
-        self.spine_uplinks(out, where, largest_host(spec))
+        self.spine_uplinks(out, largest_host(spec), where)
 
-    def spine_uplinks(self, out: ScaleOutSpec, where: str, gpus_per_node: int) -> int:
+    def spine_uplinks(self, out: ScaleOutSpec, gpus_per_node: int, where: str = "fabric") -> int:
         """Return the uplinks of one spine: its downlinks in a full pod over its oversubscription.
 
         Raises
@@ -36,7 +36,7 @@ class FatTree(Fabric):
         InputError
             If that is not a whole number of at least one.
         """
-        uplinks = self.uplinks(out, where, gpus_per_node)
+        uplinks = self.uplinks(out, gpus_per_node, where)
         check_even(uplinks, out.spines, "a leaf", "spines of a pod", where)
         down = out.leaves_per_pod * uplinks // out.spines
         up = whole_uplinks(down, out.core_oversubscription, "a spine", where)
@@ -47,7 +47,7 @@ class FatTree(Fabric):
     def read(self, asked: Asked) -> ScaleOutSpec:
         """Sizes not given are those of the largest tree of that radix."""
         row, per_leaf, gpus = asked.row, asked.nodes_per_leaf, asked.gpus_per_node
-        uplinks = self.uplinks(replace(asked.blank, nodes_per_pod=per_leaf), asked.where, gpus)
+        uplinks = self.uplinks(replace(asked.blank, nodes_per_pod=per_leaf), gpus, asked.where)
         spines = row.count("spines", uplinks)
         if "leaves_per_pod" in row:
             leaves = row.count("leaves_per_pod")
@@ -62,7 +62,7 @@ class FatTree(Fabric):
             return replace(tree, cores=cores // spines if pods > 1 else 0)
         if pods == 1:
             return tree
-        links = self.spine_uplinks(tree, asked.where, gpus)
+        links = self.spine_uplinks(tree, gpus, asked.where)
         remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
         return replace(tree, cores=asked.fewest(links, pods, "pods", "core", remedy))
 
@@ -88,9 +88,9 @@ class FatTree(Fabric):
         leaves = laying.add("leaf", names, pod=pod)
         on = leaves[hosts.host // out.nodes_per_leaf]
         laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
-        cable(laying, out, leaves, spines[pod], self.uplinks(out, "fabric", hosts.largest), place)
+        cable(laying, out, leaves, spines[pod], self.uplinks(out, hosts.largest), place)
         if out.cores:
             above = np.tile(cores.reshape(len(planes), len(group)), (len(pods), 1))
-            links = self.spine_uplinks(out, "fabric", hosts.largest)
+            links = self.spine_uplinks(out, hosts.largest)
             cable(laying, out, spines.reshape(-1), above, links, np.repeat(pods, len(planes)))
         return laying

@@ -21,12 +21,12 @@ class LeafSpine(SpinePlanes):
 
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Refuse leaves that do not reach every spine."""
-        check_reach(out, self.uplinks(out, where, largest_host(spec)), where)
+        check_reach(out, self.uplinks(out, largest_host(spec), where), where)
 
     def read(self, asked: Asked) -> ScaleOutSpec:
         """As few spines as have the ports."""
         one = replace(asked.blank, nodes_per_pod=asked.nodes_per_leaf)
-        uplinks = self.uplinks(one, asked.where, asked.gpus_per_node)
+        uplinks = self.uplinks(one, asked.gpus_per_node, asked.where)
         leaves = ceil(asked.hosts / asked.nodes_per_leaf)
         if "spines" in asked.row:
             return replace(one, spines=asked.row.count("spines"))
@@ -45,5 +45,5 @@ class LeafSpine(SpinePlanes):
         leaves = laying.add("leaf", [f"f.l{number}" for number in numbers], pod=numbers)
         on = leaves[hosts.host // out.nodes_per_leaf]
         laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
-        cable(laying, out, leaves, spines, self.uplinks(out, "fabric", hosts.largest), numbers)
+        cable(laying, out, leaves, spines, self.uplinks(out, hosts.largest), numbers)
         return laying

@@ -22,7 +22,7 @@ class Rail(SpinePlanes):
     def check(self, out: ScaleOutSpec, where: str) -> None:
         """Refuse leaves that do not reach every spine, too."""
         super().check(out, where)
-        check_reach(out, self.uplinks(out, where, 1), where)
+        check_reach(out, self.uplinks(out, 1, where), where)
 
     def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
         """Take any hosts: a leaf has one GPU of each."""
@@ -58,7 +58,7 @@ class Rail(SpinePlanes):
         if "spines" in row:
             return replace(rails, spines=row.count("spines"))
         # fewer uplinks than the design's spines: one to each of as many
-        return replace(rails, spines=min(design.spines, self.uplinks(rails, asked.where, 1)))
+        return replace(rails, spines=min(design.spines, self.uplinks(rails, 1, asked.where)))
 
     def keys(self, out: ScaleOutSpec) -> dict[str, object]:
         """Return how the switches are cabled."""
@@ -78,5 +78,5 @@ class Rail(SpinePlanes):
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
         spines = self.add_planes(laying, out)
         laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nic_links_per_gpu)
-        cable(laying, out, leaves, spines, self.uplinks(out, "fabric", 1), np.arange(len(leaves)))
+        cable(laying, out, leaves, spines, self.uplinks(out, 1), np.arange(len(leaves)))
         return laying

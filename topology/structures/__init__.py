@@ -47,8 +47,3 @@ def check_domain(domain: DomainSpec, where: str) -> DomainSpec:
         )
     structure_of(domain).check(domain, where)
     return domain
-
-
-def structure_words(domain: DomainSpec) -> str:
-    """Return how the GPUs of a domain are joined; those of a raw graph as its file says."""
-    return structure_of(domain).words(domain)

@@ -12,9 +12,9 @@ import numpy as np
 from topology.cluster import Cluster, Gpu
 from topology.errors import InputError
 from topology.fabrics import check_fabric, lay_fabric
-from topology.raw import check_raw, lay_raw, raw_domains, raw_gpus, raw_scale_out
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
+from topology.structures.raw import check_raw, lay_raw, raw_domains, raw_gpus, raw_scale_out
 from topology.structures.torus import torus_places
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 

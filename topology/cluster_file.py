@@ -23,12 +23,12 @@ from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
-from topology.raw import check_raw
 from topology.reading import Fields, load_yaml, nearest, shown
 from topology.repeating import Copy, Row, repeating_rows
 from topology.schema import read, read_fault
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES, check_domain
+from topology.structures.raw import check_raw
 from topology.units import format_quantity
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from topology import Evidence, InputError, resolve_cluster
 from topology.build import build_cluster
 from topology.factors import CHIP, DOMAIN, FACTORS, SCALE_OUT, between, differences
-from topology.raw import RawTopology
 from topology.spec import ClusterSpec, Fault
+from topology.structures.raw import RawTopology
 
 PAIRS = (
     ("lecture-8@72", "lecture-72"),

@@ -8,12 +8,12 @@ left over, and little lacks: then both are the same graph, but for the names of 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
-from typing import TYPE_CHECKING
 
+import numpy as np
 from networkx.utils import UnionFind
 
 from topology.build import build_cluster, check_cluster
@@ -35,15 +35,12 @@ from topology.spec import (
 )
 from topology.structures import check_domain
 from topology.units import format_quantity
-
-if TYPE_CHECKING:
-    import networkx as nx
+from topology.wiring import Floats, Wiring
 
 _MOST_LACKING = 0.02
 """Part of the GPUs, and of the links, that may lack: above it a graph is not regular but for its faults."""
 _MOST_TOLD = 8
-
-Ends = tuple[str, str]
+_SAME = 1e-9
 
 
 def regular_form(
@@ -497,17 +494,14 @@ def _compared(
     order = [host or "(absent)" for own in hosts for host in own]
     names = {**switches, **_gpu_names(hosts, found, switches, spec)}
     cluster = build_cluster(spec)
-    built = {
-        (min(a, b), max(a, b)): (data["bytes_per_s"], data["latency_s"])
-        for a, b, data in cluster.graph.edges(data=True)
-    }
-    have, stray = _renamed(found, names, _chip_names(hosts, found, unit), built)
+    wiring = cluster.wiring
+    have, stray = _renamed(found, names, _chip_names(hosts, found, unit), wiring)
     known = set(names.values())
     gone = [gpu.id for gpu in cluster.gpus if gpu.id not in known] + sorted(names[gpu] for gpu in found.odd)
-    links = None if stray else _lacking(built, have, set(gone))
-    few = links is not None and max(len(gone) / spec.gpus, len(links) / len(built)) <= _MOST_LACKING
+    links = None if stray else _lacking(wiring, have, gone)
+    few = links is not None and max(len(gone) / spec.gpus, len(links) / len(wiring.a)) <= _MOST_LACKING
     if links is None or not few:
-        if _alike(found, cluster.graph):
+        if _alike(found, wiring):
             return spec, order
         if stray is not None:
             kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
@@ -528,39 +522,39 @@ def _compared(
 
 
 def _renamed(
-    found: _Found,
-    names: Mapping[str, str],
-    chips: Mapping[str, list[tuple[str, float]]],
-    built: Collection[Ends],
-) -> tuple[dict[Ends, tuple[float, float]], RawLink | None]:
-    """Return rate and latency of the links found, by their ends in the short form, and the first not in ``built``."""
-    have: dict[Ends, tuple[float, float]] = {}
-    for link in found.links:
-        rate, latency = _rate(link.fabric)
-        for a, b, count in _split(link, names, chips):
-            ends = (a, b) if a <= b else (b, a)
-            if ends in have or ends not in built:
-                return have, link
-            have[ends] = count * rate, latency
+    found: _Found, names: Mapping[str, str], chips: Mapping[str, list[tuple[str, float]]], wiring: Wiring
+) -> tuple[Floats, RawLink | None]:
+    """Return ``[2, links]`` rate and latency found of each link of ``wiring``, NaN of none, and a link it lacks."""
+    rows = [(link, *part) for link in found.links for part in _split(link, names, chips)]
+    have = np.full((2, len(wiring.a)), np.nan)
+    for link, a, b, _ in rows:
+        if a not in wiring.number or b not in wiring.number:
+            return have, link
+    at = wiring.find([(a, b) for _, a, b, _ in rows])
+    wrong = np.bincount(at, minlength=len(wiring.a))[at] > 1 if (at >= 0).all() else at < 0
+    if wrong.any():
+        return have, rows[int(np.argmax(wrong))][0]
+    have[0, at] = [count * link.fabric.link_bytes_per_s.value for link, _, _, count in rows]
+    have[1, at] = [link.fabric.latency_s.value for link, _, _, _ in rows]
     return have, None
 
 
-def _lacking(
-    built: Mapping[Ends, tuple[float, float]], have: Mapping[Ends, tuple[float, float]], gone: set[str]
-) -> list[Fault] | None:
+def _lacking(wiring: Wiring, have: Floats, gone: Sequence[str]) -> list[Fault] | None:
     """Return the links that are missing or slow, but for those of GPUs that are gone; None where one is faster."""
-    faults = []
-    for ends, (rate, latency) in built.items():
-        if gone.intersection(ends):
-            continue
-        own = have.get(ends)
-        if own is None:
-            faults.append(Fault(link=ends))
-        elif own[0] > rate * (1 + 1e-9) or abs(own[1] - latency) > 1e-9 * latency:
-            return None
-        elif own[0] < rate * (1 - 1e-9):
-            faults.append(Fault(link=ends, factor=own[0] / rate))
-    return faults
+    out = np.zeros(len(wiring.names), dtype=bool)
+    out[[wiring.number[gpu] for gpu in gone]] = True
+    stays = ~(out[wiring.a] | out[wiring.b])
+    factor = have[0] / wiring.bytes_per_s
+    other = abs(have[1] / wiring.latency_s - 1) > _SAME
+    if (stays & ((factor > 1 + _SAME) | other)).any():
+        return None
+    return [
+        Fault(
+            link=(wiring.names[wiring.a[link]], wiring.names[wiring.b[link]]),
+            factor=float(np.nan_to_num(factor[link])),
+        )
+        for link in np.flatnonzero(stays & ~(factor > 1 - _SAME)).tolist()
+    ]
 
 
 def _told(fault: Fault, called: Mapping[str, str], found: _Found) -> str:
@@ -634,13 +628,15 @@ def _split(
             yield one, other, link.count * part * share
 
 
-def _alike(found: _Found, graph: nx.Graph[str]) -> bool:
-    """Whether a graph has as many links of each rate between kinds as was found: uplinks that do not divide."""
-    kinds = {node: data["kind"] for node, data in graph.nodes(data=True)}
-    built: Counter[tuple[frozenset[str], int, float]] = Counter()
-    for a, b, data in graph.edges(data=True):
-        built[frozenset((kinds[a], kinds[b])), data["count"], data["link_bytes_per_s"]] += 1
-    for link in found.links:
-        key = frozenset(found.kinds[end] for end in link.between), link.count, _rate(link.fabric)[0]
-        built[key] -= 1
-    return not any(built.values())
+def _alike(found: _Found, wiring: Wiring) -> bool:
+    """Whether as many links of each rate were found between kinds as are built: uplinks that do not divide."""
+    links = (wiring.a, wiring.b, wiring.count, wiring.link_bytes_per_s)
+    built = Counter(
+        (frozenset((wiring.kinds[a], wiring.kinds[b])), count, rate)
+        for a, b, count, rate in zip(*(part.tolist() for part in links), strict=True)
+    )
+    seen = Counter(
+        (frozenset(found.kinds[end] for end in link.between), link.count, _rate(link.fabric)[0])
+        for link in found.links
+    )
+    return built == seen

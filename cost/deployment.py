@@ -159,7 +159,8 @@ class Deployment:
     def _routed(self, stage: StageSpec) -> bool:
         """Whether bytes take several links inside a domain, or some links are broken."""
         spec = self.cluster.spec
-        return spec.reshaped or any(not spec.domains[d].switched for d in self.domain_set(stage))
+        some = not spec.switched and any(not spec.domains[d].switched for d in self.domain_set(stage))
+        return some or spec.reshaped
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""

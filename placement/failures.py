@@ -149,7 +149,7 @@ def _what_if(plan: Plan, unit: Spread) -> WhatIf:
 
 def _most_tried(plan: Plan) -> int:
     spec = plan.deployment.cluster.spec
-    if spec.reshaped or any(not domain.switched for domain in spec.domains):
+    if spec.reshaped or not spec.switched:
         return MOST_ROUTED
     scenarios = len(_loads(plan).tokens)
     if plan.split == "lp":

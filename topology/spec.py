@@ -323,10 +323,14 @@ class ClusterSpec:
         }
 
     @cached_property
+    def switched(self) -> bool:
+        """Whether all domains are."""
+        return all(domain.switched for domain in self.domains)
+
+    @cached_property
     def reshaped(self) -> bool:
         """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through."""
-        through = not all(domain.switched for domain in self.domains)
-        return any(fault.gpu is None or (fault.factor == 0 and through) for fault in self.faults)
+        return any(fault.gpu is None or (fault.factor == 0 and not self.switched) for fault in self.faults)
 
     @property
     def gpus(self) -> int:

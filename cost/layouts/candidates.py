@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ class Arrangement:
         """GPUs of the largest stage."""
         return max(len(group) for group in self.replicas[0])
 
-    @property
+    @cached_property
     def gpus_used(self) -> int:
         """GPUs of all replicas."""
         return sum(count * sum(map(len, self.replicas[first])) for first, count in self.alike)

@@ -85,7 +85,7 @@ def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
     if out is None or not isinstance(fabric, SpinePlanes) or out.fabric.link_bytes_per_s.value in PORTS:
         return 0
     uplinks = fabric.uplinks(out, largest_host(cluster.spec))
-    return counted.switches.get("leaf", 0) * uplinks // out.spines
+    return counted.switches.get("leaf", 0) * uplinks // (out.spines * out.planes)
 
 
 def transceiver_power(link_bytes_per_s: float) -> Figure | None:

@@ -73,7 +73,7 @@ def read_fabric(
 
 def _blank(row: Fields, tiers: int) -> ScaleOutSpec:
     """Return a fabric whose switches are still to come: its NICs, and how far it is oversubscribed at which tier."""
-    kind, nic = row.text("kind"), user_figure(row, "nic", "byte/s")
+    kind, nic, planes = row.text("kind"), user_figure(row, "nic", "byte/s"), row.count("planes", 1)
     ratios: tuple[float, ...]
     if isinstance(value := row.get("oversubscription"), list):
         if len(value) != tiers:
@@ -89,9 +89,10 @@ def _blank(row: Fields, tiers: int) -> ScaleOutSpec:
         fabric=FabricSpec(
             f"{kind} {row.text('nic')}", "scale-out", nic, stand_in_latency(row, scale_up=False)
         ),
-        nic_links_per_gpu=row.count("nics_per_gpu", 1),
+        nic_links_per_gpu=row.count("nics_per_gpu", planes),
         nodes_per_pod=1,
         spines=1,
         oversubscription=ratios[0],
         core_oversubscription=ratios[1] if len(ratios) > 1 else 1.0,
+        planes=planes,
     )

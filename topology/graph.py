@@ -30,7 +30,8 @@ work. Broken parts are not among the nodes and edges.
 Ids: GPUs ``d0.n3.g1``; switch chips ``d0.s1``, in a two-tier domain ``d0.n3.s1`` (host 3, plane 1) and above them
 ``d0.s1.u5``. Rail: leaves ``f.p2.l1`` (pod 2, rail 1), spines ``f.s0``. Leaf-spine: ``f.l4``, ``f.s0``. Fat-tree:
 leaves ``f.p2.l1``, spines ``f.p2.s0`` (pod 2), cores ``f.c0.1`` (number 1 of those above spines 0). Dragonfly:
-routers ``f.g2.r1`` (group 2). A raw graph has the ids of its file.
+routers ``f.g2.r1`` (group 2). With planes of NICs ``f0.p2.l1`` is in the first, ``f1.p2.l1`` in the second.
+A raw graph has the ids of its file.
 """
 
 from __future__ import annotations

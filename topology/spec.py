@@ -223,6 +223,9 @@ class ScaleOutSpec:
         Fat-tree: cores that spine i of every pod shares, evenly cabled; 0 where one pod is all.
     local_links:
         Dragonfly: links between any two routers of a group.
+    planes:
+        Networks side by side, each with switches of its own as said above; the NICs of a GPU are dealt to them evenly
+        (Spectrum-X twin-plane: two of 400 Gb/s).
     """
 
     kind: str
@@ -235,6 +238,12 @@ class ScaleOutSpec:
     core_oversubscription: float = field(default=1.0, metadata=_FAT_TREE)
     cores: int = field(default=0, metadata={**_FAT_TREE, "least": 0})
     local_links: int = field(default=0, metadata={"kind": ("dragonfly",)})
+    planes: int = field(default=1, metadata=_BRIEF)
+
+    @property
+    def nics_per_plane(self) -> int:
+        """NIC links of one GPU in each plane."""
+        return self.nic_links_per_gpu // self.planes
 
     @property
     def nodes_per_leaf(self) -> int:

@@ -128,7 +128,7 @@ def _hardware(plan: Plan) -> dict[str, Any]:
         "scale_out": None
         if out is None
         else f"{out.kind}, {format_quantity(out.scale_out_bytes_per_s, 'byte/s')}, "
-        f"oversubscription {out.total_oversubscription:g}",
+        f"oversubscription {out.total_oversubscription:g}" + f", {out.planes} planes" * (out.planes > 1),
         "broken": ", ".join(_broken(fault) for fault in spec.faults) or None,
     }
 

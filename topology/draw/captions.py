@@ -237,4 +237,5 @@ def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:
     links = each_way(scale_out.nic_links_per_gpu, scale_out.fabric)
     ratio = domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s  # NaN compares as not above 1
     compared = f", {ratio:.3g} times slower than scale-up" if ratio > 1 else ""
-    return f"Scale-out, per GPU: {fabric_title(scale_out.fabric)}, {links}{compared}"
+    planes = f" in {scale_out.planes} planes" if scale_out.planes > 1 else ""
+    return f"Scale-out, per GPU: {fabric_title(scale_out.fabric)}, {links}{planes}{compared}"

@@ -11,7 +11,7 @@ from topology.draw.canvas import BAND_INK, FAULT, INK, NVLINK, NVLINK_FILL, QUIE
 from topology.draw.captions import broken_lines, ids_text, scale_up_words
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Switch, most_common
-from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure
+from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure, planes_of
 from topology.units import format_number, plural
 
 _POD_GAP = 26
@@ -157,12 +157,26 @@ class FabricView:
         note: str = "",
     ) -> None:
         """Draw a tier of switches as one bar, in red those that are not as built."""
-        ids = f" ({ids_text([s.id for s in switches])})" if switches else ""
+        planes = self._planes(switches)
+        ids = f" ({'; '.join(ids_text(own) for own in planes)})" if switches else ""
+        if len(planes) > 1:
+            word = word.removesuffix(" plane")
+            note = f", {plural(len(planes), 'plane')} of NICs that nothing joins{note}"
         title = f"{plural(len(switches), word)}{ids}{note}" if switches else f"no {word}"
         if note == _AS_ABOVE:
             title = f"{plural(len(switches), word)}{note}"
         odd = self.painter.marks.odd_names(switch.id for switch in switches)
         self._box(name, at, right, title, ports, "; ".join(self.painter.marks.lines(odd, _MOST_ODD)))
+
+    def _planes(self, switches: Sequence[Switch]) -> list[list[str]]:
+        """Return the ids of switches by the plane of NICs that they are in."""
+        scale_out = self.painter.cluster.spec.scale_out
+        if scale_out is None or scale_out.planes == 1:
+            return [[switch.id for switch in switches]]
+        planes: dict[str, list[str]] = {}
+        for switch in switches:
+            planes.setdefault(switch.id.partition(".")[0], []).append(switch.id)
+        return list(planes.values())
 
     def _box(
         self, name: str, at: Point, right: float, title: str, ports: Sequence[float], fault: str = ""
@@ -219,12 +233,14 @@ class FabricView:
             x += block.sheet.width + GAP
 
     def _rails(self, view: PodView, block: Block, name: str) -> None:
-        """Draw one link for each rail of a block."""
+        """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
         ids = self._ids(block)
         wiring = self.painter.cluster.wiring
-        for leaf in view.pod.leaves:
-            below = {wiring.names[other] for other in wiring.others(wiring.number[leaf.id]).tolist()}
-            pairs = [(leaf.id, name) for name in ids if name in below]
+        for same in zip(*planes_of(view.pod.leaves), strict=True):
+            pairs, leaf = [], same[-1]
+            for one in same:
+                below = {wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()}
+                pairs += [(one.id, name) for name in ids if name in below]
             if pairs and leaf.rail is not None:
                 ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
                 self.painter.link(*ends, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
@@ -302,7 +318,10 @@ class FabricView:
         if self.first_word == "router":
             return ["routers", "by group"]
         rails = [leaf.rail for leaf in self._leaves()]
-        return ["leaf, one per rail"] if rails and None not in rails and len(set(rails)) > 1 else ["leaf"]
+        if not rails or None in rails or len(set(rails)) == 1:
+            return ["leaf"]
+        out = self.painter.cluster.spec.scale_out
+        return ["leaf, one per rail", *(["and plane"] if out is not None and out.planes > 1 else [])]
 
     def _uplink_words(self) -> list[str]:
         """Say what goes up from each leaf, and how it compares with what comes from below."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topology.draw.blocks import Block, Column, add_rows, header_width
@@ -47,7 +49,9 @@ def _leaf_box(
     wide = float(max(70, *(text_width(text, SMALL_POINTS) + 10 for text in texts)))
     if rails is not None:
         wide = inner
-        rows, span = [_rail_row(painter, leaves, cell_width, *rails)], rails[1] + 1
+        planes = planes_of(leaves)
+        rows = [_rail_row(painter, own, cell_width, *rails, apart=len(planes) > 1) for own in planes]
+        span = rails[1] + 1
     else:
         rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
     sheet = Sheet(wide, QUIET)
@@ -69,10 +73,30 @@ def leaf_port(name: str) -> str:
     return f"l {name}".replace(":", ";")
 
 
-def _rail_row(painter: Painter, leaves: list[Switch], cell_width: int, header: int, rails: int) -> list[str]:
-    """Return a cell for the leaf of each rail, red where a rail has none."""
+def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
+    """Return leaves by the plane that they are in: the first of each rail, the second of each, and so on.
+
+    All together where rails do not have as many each. In each plane rails come in the same order.
+    """
+    rails = Counter(leaf.rail for leaf in leaves)
+    if None in rails or len(set(rails.values())) != 1:
+        return [list(leaves)]
+    seen: Counter[int | None] = Counter()
+    planes: list[list[Switch]] = [[] for _ in range(next(iter(rails.values())))]
+    for leaf in leaves:
+        planes[seen[leaf.rail]].append(leaf)
+        seen[leaf.rail] += 1
+    order = {leaf.rail: place for place, leaf in enumerate(planes[0])}
+    return [sorted(plane, key=lambda leaf: order[leaf.rail]) for plane in planes]
+
+
+def _rail_row(
+    painter: Painter, leaves: list[Switch], cell_width: int, header: int, rails: int, *, apart: bool
+) -> list[str]:
+    """Return a cell for the leaf of each rail, red where a rail has none; before them, what planes are called."""
     by_rail = {leaf.rail: leaf for leaf in leaves}
-    cells = [cell("", width=header)]
+    name = common_head([leaf.id for leaf in leaves]).partition(".")[0] if apart else ""
+    cells = [cell(fitting(name, header - 4, SMALL_POINTS), width=header, size=SMALL_POINTS)]
     for rail in range(rails):
         leaf = by_rail.get(rail)
         if leaf is None:
@@ -128,9 +152,9 @@ def _title(leaves: list[Switch]) -> str:
     word = "router" if leaves[0].tier == "router" else "leaf"
     if len(leaves) == 1:
         return f"{word} {leaves[0].id}"
-    head = common_head([leaf.id for leaf in leaves])
+    heads = [common_head([leaf.id for leaf in own]) for own in planes_of(leaves)]
     several = plural(len(leaves), word).partition(" ")[2]
-    return f"{several} {head}" if head else ids_text([leaf.id for leaf in leaves])
+    return f"{several} {' and '.join(heads)}" if all(heads) else ids_text([leaf.id for leaf in leaves])
 
 
 def _local(leaves: list[Switch]) -> str:
@@ -178,9 +202,9 @@ class PodView:
 
     @property
     def by_rail(self) -> bool:
-        """Whether each leaf is one rail, and each rail one leaf."""
+        """Whether each leaf is one rail, and each rail one leaf in every plane."""
         rails = [leaf.rail for leaf in self.pod.leaves]
-        return bool(rails) and None not in rails and len(set(rails)) == len(rails)
+        return bool(rails) and None not in rails and len(planes_of(self.pod.leaves)[0]) == len(set(rails))
 
 
 def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
@@ -225,7 +249,8 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     span = columns + 1
     rails = {painter.cluster.gpus[i].rail for host in block.hosts for i in host.gpus}
     cabled = {leaf.rail for leaf in pod.leaves if leaf.rail is not None}
-    by_rail = len(cabled) > 1 and len(cabled) == len(pod.leaves) and max(rails, default=0) < columns
+    in_rails = len(cabled) > 1 and len(planes_of(pod.leaves)[0]) == len(cabled)
+    by_rail = in_rails and max(rails, default=0) < columns
     if by_rail:
         cells = [
             painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13)

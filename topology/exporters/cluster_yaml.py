@@ -152,6 +152,8 @@ def _fabric(spec: ClusterSpec) -> list[str]:
     row: dict[str, object] = {"kind": out.kind, "nic": out.fabric.link_bytes_per_s}
     if out.nic_links_per_gpu > 1:
         row["nics_per_gpu"] = out.nic_links_per_gpu
+    if out.planes > 1:
+        row["planes"] = out.planes
     fabric = fabric_of(out)
     if fabric is None:
         raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")

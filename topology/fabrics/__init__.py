@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.fabrics.dragonfly import Dragonfly
@@ -34,6 +36,11 @@ def check_scale_out(out: ScaleOutSpec, where: str) -> ScaleOutSpec:
     if out.kind != "raw":
         if out.kind not in FABRICS:
             raise InputError(f"{where}: fabric kind {out.kind!r} is not known; {', '.join(FABRICS)} are.")
+        if out.nic_links_per_gpu % out.planes:
+            raise InputError(
+                f"{where}: {out.nic_links_per_gpu} NIC links of a GPU do not go evenly to {out.planes} planes; give "
+                f"`nics_per_gpu` {out.planes} or a multiple of it."
+            )
         FABRICS[out.kind].check(out, where)
     return out
 
@@ -50,7 +57,8 @@ def check_fabric(spec: ClusterSpec, where: str) -> None:
     if out is None or fabric is None:
         return
     fabric.check_hosts(spec, out, where)
-    size = fabric.size(out, -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod))
+    pods = -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod)
+    size = out.planes * fabric.size(out, pods)
     if size > LARGEST_FABRIC:
         raise InputError(
             f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
@@ -63,7 +71,18 @@ def lay_fabric(spec: ClusterSpec) -> Laying | None:
     out, fabric = spec.scale_out, fabric_of(spec.scale_out)
     if out is None or fabric is None or len(spec.domains) == 1:
         return None
-    return fabric.lay(Hosts(spec), out)
+    hosts = Hosts(spec)
+    one = fabric.lay(hosts, out)
+    if out.planes == 1:
+        return one
+    whole = Laying(one.gpus)
+    for plane in range(out.planes):
+        # f.p0.l1 of the fabric is f0.p0.l1 and f1.p0.l1 of its planes
+        names = [f"f{plane}{name[1:]}" for name in one.names]
+        rail, spine, pod = (one.numbered(key) for key in ("rail", "plane", "pod"))
+        added = whole.add(one.kinds, names, rail=rail, plane=spine, pod=pod)
+        whole.links_of(one, np.concatenate([np.arange(one.gpus), added]))
+    return whole
 
 
 def switches_above(spec: ClusterSpec, leaves: int) -> Above:
@@ -71,7 +90,8 @@ def switches_above(spec: ClusterSpec, leaves: int) -> Above:
     out, fabric = spec.scale_out, fabric_of(spec.scale_out)
     if out is None or fabric is None or not leaves:
         return Above()
-    return fabric.above(out, leaves, fabric.uplinks(out, largest_host(spec)))
+    each = fabric.above(out, leaves // out.planes, fabric.uplinks(out, largest_host(spec)))
+    return Above({kind: count * out.planes for kind, count in each.more.items()}, each.links * out.planes)
 
 
 def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:

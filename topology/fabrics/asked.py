@@ -54,7 +54,7 @@ class Asked:
         """Hosts on one leaf: given, or the most that leave whole uplinks."""
         if "nodes_per_leaf" in self.row:
             return self.row.count("nodes_per_leaf")
-        each = self.gpus_per_node * self.blank.nic_links_per_gpu
+        each = self.gpus_per_node * self.blank.nics_per_plane
         return self.most_down(self.blank.oversubscription, each)
 
     def most_down(self, oversubscription: float, step: int) -> int:

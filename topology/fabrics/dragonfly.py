@@ -41,7 +41,7 @@ class Dragonfly(Fabric):
 
     def read(self, asked: Asked) -> ScaleOutSpec:
         """Sizes not given are balanced: p terminals, 2p routers, p global links."""
-        row, width = asked.row, asked.gpus_per_node * asked.blank.nic_links_per_gpu
+        row, width = asked.row, asked.gpus_per_node * asked.blank.nics_per_plane
         if "nodes_per_router" in row:
             per_router = row.count("nodes_per_router")
         else:
@@ -77,7 +77,7 @@ class Dragonfly(Fabric):
         one, other = np.triu_indices(width, 1)
         laying.link([out.fabric], routers[:, one], routers[:, other], max(1, out.local_links))
         on = routers.reshape(-1)[hosts.host // out.nodes_per_leaf]
-        laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
+        laying.link([out.fabric], np.arange(laying.gpus), on, out.nics_per_plane)
         ports = width * self.uplinks(out, hosts.largest)
         found = _global_links(len(groups), width, ports)
         one, other = routers.reshape(-1)[np.array(list(found), dtype=np.int64).reshape(-1, 2).T]

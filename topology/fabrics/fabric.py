@@ -111,7 +111,7 @@ class Fabric(ABC):
 
     def downlinks(self, out: ScaleOutSpec, gpus_per_node: int) -> int:
         """Return the downlinks of a leaf with a full set of hosts, the largest of which has ``gpus_per_node``."""
-        return out.nodes_per_leaf * gpus_per_node * out.nic_links_per_gpu
+        return out.nodes_per_leaf * gpus_per_node * out.nics_per_plane
 
     def uplinks(self, out: ScaleOutSpec, gpus_per_node: int, where: str = "fabric") -> int:
         """Return the uplinks of one leaf.

@@ -38,7 +38,7 @@ class FatTree(Fabric):
         """
         uplinks = self.uplinks(out, gpus_per_node, where)
         check_even(uplinks, out.spines, "a leaf", "spines of a pod", where)
-        down = out.leaves_per_pod * uplinks // out.spines
+        down = out.leaves_per_pod * uplinks // (out.spines * out.planes)
         up = whole_uplinks(down, out.core_oversubscription, "a spine", where)
         if out.cores:
             check_even(up, out.cores, "a spine", "cores above it", where)
@@ -87,7 +87,7 @@ class FatTree(Fabric):
         names = [f"f.p{number}.l{leaf}" for number, leaf in zip(pod.tolist(), place.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pod)
         on = leaves[hosts.host // out.nodes_per_leaf]
-        laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
+        laying.link([out.fabric], np.arange(laying.gpus), on, out.nics_per_plane)
         cable(laying, out, leaves, spines[pod], self.uplinks(out, hosts.largest), place)
         if out.cores:
             above = np.tile(cores.reshape(len(planes), len(group)), (len(pods), 1))

@@ -44,6 +44,6 @@ class LeafSpine(SpinePlanes):
         numbers = np.arange(-(-hosts.count // out.nodes_per_leaf))
         leaves = laying.add("leaf", [f"f.l{number}" for number in numbers], pod=numbers)
         on = leaves[hosts.host // out.nodes_per_leaf]
-        laying.link([out.fabric], np.arange(laying.gpus), on, out.nic_links_per_gpu)
+        laying.link([out.fabric], np.arange(laying.gpus), on, out.nics_per_plane)
         cable(laying, out, leaves, spines, self.uplinks(out, hosts.largest), numbers)
         return laying

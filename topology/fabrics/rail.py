@@ -77,6 +77,6 @@ class Rail(SpinePlanes):
         names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
         spines = self.add_planes(laying, out)
-        laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nic_links_per_gpu)
+        laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nics_per_plane)
         cable(laying, out, leaves, spines, self.uplinks(out, 1), np.arange(len(leaves)))
         return laying

@@ -84,7 +84,7 @@ def test_counted_written_and_drawn(tmp_path: Path) -> None:
     drawn = (tmp_path / "c.svg").read_text()
     assert "in 2 planes" in drawn
     assert "2 planes of NICs that nothing joins" in drawn
-    assert "f1.p0.l7" in drawn
+    assert "leaves f0.p0 and f1.p0" in drawn
 
 
 def test_nics_go_evenly_to_planes(tmp_path: Path) -> None:

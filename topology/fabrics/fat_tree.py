@@ -38,7 +38,7 @@ class FatTree(Fabric):
         """
         uplinks = self.uplinks(out, gpus_per_node, where)
         check_even(uplinks, out.spines, "a leaf", "spines of a pod", where)
-        down = out.leaves_per_pod * uplinks // (out.spines * out.planes)
+        down = out.leaves_per_pod * uplinks // out.spines
         up = whole_uplinks(down, out.core_oversubscription, "a spine", where)
         if out.cores:
             check_even(up, out.cores, "a spine", "cores above it", where)

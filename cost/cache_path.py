@@ -12,9 +12,9 @@ import numpy as np
 
 from cost.deployment import Deployment
 from cost.dtypes import cache_bytes_per_element
+from cost.layout import StageSpec
 from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
-from cost.machine import stage_rates
 from cost.prices import cache_tier, figure_file
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
@@ -90,22 +90,22 @@ def kv_path(
     -----
     Pools that share a cluster of one scale-up domain use its links. In every other case any prefill worker may hand
     a prompt to any decode worker, so the path is that between domains: each GPU's scale-out links, less what the
-    fabric is oversubscribed, at the slower of two clusters.
+    fabric is oversubscribed and what is broken in it, at the slower of two clusters.
 
     Raises
     ------
     InputError
         If pools in several domains have no scale-out fabric between them.
     """
-    clusters = [decode.cluster] if decode.cluster is prefill.cluster else [decode.cluster, prefill.cluster]
-    rates = [stage_rates(cluster, range(len(cluster.gpus)), ("bf16",)) for cluster in clusters]
-    if len(clusters) == 1 and len(domain_gpus(clusters[0])) == 1:
+    pools = [decode] if decode.cluster is prefill.cluster else [decode, prefill]
+    rates = [pool.rates(StageSpec(tuple(range(len(pool.cluster.gpus))), range(0))) for pool in pools]
+    if len(pools) == 1 and len(domain_gpus(decode.cluster)) == 1:
         one = rates[0]
         return CachePath(one.up_fabric, up_reach.value * one.up_bytes_per_s, one.up_latency_s, up_reach)
-    for cluster, one in zip(clusters, rates, strict=True):
+    for pool, one in zip(pools, rates, strict=True):
         if one.out_bytes_per_s <= 0:
             raise InputError(
-                f"{cluster.name}: no `fabric:` leaves its domains, so caches cannot move between pools of "
+                f"{pool.cluster.name}: no `fabric:` leaves its domains, so caches cannot move between pools of "
                 "prefill and of decode; add one."
             )
     slowest = min(rates, key=lambda one: one.out_bytes_per_s)

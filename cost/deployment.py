@@ -13,6 +13,7 @@ from cost.attention.sparse import as_if_sparse
 from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
+from cost.fabric_faults import FaultyFabric, faulty_links
 from cost.layout import Place, StageSpec
 from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model, MoeFfn
@@ -108,6 +109,12 @@ class Deployment:
         beyond = self.model.beyond(self.workload.context)
         return (*everywhere.notes, *[beyond] * bool(beyond))
 
+    @property
+    def fabric_note(self) -> str:
+        """What links between domains that are broken or slow leave to traffic; empty where all of them work."""
+        faults = self.fabric_faults
+        return "" if faults is None else self._known.once(lambda: faults.note, "fabric note")
+
     def kernels_reach(self) -> Efficiency:
         """What kernels reach on the cluster's first GPU: what reports print."""
         first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
@@ -145,9 +152,12 @@ class Deployment:
         def made() -> Rates:
             dtypes = [*self.model.precision.values(), "bf16", self.workload.kv_dtype]
             rates = stage_rates(self.cluster, stage.gpus, dtypes)
-            if not self._routed(stage):
-                return rates
-            return replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
+            if self._routed(stage):
+                rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
+            if self.fabric_faults is not None and len(self.domain_set(stage)) > 1:
+                left = self.fabric_faults.alltoall(stage.gpus)
+                rates = replace(rates, out_bytes_per_s=left * rates.out_bytes_per_s)
+            return rates
 
         return self._known.once(made, "rates", self._rates_key(stage))
 
@@ -164,13 +174,33 @@ class Deployment:
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        where, gpus = self.domains(stage), np.array(stage.gpus)
-        router = self._known.once(lambda: Router(self.cluster), "router")
+        where, gpus, router = self.domains(stage), np.array(stage.gpus), self._router
         groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
         return min(
             (uniform_bytes_per_s(self.cluster, group, router) for group in groups if len(group) > 1),
             default=alone,
         )
+
+    @property
+    def _router(self) -> Router:
+        return self._known.once(lambda: Router(self.cluster), "router")
+
+    @property
+    def fabric_faults(self) -> FaultyFabric | None:
+        """What is left of the links between domains; None where all of them work."""
+
+        def made() -> FaultyFabric | None:
+            return FaultyFabric(self.cluster, self._router) if faulty_links(self.cluster).between else None
+
+        return self._known.once(made, "fabric faults")
+
+    def hop_left(self, sender: StageSpec, receiver: StageSpec) -> float:
+        """Return the part of its rate that handing from stage to stage has left, 1 where all links work."""
+        faults = self.fabric_faults
+        if faults is None:
+            return 1.0
+        ends = sender.gpus, receiver.gpus
+        return self._known.once(lambda: faults.handing(*ends), "hop", *ends)
 
     def gpu_rates(self, stage: StageSpec) -> GpuRates | None:
         """Rates at which each GPU of ``stage`` runs experts, over those of the stage; None where all are alike."""

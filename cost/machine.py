@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
+from cost.fabric_faults import FaultyLinks, faulty_links
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
+from topology.fabrics import leaves_and_pods
 from topology.figures import Evidence, Figure
 
 COEFFICIENTS = {
@@ -142,7 +144,8 @@ class Rates:
         HBM bandwidth and capacity.
     up_bytes_per_s, out_bytes_per_s:
         Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
-        between domains is taken to cross the spine, so oversubscription divides the rate of the NICs.
+        between domains is taken to cross the spine, so oversubscription divides the rate of the NICs; where links
+        are broken or slow, it is what they leave to an all-to-all (:mod:`cost.fabric_faults`).
     alltoall_bytes_per_s:
         Bytes/s per GPU of a uniform all-to-all inside the domain: the sum of a GPU's links behind switches, less on
         a torus, where bytes take several links.
@@ -278,18 +281,19 @@ def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:
 def unlike_gpus(cluster: Cluster) -> dict[int, tuple[float, int]]:
     """Return what sets GPUs apart from others of their kind, by GPU: slower chips, and all of a domain with faults.
 
-    Groups whose GPUs in the same places are equally unlike cost the same.
+    Groups whose GPUs in the same places are equally unlike cost the same. Where links between switches are faulty,
+    GPUs on different leaves are apart too, by a number below -1.
     """
-    spec = cluster.spec
-    faulty = {end.partition(".")[0] for fault in spec.faults if fault.link for end in fault.link}
-    if not spec.slow_gpus and not faulty and spec.raw is None:
+    spec, faulty = cluster.spec, faulty_links(cluster)
+    if not spec.slow_gpus and faulty == FaultyLinks() and spec.raw is None:
         return {}
+    leaf = leaves_and_pods(spec, cluster.gpus)[0] if faulty.above else None
     found = {}
     for index, gpu in enumerate(cluster.gpus):
         rate = spec.slow_gpus.get(gpu.id, 1.0) if spec.raw is None else cluster.scale_up_bytes_per_s(index)
-        apart = gpu.id.partition(".")[0] in faulty
-        if apart or rate != 1.0:
-            found[index] = rate, index if apart else -1
+        apart = gpu.domain in faulty.domains or gpu.node in faulty.nodes
+        if apart or rate != 1.0 or leaf is not None:
+            found[index] = rate, index if apart else -1 if leaf is None else -2 - leaf[index]
     return found
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from topology.cluster import Cluster, Gpu
-from topology.errors import InputError
+from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
@@ -29,6 +29,8 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     ------
     InputError
         If what is broken does not exist, or nothing is left.
+    InfeasibleError
+        If broken links cut GPUs off from the others.
     """
     gpus = _gpu_table(spec)
     known = {gpu.id for gpu in gpus} if spec.faults else set()
@@ -270,6 +272,12 @@ def _refuse_islands(cluster: Cluster) -> None:
         some = ", ".join(island[:_MOST_NAMED]) + (", ..." if len(island) > _MOST_NAMED else "")
         words.append(f"{len(island)} GPU{'s' * (len(island) > 1)} ({some})")
     more = f" and {len(islands) - _MOST_NAMED} more" if len(islands) > _MOST_NAMED else ""
+    if any(fault.link for fault in cluster.spec.faults):
+        raise InfeasibleError(
+            f"{cluster.name}: what is broken cuts GPUs off from the others: {len(islands)} islands, "
+            f"{'; '.join(words)}{more}. Give those that are cut off as broken or lost too, or each island as a "
+            "cluster of its own."
+        )
     raise InputError(
         f"{cluster.name}: its GPUs are not all connected: {len(islands)} islands, {'; '.join(words)}{more}. "
         "Add the missing links, or give each island as a cluster of its own."

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from topology.build import check_cluster, raw_cluster_spec
+from topology.broken import NAMED, PLANE, part_faults, with_faults
+from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
     GPU_FIGURES,
     fabric_names,
@@ -25,7 +26,7 @@ from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.reading import Fields, load_yaml, nearest, shown
 from topology.repeating import Copy, Row, repeating_rows
-from topology.schema import read, read_fault
+from topology.schema import read, read_factor, read_fault
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES, check_domain
 from topology.structures.raw import check_raw
@@ -58,6 +59,7 @@ def read_cluster_file(path: Path) -> ClusterSpec:
         domains = tuple(domain for row in rows for domain in _domains(row, gpus))
         faults = _faults(fields, domains)
         spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
+    spec = _with_named(spec, fields)
     fields.done()
     gpus.refuse_unused()
     return spec
@@ -138,18 +140,45 @@ def _faults(fields: Fields, domains: Sequence[DomainSpec]) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     links: set[frozenset[str]] = set()
     for row in fields.subs("broken"):
+        if any(key in row for key in NAMED):
+            continue
         if "node" in row:
             faults += _node_faults(row, domains)
             continue
         fault = read_fault(row)
-        if fault.factor == 0 and "factor" in row:
-            row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
+        _check_factor(row, fault.factor)
         row.done()
         if fault.link is not None and frozenset(fault.link) in links:
             raise InputError(f"{row.where}: duplicate link {list(fault.link)}.")
         links.add(frozenset(fault.link or ()))
         faults.append(fault)
     return tuple(faults)
+
+
+def _check_factor(row: Fields, factor: float) -> None:
+    if factor == 0 and "factor" in row:
+        row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
+
+
+def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
+    """Return ``spec`` with the links broken of what is named by kind: NICs, switches, planes."""
+    rows = [] if fields.get("broken", []) == [] else fields.subs("broken")
+    rows = [row for row in rows if any(key in row for key in NAMED)]
+    if not rows:
+        return spec
+    named: list[Fault] = []
+    whole = build_cluster(replace(spec, faults=()))
+    for row in rows:
+        kinds = [key for key in NAMED if key in row]
+        if len(kinds) > 1:
+            row.fail(kinds[1], f"one entry names one thing, and this one has `{kinds[0]}` too.")
+        factor = read_factor(row)
+        _check_factor(row, factor)
+        kind, value = kinds[0], row.need(kinds[0])
+        name = str(value) if kind == PLANE and isinstance(value, int) else row.text(kind)
+        row.done()
+        named += part_faults(whole, kind, name, factor, row.at(kind))
+    return replace(spec, faults=with_faults(spec.faults, named))
 
 
 def _node_faults(row: Fields, domains: Sequence[DomainSpec]) -> list[Fault]:

@@ -201,11 +201,19 @@ def read_fault(given: Fields) -> Fault:
         If neither or both are named, or the factor is not from 0 to 1.
     """
     if ("gpu" in given) == ("link" in given):
-        raise InputError(f"{given.where}: needs one of `gpu: ID`, `node: ID` and `link: [A, B]`.")
+        raise InputError(
+            f"{given.where}: needs one of `gpu: ID`, `node: ID`, `link: [A, B]`, `nic: ID`, `switch: ID`, "
+            "`leaf: ID`, `spine: ID` and `plane: N`."
+        )
     gpu = given.text("gpu") if "gpu" in given else None
     link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
     if link is not None and link[0] == link[1]:
         given.fail("link", "must have two ends that differ.")
+    return Fault(gpu, link, read_factor(given))
+
+
+def read_factor(given: Fields) -> float:
+    """Return the part of its rate that something broken has left; 0 where nothing is said."""
     factor = given.get("factor", 0)
     if isinstance(factor, bool) or factor != 0:
         factor = given.number("factor")
@@ -215,7 +223,7 @@ def read_fault(given: Fields) -> Fault:
             f"{factor:g} must be above 0 and at most 1, the part of its rate that is left "
             "(leave it out for what is down).",
         )
-    return Fault(gpu, link, float(factor))
+    return float(factor)
 
 
 def _read_raw(given: Fields) -> RawTopology:

@@ -27,7 +27,8 @@ def hop_seconds(
 
     ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else over the
     scale-out one. Neighbours on one leaf share no uplink with others, and their bytes pass :data:`LEAF_LINKS` links;
-    in one pod of a fat tree they do not pass its cores.
+    in one pod of a fat tree they do not pass its cores. Where links are broken or slow, what they leave counts
+    (:mod:`cost.fabric_faults`).
     """
     rates, reached = deployment.rates(sender), deployment.machine(sender).efficiency["links.hop"]
     near = joint(deployment.place(sender), deployment.place(receiver))
@@ -36,11 +37,13 @@ def hop_seconds(
         return rates.up_fabric, peak_s / reached + rates.up_latency_s, peak_s
     rates.require_scale_out()
     out, share, latency_s = deployment.cluster.spec.scale_out, 1.0, rates.out_latency_s
-    if out is not None and near is Joint.LEAF:
+    assert out is not None  # noqa: S101 - checked above
+    if near is Joint.LEAF:
         share, latency_s = out.total_oversubscription, latency_s * LEAF_LINKS / OUT_LINKS
-    elif out is not None and near is Joint.POD:
+    elif near is Joint.POD:
         share = out.core_oversubscription
-    peak_s = moved / (rates.out_bytes_per_s * share)
+    whole = out.scale_out_bytes_per_s / out.total_oversubscription * share
+    peak_s = moved / (whole * deployment.hop_left(sender, receiver))
     return rates.out_fabric, peak_s / reached + latency_s, peak_s
 
 

@@ -15,8 +15,11 @@ from placement.arrays import Experts, Ints
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology import build_cluster
+from topology.broken import lost_faults, with_faults
+from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
-from topology.spec import Fault
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +34,8 @@ class Degraded:
         Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
     held:
         What these slots hold, int32 ``[layers, slots]``, :data:`placement.pack.EMPTY` where nothing.
-    lost_copies:
-        Copies that lay on lost GPUs, over all layers and replicas.
+    lost_gpus, lost_copies:
+        GPUs that are gone, and the copies that lay on them, over all layers and replicas.
     notes:
         What a summary repeats.
     """
@@ -41,36 +44,76 @@ class Degraded:
     layout: Layout
     slots: tuple[Ints | None, ...]
     held: tuple[Experts | None, ...]
+    lost_gpus: int
     lost_copies: int
     notes: tuple[str, ...]
 
 
-def lost_gpus(plan: Plan, ids: Sequence[str]) -> tuple[int, ...]:
-    """Return the GPUs that ids of GPUs, nodes, racks or domains name, as indices into ``Cluster.gpus``.
+def cluster_without(cluster: Cluster, names: Sequence[str]) -> Cluster:
+    """Return ``cluster`` without the GPUs, nodes, racks, domains, NICs, switches, planes and links of some names.
 
     Raises
     ------
     InputError
-        If the cluster has nothing of that id.
+        If the cluster has nothing of that name.
+    InfeasibleError
+        If no GPU is left, or some are cut off from the others.
     """
-    members: dict[str, set[int]] = {}
-    for index, gpu in enumerate(plan.deployment.cluster.gpus):
-        for name in (gpu.id, gpu.node, gpu.rack, f"d{gpu.domain}"):
-            members.setdefault(name, set()).add(index)
-    lost: set[int] = set()
-    for name in ids:
-        if name not in members:
-            raise InputError(
-                f"`lost` {name}: no GPU, node, rack or domain of {plan.deployment.cluster.name} has "
-                f"that id; ids look "
-                f"like {', '.join(list(members)[:4])}."
-            )
-        lost |= members[name]
-    return tuple(sorted(lost))
+    if not names:
+        return cluster
+    lost = [fault for name in names for fault in lost_faults(cluster, name)]
+    faults = with_faults(cluster.spec.faults, lost)
+    if len({fault.gpu for fault in lost if fault.gpu is not None}) == len(cluster.gpus):
+        raise InfeasibleError(
+            f"all {len(cluster.gpus)} GPUs of {cluster.name} are lost: nothing is left to plan for."
+        )
+    return build_cluster(replace(cluster.spec, faults=faults))
 
 
-def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
-    """Return what is left of ``plan`` without the GPUs ``lost`` (indices into ``Cluster.gpus``).
+def described_anew(old: Cluster, new: Cluster) -> Cluster:
+    """Return the cluster of a plan, ``old``, as a new description of it has it: other faults, the same GPUs.
+
+    A graph that is written out may lack GPUs, which are lost then; elsewhere ids are places, and all must be there.
+
+    Raises
+    ------
+    InputError
+        If its GPUs are not those of ``old``: other ids, types, nodes or domains.
+    """
+    before, after = (
+        {gpu.id: gpu for gpu in build_cluster(replace(one.spec, faults=(), part=())).gpus}
+        for one in (old, new)
+    )
+    strange = [name for name in after if name not in before]
+    missing = [name for name in before if name not in after]
+    where = f"`cluster` {new.name}"
+    if strange or (missing and new.spec.raw is None):
+        what = "it has" if strange else "it lacks"
+        some = (strange or missing)[:_MOST_NAMED]
+        raise InputError(
+            f"{where}: its GPUs are not those of the plan, which is for {old.name}: {what} "
+            f"{', '.join(some)}{', ...' * (len(strange or missing) > len(some))}, and the plan's are "
+            f"{next(iter(before))} to {list(before)[-1]}. Describe the same cluster, with other faults."
+        )
+    domains: dict[int, int] = {}
+    for name, gpu in after.items():
+        known = before[name]
+        kinds = old.spec.domains[known.domain].gpu.name, new.spec.domains[gpu.domain].gpu.name
+        differs: dict[str, tuple[object, object]] = {"type": kinds, "node": (known.node, gpu.node)}
+        differs["domain"] = (domains.setdefault(gpu.domain, known.domain), known.domain)
+        for key, (one, other) in differs.items():
+            if one != other:
+                raise InputError(
+                    f"{where}: GPU {name} is of another {key} than in the plan ({one}, not {other}); describe the "
+                    "same cluster, with other faults."
+                )
+    if len(set(domains.values())) < len(domains):
+        raise InputError(f"{where}: domains of the plan's cluster {old.name} are in several parts there.")
+    return build_cluster(replace(new.spec, part=old.spec.part)) if old.spec.part else new
+
+
+def degraded(plan: Plan, cluster: Cluster) -> Degraded:
+    """Return what is left of ``plan`` on ``cluster``: its own with other faults, GPUs the same where their ids are.
 
     The rest of a tensor-parallel group that lost a GPU leaves its stage. The plan file keeps replicas alike, so
     that replicas which lost GPUs are left idle as long as one is whole; where none is, the one that lost fewest is
@@ -81,11 +124,10 @@ def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
     InfeasibleError
         If no GPU, or a stage without GPUs, is left, or the experts do not fit in HBM at the plan's batch.
     """
-    cluster, tp, gone = plan.deployment.cluster, plan.layout.tp, set(lost)
-    if len(gone) == len(cluster.gpus):
-        raise InfeasibleError(
-            f"all {len(gone)} GPUs of {cluster.name} are lost: nothing is left to plan for."
-        )
+    before, tp = plan.deployment.cluster.gpus, plan.layout.tp
+    index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
+    number = {old: index[gpu.id] for old, gpu in enumerate(before) if gpu.id in index}
+    gone = set(range(len(before))) - set(number)
     replicas, notes = _replicas(plan, gone)
     kept = [_members(stage, tp, gone) for stage in replicas[0]]
     for stage, members in zip(replicas[0], kept, strict=True):
@@ -98,7 +140,11 @@ def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
     idle = dropped - sum(gpu in gone for stage in replicas[0] for gpu in stage.gpus)
     if idle:
         notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
-    deployment, number = _without(plan, gone)
+    if more := len(cluster.gpus) - len(number):
+        notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not have")
+    deployment = plan.deployment
+    if cluster is not deployment.cluster:
+        deployment = replace(deployment, cluster=cluster)
     rest = [
         tuple(
             StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
@@ -123,7 +169,7 @@ def degraded(plan: Plan, lost: Sequence[int]) -> Degraded:
         for local, gpu in enumerate(stage.gpus)
         if gpu in gone
     )
-    return Degraded(deployment, layout, slots, held, copies, tuple(notes))
+    return Degraded(deployment, layout, slots, held, len(gone), copies, tuple(notes))
 
 
 def _replicas(plan: Plan, gone: set[int]) -> tuple[list[tuple[StageSpec, ...]], list[str]]:
@@ -146,20 +192,6 @@ def _members(stage: StageSpec, tp: int, gone: set[int]) -> list[int]:
     """Positions in a stage that stay: tensor-parallel groups without a lost GPU."""
     groups = [range(first, first + tp) for first in range(0, len(stage.gpus), tp)]
     return [local for group in groups if not any(stage.gpus[i] in gone for i in group) for local in group]
-
-
-def _without(plan: Plan, gone: set[int]) -> tuple[Deployment, dict[int, int]]:
-    """The deployment without the lost GPUs, and the new number of each GPU that stays."""
-    old = plan.deployment
-    if not gone:
-        return old, {gpu: gpu for gpu in range(len(old.cluster.gpus))}
-    ids = {old.cluster.gpus[gpu].id for gpu in gone}
-    faults = tuple(fault for fault in old.cluster.spec.faults if fault.gpu not in ids)
-    spec = replace(old.cluster.spec, faults=(*faults, *(Fault(gpu=name) for name in sorted(ids))))
-    cluster = build_cluster(spec)
-    index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
-    number = {old_n: index[gpu.id] for old_n, gpu in enumerate(old.cluster.gpus) if gpu.id in index}
-    return replace(old, cluster=cluster), number
 
 
 def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints | None, Experts | None]:

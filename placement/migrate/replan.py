@@ -14,7 +14,7 @@ from cost.score import Score
 from placement.arrays import Experts
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import find_failures
-from placement.migrate.degraded import Degraded, degraded, lost_gpus
+from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
 from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
@@ -26,7 +26,9 @@ from placement.plan import BaselineScore, Plan
 from placement.scoring import placement_proof, score_placement, score_rivals, stage_problem
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
+from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.spec import Fault
 from topology.units import mean_of
 
 
@@ -37,7 +39,8 @@ class ReplanOptions:
     Attributes
     ----------
     lost:
-        Ids of GPUs, nodes, racks or domains that are gone.
+        Names of GPUs, nodes, racks, domains, NICs, switches, planes or links that are gone
+        (:func:`topology.broken.lost_faults`).
     max_moves, max_bytes:
         Budget over all layers and replicas; None: no limit.
     spread, objective:
@@ -82,8 +85,10 @@ class Replanned:
         Moves that restoring takes, and that the fresh placement would take on the GPUs that hold most of it.
     copies:
         Copies in the new plan, of which the moves are a part.
-    lost_copies:
-        Copies that lay on lost GPUs.
+    lost_gpus, lost_copies:
+        GPUs that are lost, and the copies that lay on them.
+    faults:
+        Links that are broken or slow.
     front:
         From the fewest moves to the best balance, moves over all replicas.
     transfer:
@@ -100,7 +105,9 @@ class Replanned:
     needed: int
     fresh_moves: int
     copies: int
+    lost_gpus: int
     lost_copies: int
+    faults: tuple[Fault, ...]
     front: tuple[CurvePoint, ...]
     transfer: Transfers
 
@@ -121,10 +128,16 @@ class Replanned:
 
 
 def replan_plan(
-    plan: Plan, loads: ExpertLoads | None, options: ReplanOptions, *, on_progress: OnProgress | None = None
+    plan: Plan,
+    loads: ExpertLoads | None,
+    options: ReplanOptions,
+    *,
+    cluster: Cluster | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Replanned:
     """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
 
+    ``cluster`` describes the plan's cluster anew, with what is broken now; ``options`` say what is lost besides.
     Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
     :data:`placement.migrate.migration.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
     ``on_progress`` is called with a :class:`placement.migrate.migration.State` and seconds.
@@ -132,7 +145,8 @@ def replan_plan(
     Raises
     ------
     InputError
-        If the model has no experts, an id of what is lost is not known, or the loads do not fit.
+        If the model has no experts, a name of what is lost is not known, the GPUs of ``cluster`` are not those of
+        the plan, or the loads do not fit.
     InfeasibleError
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
@@ -140,8 +154,9 @@ def replan_plan(
     if loads is None:
         raise InputError(f"{plan.deployment.model.name} has no routed experts: there is nothing to re-plan.")
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
-    lost = lost_gpus(plan, options.lost)
-    left = degraded(plan, lost)
+    now = plan.deployment.cluster if cluster is None else described_anew(plan.deployment.cluster, cluster)
+    left = degraded(plan, cluster_without(now, options.lost))
+    lost = left.lost_gpus
     tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split))
     size = expert_bytes(plan)
     most = _budget(options, tasks.replicas, max(size.values()))
@@ -191,7 +206,9 @@ def replan_plan(
         needed=tasks.moves(start),
         fresh_moves=tasks.moves(fresh),
         copies=tasks.replicas * sum(rows.size for rows in placed),
+        lost_gpus=lost,
         lost_copies=left.lost_copies,
+        faults=tuple(fault for fault in left.deployment.cluster.spec.faults if fault.link is not None),
         front=tuple(replace(point, moves=point.moves * tasks.replicas) for point in found.curve),
         transfer=transfers(left.deployment.cluster, steps, size),
     )

@@ -145,7 +145,16 @@ class Change(Group):
 
     lost: Annotated[
         list[str] | None,
-        opt("--lost", "GPU, node, rack or domain that is gone (d0.n3.g1, d0.n3); repeatable.", "ID"),
+        opt(
+            "--lost",
+            "GPU, node, rack, domain, NIC, switch or link that is gone (d0.n3.g1, d0.n3, d0.n3.g1.nic, f.p0.l1, "
+            "d0.n3.g1->f.p0.l1); repeatable.",
+            "ID",
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        opt("--cluster", "The cluster as it is now: the plan's, with other `broken`.", "FILE.yaml"),
     ] = None
     max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None
     max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None
@@ -197,12 +206,13 @@ def replan(
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
-    """Re-plan for other loads or lost GPUs, few moves. Writes plan.json, moves.json, report.html and topology.svg."""
+    """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from placement.migrate.replan import replan_plan
     from placement.plan_file import plan_to_json
     from rackplan.output import output_folder, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import moves_data, replan_section, replan_view
+    from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
     if output.resolve() == plan.resolve().parent:
@@ -210,16 +220,17 @@ def replan(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
         )
     old = options.read_noted(plan)
+    now = None if change.cluster is None else resolve_cluster(change.cluster)
     other = options.model_loads(old.deployment.model, loads, seed, windows) if loads else None
     with output_folder(output) as folder:
         with progress() as reporter:
             reporter.stage("re-planning")
-            found = replan_plan(old, other, asked, on_progress=reporter.replan)
+            found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
             reporter.stage("writing")
             files = write_plan(
                 found.plan,
                 folder,
-                options.digests([str(plan), *(loads or [])]),
+                options.digests([str(plan), *([change.cluster] if change.cluster else []), *(loads or [])]),
                 first=replan_section(found),
                 moves=plan_to_json(moves_data(found)),
             )

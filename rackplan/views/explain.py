@@ -267,7 +267,7 @@ def assumptions(plan: Plan) -> list[str]:
     )
     found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
     found += [f"Left out of the model: {part}." for part in deployment.model.omitted]
-    found += map(sentence, filter(None, (*deployment.notes, *deployment.model.notes)))
+    found += map(sentence, filter(None, (*deployment.notes, deployment.fabric_note, *deployment.model.notes)))
     found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
     return [text.replace("..", ".") if text.endswith("..") else text for text in found]
 

@@ -252,6 +252,7 @@ def _layout(plan: Plan) -> list[Block]:
         *what_if_blocks(deployment),
         Text(_precision(plan), "Precision"),
         *(Text(note, "") for note in (*deployment.notes, *model.notes)),
+        *labelled("Faults", deployment.fabric_note),
         *load_blocks(loads),
         *(Text(note, "") for note in (loads.notes if loads is not None else ())),
     ]

@@ -29,6 +29,7 @@ from rackplan.views.money import totals_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
+from topology.units import plural
 
 MOST_ROWS = 9
 """Points of the front that are listed."""
@@ -45,16 +46,16 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
     """Return what ``rackplan replan`` says."""
     plan, score = found.plan, found.plan.score
     deployment = plan.deployment
-    lost = f"{', '.join(options.lost)}: {found.lost_copies:,} copies lay there" if options.lost else ""
-    left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if options.lost else ""
+    left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if found.lost_gpus else ""
     band = band_words(score.tok_s_per_gpu, errors_in(deployment, plan.layout))
     head: list[Block] = [
         Heading(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}"),
-        *labelled("Lost", lost),
+        *labelled("Lost", _lost(found, options)),
+        *labelled("Faults", deployment.fabric_note),
         *labelled("Loads", load_names(plan.loads.names) if plan.loads is not None else ""),
         *set_blocks("Set", deployment.cluster),
         *what_if_blocks(deployment),
-        Text(_rule(options), "Rule"),
+        Text(_rule(found, options), "Rule"),
         *_moves(found),
         Text(
             f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{left}{band}, step {score.step_s * 1e3:,.2f} ms",
@@ -75,6 +76,8 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             **_totals(found),
             **set_data(deployment.cluster),
             "lost": list(options.lost),
+            "lost_gpus": found.lost_gpus,
+            "faulty_links": len(found.faults),
             "score": plan_score_to_dict(plan),
             "proof": picked(plan.proof, "status objective bound gap"),
             "notes": list(plan.notes),
@@ -133,14 +136,28 @@ def _step(found: Replanned, step: Step) -> dict[str, Any]:
     }
 
 
-def _rule(options: ReplanOptions) -> str:
+def _rule(found: Replanned, options: ReplanOptions) -> str:
     budget = [] if options.max_moves is None else [f"{options.max_moves:,} moves"]
     budget += [] if options.max_bytes is None else [f"{options.max_bytes / 1e9:,.1f} GB"]
     if budget:
         return f"the best balance within {' and '.join(budget)}"
-    if options.lost:
+    if found.lost_gpus:
         return "the fewest moves that restore every expert; allow more with --max-moves or --max-bytes"
     return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
+
+
+def _lost(found: Replanned, options: ReplanOptions) -> str:
+    """Return what is lost and what it took along; empty where all works."""
+    parts = []
+    if found.lost_gpus:
+        parts.append(f"{plural(found.lost_gpus, 'GPU')}, on which {found.lost_copies:,} copies lay")
+    slow = sum(fault.factor > 0 for fault in found.faults)
+    if down := len(found.faults) - slow:
+        parts.append(f"{plural(down, 'link')} down")
+    if slow:
+        parts.append(f"{plural(slow, 'link')} slow")
+    names = ", ".join(options.lost)
+    return f"{names}: {'; '.join(parts)}" if names and parts else names or "; ".join(parts)
 
 
 def _moves(found: Replanned) -> list[Block]:

@@ -22,7 +22,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import score_placement
 from placement.verify import verify_plan
-from topology import resolve_cluster
+from topology import Fault, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
 QUICK = ReplanOptions(time_limit_s=0.0)
@@ -203,6 +203,41 @@ def test_the_rest_of_a_tensor_parallel_group_leaves() -> None:
     assert any("idle: 1 GPU" in note for note in found.plan.notes)
 
 
+def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
+    old = plan_of("hgx-h100@16", redundant=8)
+    lost = (*(f"d0.n0.g{g}.nic" for g in range(6)), "d0.n0.g6->f.p0.l6")
+    found = replan_plan(old, None, replace(QUICK, lost=lost))
+    assert (found.moves, found.lost_gpus, len(found.faults)) == (0, 0, 7)
+    assert found.plan.score.step_s > old.score.step_s
+    assert found.plan.score.lower_step_s >= old.score.lower_step_s
+    assert verify_plan(found.plan) == []
+
+
+def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
+    old = plan_of("hgx-h100@16", redundant=8)
+    faults = (Fault(gpu="d0.n0.g3"), Fault(link=("d1.n0.g0", "f.p0.l0"), factor=0.5))
+    now = build_cluster(replace(old.deployment.cluster.spec, name="now", faults=faults))
+    found = replan_plan(old, None, QUICK, cluster=now)
+    named = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g3",)))
+    assert (found.moves, found.lost_copies) == (named.moves, named.lost_copies)
+    assert found.plan.deployment.cluster.name == "now"
+    again = replan_plan(found.plan, None, QUICK, cluster=old.deployment.cluster)
+    assert any("idle: 1 GPU that the plan did not have" in note for note in again.plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("hgx-h100@24", r"it has d2\.n0\.g0.*the plan's are d0\.n0\.g0 to d1\.n0\.g7"),
+        ("hgx-h100", r"it lacks d1\.n0\.g0"),
+        ("hgx-b200@16", "of another type than in the plan"),
+    ],
+)
+def test_another_cluster_is_refused(name: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        replan_plan(plan_of("hgx-h100@16", redundant=8), None, QUICK, cluster=resolve_cluster(name))
+
+
 def test_the_replica_that_lost_a_gpu_rests() -> None:
     old = two_replicas()
     found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g2",)))
@@ -292,7 +327,7 @@ def test_a_stage_without_gpus_is_infeasible() -> None:
 
 
 def test_an_id_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r"d9\.n0.*ids look like d0\.n0\.g0"):
+    with pytest.raises(InputError, match=r"d9\.n0.*names look like d0\.n0\.g0"):
         replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
 
 

@@ -14,6 +14,7 @@ from cost.machine import stage_rates
 from topology import (
     ClusterSpec,
     Fault,
+    InfeasibleError,
     InputError,
     MissingFigureError,
     build_cluster,
@@ -77,19 +78,18 @@ def test_a_neighbour_gone_takes_its_links_with_it() -> None:
         (tuple(Fault(gpu=f"d{d}.n0.g{g}") for d in range(2) for g in range(8)), "all 16 GPUs are broken"),
         ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
         ((Fault(link=("d0.n0.g0", "d0.n0.g1")),), r"no link joins these two; d0\.n0\.g0 has links to d0\.s0"),
-        (
-            (
-                *(Fault(link=("d0.n0.g2", f"d0.s{s}")) for s in range(4)),
-                Fault(link=("d0.n0.g2", "f.p0.l2")),
-            ),
-            "2 islands",
-        ),
     ],
 )
 def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         broken("hgx-h100@16", *faults)
     assert "\n" not in str(caught.value)
+
+
+def test_gpus_that_faults_cut_off_are_infeasible_and_named() -> None:
+    links = (*(("d0.n0.g2", f"d0.s{s}") for s in range(4)), ("d0.n0.g2", "f.p0.l2"))
+    with pytest.raises(InfeasibleError, match=r"cuts GPUs off.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
+        broken("hgx-h100@16", *(Fault(link=link) for link in links))
 
 
 def test_a_rate_nobody_published_is_said_when_scored() -> None:
@@ -121,7 +121,7 @@ def test_a_fault_never_raises_a_rate(name: str, data: st.DataObject) -> None:
     faults = tuple(Fault(link=(a, b), factor=f) for (a, b), f in zip(picked, factors, strict=True))
     try:
         cluster = build_cluster(ClusterSpec(name, whole.spec.domains, whole.spec.scale_out, faults))
-    except InputError:
+    except InfeasibleError:
         downs = [pair for pair, factor in zip(picked, factors, strict=True) if not factor]
         cut = whole.graph.copy()
         cut.remove_edges_from(downs)
@@ -189,3 +189,52 @@ def test_mistakes_under_broken(tmp_path: Path, rows: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         resolve_cluster(str(path))
     assert "\n" not in str(caught.value)
+
+
+NAMED_ROWS = """
+domains: [{part: hgx-h100, count: 4}]
+fabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}
+"""
+
+
+def named(tmp_path: Path, broken: str) -> ClusterSpec:
+    (tmp_path / "named.yaml").write_text(f"{NAMED_ROWS}broken: [{broken}]\n")
+    return resolve_cluster(str(tmp_path / "named.yaml")).spec
+
+
+@pytest.mark.parametrize(
+    ("entry", "links"),
+    [
+        ("nic: d0.n0.g1", {("d0.n0.g1", "f.p0.l1")}),
+        ("nic: d0.n0.g1.nic", {("d0.n0.g1", "f.p0.l1")}),
+        ("leaf: f.p0.l1", {("f.p0.l1", end) for end in ("d0.n0.g1", "d1.n0.g1", "f.s0", "f.s1")}),
+        ("switch: d1.s2", {("d1.s2", f"d1.n0.g{g}") for g in range(8)}),
+        ("plane: 1", {("f.s1", f"f.p{p}.l{r}") for p in range(2) for r in range(8)}),
+    ],
+)
+def test_a_part_is_named_and_its_links_are_broken(
+    tmp_path: Path, entry: str, links: set[tuple[str, str]]
+) -> None:
+    spec = named(tmp_path, f"{{{entry}, factor: 0.5}}, {{gpu: d3.n0.g0}}")
+    found = {frozenset(fault.link): fault.factor for fault in spec.faults if fault.link is not None}
+    assert found == {frozenset(link): 0.5 for link in links}
+
+
+def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
+    spec = named(tmp_path, "{leaf: f.p0.l1, factor: 0.5}, {nic: d0.n0.g1}")
+    assert sorted(fault.factor for fault in spec.faults) == [0.0, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("nic: d9.n0.g0", r"no NIC, and no GPU with one, has the id 'd9\.n0\.g0'"),
+        ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
+        ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
+        ("switch: d0.s1, factor: 0", "must be greater than zero"),
+        ("switch: d0.s1, leaf: f.p0.l0", "one entry names one thing"),
+    ],
+)
+def test_a_part_that_is_not_there_is_refused(tmp_path: Path, entry: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        named(tmp_path, f"{{{entry}}}")

@@ -1,0 +1,146 @@
+"""What links between domains still carry where some are broken or slow: routes of the faulty and the whole fabric.
+
+The rate between domains of a cluster as built is that of its NICs over its oversubscription. Faults leave the part
+of it that the busiest link leaves to the same traffic on both: one GPU's NIC, a leaf, a spine, or what GPUs that
+stand in for another carry besides. So a cost goes up by as much as :mod:`topology.routes` says that the traffic does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from topology.build import build_cluster
+from topology.cluster import Cluster
+from topology.errors import InfeasibleError, InputError
+from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
+
+
+@dataclass(frozen=True)
+class FaultyLinks:
+    """Where the links of a cluster are broken or slow.
+
+    Attributes
+    ----------
+    domains:
+        Domains with a faulty link, inside them or out of them.
+    nodes:
+        Names of hosts with one, where their parts are written out one by one.
+    between:
+        Whether some faulty link does not stay inside one domain.
+    above:
+        Whether some faulty link joins switches of the fabric between domains.
+    """
+
+    domains: frozenset[int] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    between: bool = False
+    above: bool = False
+
+
+def faulty_links(cluster: Cluster) -> FaultyLinks:
+    """Return where the links of ``cluster`` are broken or slow."""
+    links = [fault.link for fault in cluster.spec.faults if fault.link is not None]
+    if not links:
+        return FaultyLinks()
+    domains: set[int] = set()
+    nodes: set[str] = set()
+    between = above = False
+    for ends in links:
+        places = [_place(cluster, end) for end in ends]
+        inside = {domain for domain, _ in places}
+        hosts = {node for _, node in places if node is not None}
+        domains |= {domain for domain in inside if domain is not None}
+        nodes |= hosts
+        between |= len(inside) > 1 or None in inside
+        above |= inside == {None} and not hosts
+    return FaultyLinks(frozenset(domains), frozenset(nodes), between and len(cluster.spec.domains) > 1, above)
+
+
+def _place(cluster: Cluster, end: str) -> tuple[int | None, str | None]:
+    """Return the domain of the end of a link, or the host that it is in; neither of a switch between domains."""
+    if cluster.spec.raw is None:
+        number = end.partition(".")[0]
+        return (int(number[1:]), None) if number[1:].isdigit() else (None, None)
+    wiring = cluster.wiring
+    at = wiring.number.get(end)
+    if at is None:  # a GPU that is gone
+        return None, None
+    domain = int(wiring.domain[at])
+    return (domain, None) if domain >= 0 else (None, wiring.node[at])
+
+
+class FaultyFabric:
+    """The fabric between the domains of a cluster, some links of which are broken or slow.
+
+    Parameters
+    ----------
+    cluster:
+        With its faults.
+    router:
+        Its routes.
+    """
+
+    def __init__(self, cluster: Cluster, router: Router) -> None:
+        self._cluster, self._faulty = cluster, router
+
+    @cached_property
+    def _whole(self) -> Router:
+        """Routes where all links work; GPUs that are gone stay gone."""
+        spec = self._cluster.spec
+        return Router(build_cluster(replace(spec, faults=tuple(f for f in spec.faults if f.link is None))))
+
+    @property
+    def note(self) -> str:
+        """What an all-to-all of all GPUs has left, and who hands over for whom."""
+        pattern = pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0)
+        try:
+            left = self._left(pattern)
+        except InfeasibleError as error:
+            return str(error)
+        said = (
+            f"links between domains are broken or slow: an all-to-all of all GPUs has {left:.2g} of the rate as "
+            "built"
+        )
+        return " ".join([*self._faulty.loads(pattern).notes, said])
+
+    def alltoall(self, gpus: Sequence[int]) -> float:
+        """Return the part of its rate, at most 1, that an all-to-all of equal parts among ``gpus`` has left.
+
+        Raises
+        ------
+        InfeasibleError
+            If two of them cannot reach each other.
+        """
+        return self._left(pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0, gpus))
+
+    def handing(self, senders: Sequence[int], receivers: Sequence[int]) -> float:
+        """Return the part left where each sender hands equal bytes to its counterpart, in order.
+
+        Raises
+        ------
+        InfeasibleError
+            If one cannot reach its counterpart.
+        """
+        most = max(len(senders), len(receivers))
+        each = np.arange(most)
+        here, there = (np.asarray(side)[each * len(side) // most] for side in (senders, receivers))
+        return self._left(
+            Traffic("hand-over", len(self._cluster.gpus), pairs=Pairs(here, there, np.ones(most)))
+        )
+
+    def _left(self, traffic: Traffic) -> float:
+        whole = _busiest_s(self._whole.loads(traffic))
+        try:
+            faulty = _busiest_s(self._faulty.loads(traffic))
+        except InputError as error:
+            raise InfeasibleError(f"{self._cluster.name}: {error} What is broken cuts it off.") from None
+        return min(1.0, whole / faulty) if whole > 0 else 1.0
+
+
+def _busiest_s(loads: LinkLoads) -> float:
+    """Seconds of the busiest link that is not inside a domain."""
+    return float(loads.seconds[loads.network.scale_up_domain < 0].max(initial=0.0))

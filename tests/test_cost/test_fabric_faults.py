@@ -1,0 +1,116 @@
+"""Faults between domains: what an all-to-all, a hand-over and a cache transfer have left, as the routes say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cost.cache_path import kv_path
+from cost.deployment import Deployment
+from cost.dispatch import balanced_use
+from cost.fabric_faults import faulty_links
+from cost.layout import Layout, StageSpec
+from cost.resolve import resolve_model
+from cost.score import LayoutScorer, Score
+from cost.workload import Workload
+from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
+from topology.routes import link_loads, pattern_traffic
+
+if TYPE_CHECKING:
+    from topology.cluster import Cluster
+
+ALL, HALVES = tuple(range(16)), (tuple(range(8)), tuple(range(8, 16)))
+
+
+@cache
+def two_pods() -> Cluster:
+    """Four HGX nodes in two pods of rails."""
+    spec = resolve_cluster("hgx-h100@32").spec
+    assert spec.scale_out is not None
+    return build_cluster(replace(spec, scale_out=replace(spec.scale_out, nodes_per_pod=2, spines=2)))
+
+
+def nics(*gpus: int, factor: float = 0.0) -> tuple[Fault, ...]:
+    return tuple(Fault(link=(f"d0.n0.g{g}", f"f.p0.l{g}"), factor=factor) for g in gpus)
+
+
+def deployment(*faults: Fault, base: Cluster | None = None) -> Deployment:
+    spec = (base or resolve_cluster("hgx-h100@16")).spec
+    cluster = build_cluster(replace(spec, faults=faults))
+    return Deployment(cluster, resolve_model("mixtral-8x7b"), Workload(4096, 8))
+
+
+def stage(gpus: tuple[int, ...]) -> StageSpec:
+    return StageSpec(gpus, range(32))
+
+
+def scored(found: Deployment, gpus: tuple[int, ...] = ALL) -> Score:
+    use = balanced_use(32, np.ones(len(gpus), dtype=np.int64), 8, 2)
+    return LayoutScorer(found, Layout(((stage(gpus),),), 1), [[use]]).at(8)
+
+
+@pytest.mark.parametrize(
+    ("faults", "left"),
+    [
+        (nics(*range(7)), 1 / 8),  # one NIC carries what eight did
+        (nics(0), 7 / 8),
+        (nics(0, factor=0.5), 0.5),  # nobody stands in for a slow one
+        ((Fault(link=("f.p0.l0", "f.s0")),), 1.0),  # both nodes are on the leaf
+        ((), 1.0),
+    ],
+)
+def test_what_an_all_to_all_has_left(faults: tuple[Fault, ...], left: float) -> None:
+    found = deployment(*faults)
+    assert found.rates(stage(ALL)).out_bytes_per_s == pytest.approx(50e9 * left)
+    assert found.rates(stage(HALVES[0])).out_bytes_per_s == 50e9  # stays in its domain
+
+
+def test_a_fault_moves_a_step_as_it_moves_the_traffic() -> None:
+    everybody = tuple(range(32))
+    pattern = pattern_traffic("all-to-all", 32, 1e9)
+    whole = deployment(base=two_pods())
+    before, busy = scored(whole, everybody), link_loads(whole.cluster, pattern).transfer_s
+    switches = [("f.p1.l3", "f.s1"), ("d0.n0.g0", "f.p0.l0")]
+    for link in switches:
+        for factor in (0.0, 0.25):
+            faulty = deployment(Fault(link=link, factor=factor), base=two_pods())
+            after = scored(faulty, everybody)
+            ratio = link_loads(faulty.cluster, pattern).transfer_s / busy
+            assert ratio > 1
+            assert after.terms_s["dispatch"] > before.terms_s["dispatch"]
+            assert after.floor_s["ib-ndr400"] == pytest.approx(ratio * before.floor_s["ib-ndr400"])
+            assert before.step_s < after.step_s
+            assert after.lower_step_s <= after.step_s
+
+
+def test_stages_apart_are_scored_apart_where_a_spine_is_slow() -> None:
+    spine = tuple(Fault(link=("f.p1.l0", f"f.s{s}"), factor=0.5) for s in range(2))
+    found = deployment(*spine, base=two_pods())
+    assert faulty_links(found.cluster).above
+    marks = [found.unlike(stage(tuple(range(8 * d, 8 * d + 8)))) for d in range(4)]
+    assert marks[0] == marks[1] != marks[2] == marks[3]
+
+
+def test_hand_overs_and_caches_take_what_is_left() -> None:
+    whole, faulty = deployment(), deployment(*nics(*range(7)))
+    one, other = (stage(gpus) for gpus in HALVES)
+    assert faulty.hop_left(one, other) == pytest.approx(1 / 8)
+    assert whole.hop_left(one, other) == 1.0
+    assert kv_path(faulty, faulty).bytes_per_s == pytest.approx(kv_path(whole, whole).bytes_per_s / 8)
+
+
+def test_who_cannot_be_reached_is_named() -> None:
+    alone = tuple(Fault(link=("f.p0.l0", f"f.s{s}")) for s in range(2))
+    with pytest.raises(InfeasibleError, match=r"GPU d0\.n0\.g0 does not reach"):
+        deployment(*alone, base=two_pods()).rates(stage(tuple(range(32))))
+
+
+def test_gpus_that_hand_over_by_others_are_said() -> None:
+    assert deployment().fabric_note == ""
+    note = deployment(*nics(0, 3)).fabric_note
+    assert note.startswith("2 GPUs without a link out of their domain hand over to others")
+    assert "0.75 of the rate" in note

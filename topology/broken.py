@@ -1,0 +1,208 @@
+"""Parts of a cluster that are broken or slow, by the names that people give: a NIC, a switch, a plane, a link.
+
+What has no fault of its own is the links that end at it (:class:`topology.spec.Fault` knows GPUs and links).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from topology.cluster import Cluster
+from topology.errors import InputError
+from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
+from topology.reading import nearest
+from topology.spec import Fault
+
+NIC, PLANE, LINK, SWITCH = "nic", "plane", "link", "switch"
+SWITCHES = (SWITCH, *SCALE_OUT_KINDS)
+NAMED = (NIC, PLANE, *SWITCHES)
+"""Keys under which a cluster file names what is broken by its links; a chip inside a domain is a ``switch``."""
+_NIC_OF = ".nic"
+_ARROW = re.compile(r"\s*(?:->|-|,|\s)\s*")
+_CHIPS = re.compile(r"d(\d+)\.s(\d+)")
+_MOST_NAMED = 4
+
+
+def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: str) -> list[Fault]:
+    """Return the links of a part of ``cluster`` as broken (``factor`` 0) or slow.
+
+    Parameters
+    ----------
+    kind:
+        One of :data:`NAMED`. ``nic``: the id of a NIC or of the GPU that it is of; ``switch``: of any switch;
+        ``plane``: the number of a plane of the fabric between domains, or of chips, as ``d0.s1``.
+    where:
+        What names it, for messages.
+
+    Raises
+    ------
+    InputError
+        If there is no such part, or it has no link.
+    """
+    if kind == NIC:
+        links = _nic_links(cluster, name, where)
+    elif kind == PLANE:
+        links = [link for node in _plane(cluster, name, where) for link in _links_at(cluster, node)]
+    else:
+        found = _of_kind(cluster, *(SWITCHES if kind == SWITCH else (kind,)))
+        if name not in found:
+            raise InputError(f"{where}: no {kind} has the id {name!r}; {_near(name, found, kind)}")
+        links = _links_at(cluster, name)
+    if not links:
+        raise InputError(f"{where}: {kind} {name} has no link left.")
+    return [Fault(link=link, factor=factor) for link in links]
+
+
+def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
+    """Return what is lost with a GPU, node, rack, domain, NIC (``d0.n3.g1.nic``), switch, plane or link (``A->B``).
+
+    ``KIND:NAME``, like ``plane:0``, says which of them is meant.
+
+    Raises
+    ------
+    InputError
+        If the cluster has nothing of that name.
+    """
+    where, name = f"`lost` {name}", name.strip()
+    kind, _, rest = name.partition(":")
+    named = rest.strip() if kind in (*NAMED, LINK) else ""
+    gone = [gpu.id for gpu in cluster.gpus if name in (gpu.id, gpu.node, gpu.rack, f"d{gpu.domain}")]
+    if gone:
+        return [Fault(gpu=gpu) for gpu in gone]
+    if not named:
+        named, kind = name, _kind(cluster, name)
+        if name.endswith(_NIC_OF) or kind == NIC:
+            kind = NIC
+        elif kind in INSIDE_KINDS:
+            return [Fault(link=link) for link in _links_at(cluster, name)]
+        elif _chips(cluster, name):
+            kind = PLANE
+        elif not kind and _ARROW.search(name):
+            kind = LINK
+    if kind:
+        return (
+            [_link(cluster, named, where)] if kind == LINK else part_faults(cluster, kind, named, 0.0, where)
+        )
+    wiring, first = cluster.wiring, cluster.gpus[0]
+    kinds = {
+        kind: node for node, kind in zip(wiring.names, wiring.kinds, strict=True) if kind in (NIC, *SWITCHES)
+    }
+    link = [wiring.names[ends[0]] for ends in (wiring.a, wiring.b) if len(ends)]
+    names = [first.id, first.node, first.rack, *kinds.values(), "->".join(link)]
+    raise InputError(
+        f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; names look like "
+        f"{', '.join(dict.fromkeys(names))}."
+    )
+
+
+def with_faults(faults: Iterable[Fault], more: Iterable[Fault]) -> tuple[Fault, ...]:
+    """Return all of some faults, each GPU and link once, at the least that is said to be left of it."""
+    found: dict[object, Fault] = {}
+    for fault in (*faults, *more):
+        key = fault.gpu or frozenset(fault.link or ())
+        if key not in found or fault.factor < found[key].factor:
+            found[key] = fault
+    return tuple(found.values())
+
+
+def _of_kind(cluster: Cluster, *kinds: str) -> list[str]:
+    wiring = cluster.wiring
+    return [wiring.names[node] for node in np.flatnonzero(wiring.is_kind(*kinds)).tolist()]
+
+
+def _kind(cluster: Cluster, name: str) -> str:
+    """Return the kind of a node, empty where there is none of that id."""
+    number = cluster.wiring.number.get(name)
+    return "" if number is None else cluster.wiring.kinds[number]
+
+
+def _others(cluster: Cluster, name: str) -> list[str]:
+    wiring = cluster.wiring
+    return [wiring.names[node] for node in wiring.others(wiring.number[name]).tolist()]
+
+
+def _links_at(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+    return [(name, other) for other in _others(cluster, name)]
+
+
+def _link(cluster: Cluster, text: str, where: str) -> Fault:
+    """Return the link that ``A->B``, ``A-B`` or ``A B`` names: the first way to read it that is one."""
+    pairs = [(text[: cut.start()], text[cut.end() :]) for cut in _ARROW.finditer(text)]
+    known = [pair for pair in pairs if all(_kind(cluster, end) for end in pair)]
+    for a, b in known:
+        if b in _others(cluster, a):
+            return Fault(link=(a, b))
+    if known:
+        a, b = known[0]
+        raise InputError(
+            f"{where}: no link joins {a} and {b}; {a} has links to "
+            f"{', '.join(_others(cluster, a)[:_MOST_NAMED])}, ..."
+        )
+    gpu = cluster.gpus[0].id
+    raise InputError(
+        f"{where}: not a link; name its two ends, like {'->'.join([gpu, *_others(cluster, gpu)[:1]])}."
+    )
+
+
+def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]:
+    """Return the links of a NIC, or those that leave its domain of a GPU that has its NICs on it."""
+    end = name if _kind(cluster, name) else name.removesuffix(_NIC_OF)
+    kind, nics = _kind(cluster, end), _of_kind(cluster, NIC)
+    if kind == NIC:
+        return _links_at(cluster, end)
+    if kind != "gpu":
+        known = [*nics, *(gpu.id for gpu in cluster.gpus)]
+        raise InputError(
+            f"{where}: no NIC, and no GPU with one, has the id {name!r}; {_near(name, known, NIC)}"
+        )
+    links = [link for link in _links_at(cluster, end) if _kind(cluster, link[1]) in SCALE_OUT_KINDS]
+    if not links:
+        host = cluster.wiring.node[cluster.wiring.number[end]]
+        mine = [nic for nic in nics if cluster.wiring.node[cluster.wiring.number[nic]] == host]
+        remedy = (
+            f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}"
+            if mine
+            else "there is nothing to break"
+        )
+        raise InputError(f"{where}: no link leaves the domain of {end} from that GPU; {remedy}.")
+    return links
+
+
+def _plane(cluster: Cluster, name: str, where: str) -> list[str]:
+    """Return the switches of a plane: by its number, of the fabric between domains; ``d0.s1``, of chips."""
+    wiring = cluster.wiring
+    plane = np.where(wiring.is_kind(*SCALE_OUT_KINDS), wiring.numbered["plane"], -1)
+    number = name.removeprefix("p").strip()
+    asked = int(number) if number.isdecimal() else -2
+    found = np.flatnonzero(plane == asked).tolist()
+    switches = [wiring.names[node] for node in found] or _chips(cluster, name)
+    if not switches:
+        known = ", ".join(map(str, np.unique(plane[plane >= 0]).tolist())) or "none"
+        raise InputError(
+            f"{where}: no plane {name!r}; planes between domains: {known}; planes of chips are named like d0.s1."
+        )
+    return switches
+
+
+def _chips(cluster: Cluster, name: str) -> list[str]:
+    """Return the chips of a plane of a domain, by a name like ``d0.s1``."""
+    match, wiring = _CHIPS.fullmatch(name), cluster.wiring
+    if match is None:
+        return []
+    domain, plane = int(match[1]), int(match[2])
+    chosen = wiring.is_kind(SWITCH) & (wiring.domain == domain) & (wiring.numbered["plane"] == plane)
+    return [wiring.names[node] for node in np.flatnonzero(chosen).tolist()]
+
+
+def _near(name: str, known: Iterable[str], kind: str) -> str:
+    """Return the nearest known names; of many the first few."""
+    names = list(known)
+    if not names:
+        return f"there is no {kind}."
+    close = nearest(name, names)
+    if close.startswith("did") or len(names) <= _MOST_NAMED:
+        return close
+    return f"they look like {', '.join(sorted(names)[:_MOST_NAMED])}."

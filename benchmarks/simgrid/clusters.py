@@ -164,6 +164,29 @@ def two_planes(deeper: bool) -> Cluster:
     return build_cluster(raw_cluster_spec("planes", RawTopology(tuple(nodes), links)))
 
 
+def without_nics() -> Cluster:
+    """Return hosts under leaves and spines, three GPUs of which have lost their NIC."""
+    base = fabric_of("leaf-spine", 4, nodes_per_pod=2, spines=2)
+    lost = (("d0.n0.g1", "f.l0"), ("d2.n0.g5", "f.l1"), ("d2.n0.g6", "f.l1"))
+    return build_cluster(replace(base.spec, faults=tuple(Fault(link=link) for link in lost)))
+
+
+def random_planes(seed: int) -> Cluster:
+    """Return GPUs with NICs in two or three planes; some lack one, some have a second link in one."""
+    rng = random.Random(seed)
+    h100 = load_domain("hgx-h100").gpu
+    planes = range(rng.choice([2, 3]))
+    nodes = [RawNode(f"g{i}", "gpu", f"d{i // 2}", f"h{i // 2}", gpu=h100) for i in range(12)]
+    nodes += [RawNode(f"l{p}.{leaf}", "leaf") for p in planes for leaf in range(3)]
+    nodes += [RawNode(f"s{p}.{spine}", "spine") for p in planes for spine in range(2)]
+    nics = [(f"g{i}", f"l{p}.{i // 4}") for i in range(12) for p in planes if not p or rng.random() < 0.9]
+    links = [RawLink(ends, OUT, 1 + (rng.random() < 0.1)) for ends in nics]
+    cables = [(f"l{p}.{leaf}", f"s{p}.{spine}") for p in planes for leaf in range(3) for spine in range(2)]
+    links += [RawLink(ends, OUT) for ends in cables if rng.random() < 0.97]
+    links += [RawLink((f"g{i}", f"g{i + 1}"), UP, 2) for i in range(0, 12, 2)]
+    return build_cluster(raw_cluster_spec("planes", RawTopology(tuple(nodes), tuple(links))))
+
+
 CLUSTERS = {
     "fat-tree": lambda: fabric_of(
         "fat-tree", 6, nodes_per_pod=3, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
@@ -192,7 +215,9 @@ CLUSTERS = {
     "tori 2x2x2 behind 4:1": lambda: tori_behind_leaves(2, 2, 2, domains=5, oversubscription=4.0),
     "full mesh of 8": lambda: mesh(8),
     "two-tier domains": two_tier,
+    "leaf-spine, NICs lost": without_nics,
     "two planes": lambda: two_planes(deeper=False),
     "two planes, one deeper": lambda: two_planes(deeper=True),
+    **{f"planes with faults {seed}": (lambda seed=seed: random_planes(seed)) for seed in (1, 2)},
     **{f"random raw graph {seed}": (lambda seed=seed: random_raw(seed)) for seed in (1, 2, 3)},
 }

@@ -346,6 +346,24 @@ def test_a_pair_without_a_route_is_named() -> None:
         link_loads(cluster, matrix)
 
 
+def test_two_gpus_without_a_plane_in_common_are_named() -> None:
+    nodes = {**{f"g{i}": "gpu" for i in range(4)}, "a": "leaf", "b": "leaf"}
+    links = [("g0", "a", 1), ("g1", "b", 1), *((f"g{i}", leaf, 1) for i in (2, 3) for leaf in "ab")]
+    made = [
+        RawNode(name, kind, name if kind == "gpu" else None, gpu=H100.gpu if kind == "gpu" else None)
+        for name, kind in nodes.items()
+    ]
+    cabled = tuple(RawLink((a, b), LINK, count) for a, b, count in links)
+    cluster = build_cluster(raw_cluster_spec("raw", RawTopology(tuple(made), cabled)))
+    matrix = np.zeros((4, 4))
+    matrix[0, 2] = matrix[2, 3] = 1e9
+    loads = link_loads(cluster, matrix)
+    assert [loads.of(*ends) for ends in (("g0", "a"), ("g2", "a"), ("g2", "b"))] == [1e9, 5e8, 5e8]
+    matrix[0, 1] = 1.0
+    with pytest.raises(InputError, match="GPU g0 does not reach GPU g1 over the fabric between"):
+        link_loads(cluster, matrix)
+
+
 def test_a_rate_that_nobody_published_has_no_time() -> None:
     unknown = replace(LINK, link_bytes_per_s=replace(LINK.link_bytes_per_s, value=float("nan")))
     spec = mesh(3).spec

@@ -45,7 +45,7 @@ class LinkGroup:
 
 
 class TierLoad(NamedTuple):
-    """Bytes that cross a tier, each once, and the seconds of its busiest link."""
+    """Bytes that cross a tier, each once (in each domain, where it is handed over), and its busiest link's seconds."""
 
     bytes: float
     seconds: float

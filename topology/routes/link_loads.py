@@ -45,7 +45,7 @@ class LinkGroup:
 
 
 class TierLoad(NamedTuple):
-    """Bytes that cross a tier, each once (in each domain, where it is handed over), and its busiest link's seconds."""
+    """Bytes that cross a tier, once each (in each domain, where handed over), and its busiest link's seconds."""
 
     bytes: float
     seconds: float

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from topology.draw.canvas import SMALL_POINTS, Sheet, text_width
+from topology.draw.captions import kind_title
 from topology.draw.painter import Painter
 from topology.draw.parts import Group, Host, Pod, Shape
 from topology.spec import DomainSpec
@@ -226,7 +227,7 @@ def _single_block(painter: Painter, hosts: list[Host], *, every_row: bool) -> Bl
     numbers = tuple(host.domain for host in hosts)
     rows = _rows([painter.domain_name(number) for number in numbers], hosts, every_row=every_row)
     shape = tuple(host.shape for host in hosts)
-    return Block(f"{len(hosts)} x {domain.title}", domain, numbers, True, True, rows, shape)
+    return Block(f"{len(hosts)} x {kind_title(domain)}", domain, numbers, True, True, rows, shape)
 
 
 def _rows(names: Sequence[str], hosts: Sequence[Host], *, every_row: bool) -> tuple[Row, ...]:
@@ -281,7 +282,7 @@ def add_rows(
 
 def _kind(domain: DomainSpec) -> tuple[object, ...]:
     """Return what domains in one block have in common."""
-    return (domain.part, domain.gpu.name, domain.structure, domain.title)
+    return (domain.part, domain.gpu.name, domain.structure, kind_title(domain))
 
 
 def _units(group: Group) -> list[tuple[Pod, ...]]:

@@ -54,7 +54,7 @@ _MOST_WIDE = 1160
 
 def title(cluster: Cluster) -> str:
     """Return the title: what the cluster is, how many GPUs, and whether it exists."""
-    titles = Counter(_kind(domain) for domain in cluster.spec.domains)
+    titles = Counter(kind_title(domain) for domain in cluster.spec.domains)
     several = len(cluster.spec.domains) > 1
     parts = [f"{count} x {name}" if several else name for name, count in titles.items()]
     if len(parts) > _MOST_TITLES:
@@ -87,7 +87,7 @@ def physical_line(cluster: Cluster) -> str:
     return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"
 
 
-def _kind(domain: DomainSpec) -> str:
+def kind_title(domain: DomainSpec) -> str:
     """Return what a domain is; those of a raw graph by size and GPU, not by their own names."""
     if domain.structure == "raw":
         return f"domain of {domain.gpus} {domain.gpu.title.partition(' (')[0]}"

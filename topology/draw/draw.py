@@ -8,18 +8,17 @@ from pathlib import Path
 
 from topology.cluster import Cluster
 from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
-from topology.draw.captions import each_way, own_links, physical_line, subtitles, title
+from topology.draw.captions import own_links, physical_line, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import FabricView
-from topology.draw.gpu_view import draw_gpu_view, draw_mesh_view, links_note, opened_hosts
+from topology.draw.nodes_view import draw_nodes_view, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
-from topology.draw.raw_view import draw_raw_view, fits, nodes_of_host
 from topology.draw.render import FORMATS, render
 from topology.draw.torus_view import draw_torus_view, torus_notes
 from topology.errors import InputError
 from topology.files import write_whole
-from topology.graph import SCALE_OUT_KINDS
+from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.units import plural
 
 LARGEST_DRAWN = 131_072
@@ -107,20 +106,13 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     if level == "fabric":
         FabricView(painter).draw()
     elif level == "nodes":
-        draw_raw_view(painter, list(painter.cluster.graph))
+        return draw_nodes_view(painter, [*painter.cluster.graph, *painter.marks.broken_gpus])
     elif domain.structure == "torus":
         draw_torus_view(painter, number)
         return torus_notes(domain)
-    elif level == "gpu" and domain.structure in ("raw", "two-tier"):
-        names, words = nodes_of_host(painter, number)
-        draw_raw_view(painter, names)
-        return [words]
-    elif domain.structure == "mesh":
-        draw_mesh_view(painter, number)
-        return [f"Each two GPUs: {each_way(domain.links_per_neighbour, domain.fabric)}"]
     elif level == "gpu":
-        draw_gpu_view(painter, number)
-        return _gpu_notes(painter, number)
+        names, notes = nodes_of_domain(painter, number)
+        return [*notes, *draw_nodes_view(painter, names)]
     else:
         draw_domain_view(painter, number)
     return []
@@ -149,24 +141,15 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
 
 
 def _automatic(cluster: Cluster) -> str:
-    """Choose the level that shows most and can still be read."""
-    if cluster.spec.raw is not None and fits(cluster, list(cluster.graph)):
-        return "nodes"
-    if len(cluster.spec.domains) > 1:
+    """Choose the level that shows most and can still be read: a raw graph that is like one of ours as ours is."""
+    spec = cluster.spec
+    if spec.raw is not None and fits(cluster, list(cluster.graph)):
+        inside = any(data["kind"] in INSIDE_KINDS for _, data in cluster.graph.nodes(data=True))
+        if inside or len(spec.domains) in (1, spec.gpus):
+            return "nodes"
+    if len(spec.domains) > 1:
         return "fabric"
-    return "gpu" if cluster.spec.gpus <= _GPU_LEVEL_MOST else "domain"
-
-
-def _gpu_notes(painter: Painter, number: int) -> list[str]:
-    """Return what the link-by-link picture leaves out."""
-    domain = painter.cluster.spec.domains[number]
-    hosts = painter.fold.hosts_by_domain[number]
-    shown = opened_hosts(painter, number)
-    if len(shown) == len(hosts):
-        return [f"Links of each GPU: {links_note(domain)}"] if len(set(domain.links_per_switch)) > 1 else []
-    return [
-        f"Drawn here: node {shown[0].id} and all switch chips; {len(hosts) - 1} more nodes are linked to them"
-    ]
+    return "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
 
 
 def draw_kinds_view(canvas: Canvas, cluster: Cluster) -> None:

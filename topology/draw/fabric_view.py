@@ -215,8 +215,7 @@ class FabricView:
         ]
         dashed = links.degraded or not view.column.open
         self.painter.link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", pairs, width=2.0, dashed=dashed)
-        if view.column.open:
-            self.painter.say((view.x + view.width / 2, y + _DROP / 2), links, kind="up")
+        self.painter.say((view.x + view.width / 2, y + _DROP / 2), links, kind="up")
 
     def _pod(self, view: PodView, leaf_at: float, block_at: float, *, bundled: bool) -> None:
         """Draw the leaves and blocks of one column, and the links between them."""
@@ -259,8 +258,11 @@ class FabricView:
         pairs = self.painter.around([leaf.id for pod in pods for leaf in pod.leaves], ids)
         ends, width = (f"{view.name}:foot:s", f"{name}:head:n"), 3.0 if shown else 2.0
         self.painter.link(*ends, pairs, width=width, dashed=not shown)
-        if shown:
+        centre = view.x + view.width / 2
+        if abs(x - centre) < 1:
             self.painter.say((x, block_at - _DROP / 2), links, kind="down")
+        else:  # a slanted line: the words stand on its outer side, where it ends
+            self.painter.say((x, block_at - 18), links, kind="down", left=x < centre)
 
     def _ids(self, block: Block) -> list[str]:
         """Return the ids of the working GPUs of a block, drawn or alike."""

@@ -125,8 +125,9 @@ def _mix(fraction: float) -> str:
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_LEGEND = "of the time busy, in the busier direction; wider is busier;"
-_LEGEND_RED = "red: the bottleneck"
+_LEGEND = "of the busiest link's time, in the busier direction; wider is busier;"
+_LEGEND_RED = "red: the busiest links"
+_ALL_THE_TIME = 1 - 1e-6  # equal times differ by rounding
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
 
@@ -145,14 +146,12 @@ class Usage:
         self._graph = cluster.graph
         self._loads, self._title = overlay.loads, overlay.title
         self._bytes = overlay.loads.per_edge()
-        self._completion_s = overlay.loads.bound_s
         hottest = overlay.loads.hottest(1)
         self._hottest = hottest[0] if hottest else None
-        self.bottleneck = self._hottest.link.ends if self._hottest else None
 
     def share(self, a: str, b: str) -> float:
-        """Return the seconds of one link over the completion time, from 0 to 1."""
-        rate, total = self._graph[a][b]["bytes_per_s"], self._completion_s
+        """Return the seconds of one link over those of the busiest, from 0 to 1."""
+        rate, total = self._graph[a][b]["bytes_per_s"], self._loads.transfer_s
         if not total > 0 or isnan(rate):
             return 0.0
         moved = max(self._bytes.get((a, b), 0.0), self._bytes.get((b, a), 0.0))
@@ -168,16 +167,12 @@ class Usage:
         of = {name: data["domain"] for name, data in self._graph.nodes(data=True) if data["domain"] in wanted}
         return [(a, b) for a, domain in of.items() for b in self._graph[a] if a < b and of.get(b) == domain]
 
-    def holds_bottleneck(self, links: Iterable[tuple[str, str]]) -> bool:
-        """Whether the bottleneck is among ``links``."""
-        return self.bottleneck is not None and any(
-            link in (self.bottleneck, self.bottleneck[::-1]) for link in links
-        )
-
     @staticmethod
     def colour(share: float) -> str:
-        """Return the colour of a link that is busy for ``share`` of the time."""
-        return _NONE if share <= 0 else _BUSY_STEPS[min(len(_BUSY_STEPS) - 1, int(share * len(_BUSY_STEPS)))]
+        """Return the colour of a link that is busy for ``share`` of the time: red where it is never idle."""
+        if share >= _ALL_THE_TIME:
+            return FAULT
+        return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
     @staticmethod
     def ink(share: float) -> str:
@@ -192,7 +187,7 @@ class Usage:
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
         loads = self._loads
-        seconds = format_quantity(self._completion_s, "s", 3)
+        seconds = format_quantity(loads.completion_s, "s", 3)
         lines = [
             f"Traffic: {self._title}, {format_quantity(loads.total_bytes, 'byte', 3)} in all; takes {seconds}"
         ]
@@ -200,7 +195,7 @@ class Usage:
             link, others = self._hottest.link, self._hottest.count - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
-            alike = f"; {others:,} more as busy" if others else ""
+            alike = f"; {others:,} more as busy, red too" if others else ""
             lines.append(f"Bottleneck (red): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines
 

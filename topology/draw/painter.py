@@ -21,6 +21,7 @@ from topology.draw.canvas import (
     fitting,
     ink_on,
     rail_colour,
+    text_width,
 )
 from topology.draw.captions import broken_lines, rate_text
 from topology.draw.fold import Fold
@@ -181,10 +182,8 @@ class Painter:
         return any(name in self.odd for name in parts)
 
     def colour(self, pairs: Sequence[Ends], plain: str) -> str:
-        """Return the colour of a bundle of links: ``plain``, or how busy its busiest is; red: the bottleneck."""
-        if self.usage is None:
-            return plain
-        return FAULT if self.usage.holds_bottleneck(pairs) else self.usage.colour(self.usage.busiest(pairs))
+        """Return the colour of a bundle of links: ``plain``, or how busy its busiest is."""
+        return plain if self.usage is None else self.usage.colour(self.usage.busiest(pairs))
 
     def link(
         self,
@@ -207,8 +206,17 @@ class Painter:
             tip = tip or f"{share * 100:.0f} % of the time busy"
         self.canvas.link(tail, head, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
 
-    def say(self, at: Point, links: Links, ink: str = QUIET, kind: str = "", *, total: bool = False) -> None:
-        """Write count x rate = total right of a point, the first time that it comes for bundles of its ``kind``.
+    def say(
+        self,
+        at: Point,
+        links: Links,
+        ink: str = QUIET,
+        kind: str = "",
+        *,
+        total: bool = False,
+        left: bool = False,
+    ) -> None:
+        """Write count x rate = total beside a point, the first time that it comes for bundles of its ``kind``.
 
         With ``total`` the number of links is not known, and their rate together is written alone.
         """
@@ -216,7 +224,8 @@ class Painter:
         lines = broken_lines(words)
         if (kind, *lines) not in self._said:
             self._said.add((kind, *lines))
-            corner = (at[0] + 6, at[1] - 13 * len(lines) / 2)
+            wide = max(text_width(line, 8) for line in lines) + 4
+            corner = (at[0] - 6 - wide if left else at[0] + 6, at[1] - 13 * len(lines) / 2)
             self.canvas.note(f"said{len(self._said)}", corner, lines, ink, 8)
 
     def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:

@@ -1,0 +1,364 @@
+"""Nodes and their links one by one: tiers from top to bottom, or GPUs that are linked to each other in a circle."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from math import cos, pi, sin
+from typing import Any
+
+from topology.cluster import Cluster
+from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, OUTLINE, QUIET, cell, table, text_width
+from topology.draw.painter import Ends, Painter
+from topology.draw.parts import Links, natural
+from topology.units import plural
+
+MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18
+_FABRIC = (("core",), ("spine",), ("leaf", "router"))
+_INSIDE = (("host",), ("nic", "pcie"))
+_CHIPS = (("upper",), ("switch",))
+_GPUS = ("gpu",)
+_MARGIN, _MOST_WIDE = 176, 1180
+_LINE, _DROP, _GAP, _STRIP = 13, 96, 8, 3
+_NARROWEST = 46
+_MOST_IN_CIRCLE, _MOST_TEXTS, _MANY = 12, 4, 40
+_WORDS = {
+    "nic": "NIC",
+    "pcie": "PCIe switch",
+    "host": "CPU socket",
+    "switch": "switch chip",
+    "upper": "second-tier chip",
+    "gpu": "GPU",
+}
+
+
+def fits(cluster: Cluster, names: Sequence[str]) -> bool:
+    """Whether ``names`` and the links among them can be drawn one by one, each kind in one row."""
+    graph = cluster.graph
+    part = graph.subgraph(names)
+    chips = sum(data["kind"] == "switch" and data["domain"] is not None for _, data in part.nodes(data=True))
+    each = -(-chips // _MOST_CHIPS) or 1
+    wide: Counter[str] = Counter()
+    for name, data in part.nodes(data=True):
+        size = max(_NARROWEST, text_width(name, 8, bold=True) + 8) + _GAP
+        wide[data["kind"]] += size // each if data["kind"] == "switch" else size
+    edges = sum(not _is_peer(graph, a, b) for a, b in part.edges)
+    return (
+        len(part) - chips <= MOST_NODES
+        and edges // each <= MOST_EDGES
+        and max(wide.values(), default=0) + _MARGIN <= _MOST_WIDE
+    )
+
+
+def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]]:
+    """Return the nodes of a domain, and the leaves next to it; of a large one a host, or some of its GPUs.
+
+    With them comes a line that says what is left out.
+    """
+    fold, graph = painter.fold, painter.cluster.graph
+    hosts = fold.hosts_by_domain[number]
+    chips = fold.chip_ids([number])
+    for shown in (hosts, hosts[:1]):
+        gpus = [name for host in shown for name in _places(painter, host)]
+        inside = [name for name, owner in fold.owner.items() if owner in shown and name not in fold.number]
+        while True:
+            near = {other for name in (*gpus, *inside) if name in graph for other in graph[name]}
+            near = {name for name in near if name in fold.switches}
+            upper = {other for name in near for other in graph[name] if other in chips}
+            names = [*gpus, *inside, *sorted(near | upper, key=natural)]
+            if fits(painter.cluster, names):
+                return names, _left_out(painter, hosts, shown, gpus)
+            if len(gpus) == 1 or (shown is hosts and len(hosts) > 1):
+                break
+            gpus.pop()
+    return names, _left_out(painter, hosts, hosts[:1], gpus)
+
+
+def _places(painter: Painter, host: Any) -> list[str]:
+    """Return the ids of the GPUs of a host, broken ones too."""
+    return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
+
+
+def _left_out(painter: Painter, hosts: Sequence[Any], shown: Sequence[Any], gpus: Sequence[str]) -> list[str]:
+    """Return a line that says what of a domain is drawn, and what is not."""
+    whole = sum(host.places for host in shown)
+    which = f"host {shown[0].id}" if len(gpus) == whole else f"{len(gpus)} of {whole} GPUs of host {shown[0].id}"
+    if len(shown) == len(hosts) and len(gpus) == whole:
+        return []
+    more = len(hosts) - len(shown)
+    others = f"; {plural(more, 'more host')} of the domain, linked alike, not drawn" if more else ""
+    return [f"Drawn here: {which} and the switches next to it{others}"]
+
+
+def draw_nodes_view(painter: Painter, names: Sequence[str]) -> list[str]:
+    """Draw ``names`` and all links among them; return lines that say what they show."""
+    view = _View(painter, names)
+    if not view.others and 1 < len(view.gpus) <= _MOST_IN_CIRCLE:
+        return view.circle()
+    return view.tiers()
+
+
+def _is_peer(graph: Any, a: str, b: str) -> bool:
+    """Whether a link joins two GPUs: those stand in one row, so their links are counted in their boxes."""
+    return bool(graph.nodes[a]["kind"] == graph.nodes[b]["kind"] == "gpu")
+
+
+class _View:
+    """The nodes that are drawn, by kind, and where they stand."""
+
+    def __init__(self, painter: Painter, names: Sequence[str]) -> None:
+        self.painter, self.canvas = painter, painter.canvas
+        self.graph = painter.cluster.graph
+        self.kinds: dict[str, list[str]] = defaultdict(list)
+        self.members: dict[str, list[str]] = {}
+        for name in sorted(names, key=natural):
+            self.kinds[self.kind(name)].append(name)
+        for kind, of_kind in self.kinds.items():
+            each = -(-len(of_kind) // _MOST_CHIPS) if kind in ("switch", "upper") else 1
+            self.kinds[kind] = of_kind[::each]
+            self.members |= {of_kind[i]: of_kind[i : i + each] for i in range(0, len(of_kind), each)}
+        leader = {name: first for first, bundle in self.members.items() for name in bundle}
+        self.gpus = self.kinds["gpu"]
+        self.others = [name for name in names if self.kind(name) != "gpu"]
+        part = self.graph.subgraph(names)
+        # the view of a part lists its links in an order of its own
+        ends = sorted(
+            ((min(a, b, key=natural), max(a, b, key=natural)) for a, b in part.edges),
+            key=lambda ends: (natural(ends[0]), natural(ends[1])),
+        )
+        self.links: dict[Ends, list[Ends]] = defaultdict(list)
+        for a, b in ends:
+            self.links[leader[a], leader[b]].append((a, b))
+        broken = {(leader[a], leader[b]) for a, b in painter.marks.broken_links if a in leader and b in leader}
+        self.broken = sorted(pair for pair in broken if not {pair, pair[::-1]} & self.links.keys())
+        self.row: dict[str, int] = {}
+        self.x: dict[str, float] = {}
+        self.rows: list[list[str]] = []
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
+        if name not in self.graph:
+            return "gpu"
+        switch = self.painter.fold.switches.get(name)
+        return self.graph.nodes[name]["kind"] if switch is None else {"chip": "switch"}.get(switch.tier, switch.tier)
+
+    def tiers(self) -> list[str]:
+        """Draw rows by kind: the fabric, what is inside a host, GPUs; chips above GPUs where nothing else is there."""
+        above = any(self.kinds[kind] for row in (*_FABRIC, *_INSIDE) for kind in row)
+        order = (*_FABRIC, *_INSIDE, _GPUS, *reversed(_CHIPS)) if above else (*_CHIPS, _GPUS)
+        self.rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
+        for number, row in enumerate(self.rows):
+            self.row |= dict.fromkeys(row, number)
+        texts = [self._texts(row) for row in self.rows]
+        widths = [self._widths(row, lines) for row, lines in zip(self.rows, texts, strict=True)]
+        widest = max(sum(wide) + _GAP * (len(wide) - 1) for wide in widths)
+        for row, wide in zip(self.rows, widths, strict=True):
+            step = widest / len(row)
+            for i, name in enumerate(row):
+                self.x[name] = _MARGIN + step * (i + 0.5)
+        y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
+        for number, (row, lines, wide) in enumerate(zip(self.rows, texts, widths, strict=True)):
+            height = self._height(row, lines)
+            for name, width in zip(row, wide, strict=True):
+                html = self._box(name, lines[name], width, height)
+                self.canvas.box(_box_name(name), (self.x[name] - width / 2, y), (width, height), html)
+            self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
+            if number + 1 < len(self.rows):
+                self.canvas.text(
+                    f"gap{number}", ((_MARGIN - 20) / 2, y + height + drop / 2), self._gap_words(number), QUIET
+                )
+            y += height + drop
+        for ends in (*self.links, *self.broken):
+            self._line(ends)
+        self.painter.draw_legend((0.0, y - drop + 20))
+        return []
+
+    def _of(self, ends: Ends) -> Links:
+        """Return the links that one line stands for."""
+        return Links.of(self.graph.edges[pair] for pair in self.links[ends])
+
+    def circle(self) -> list[str]:
+        """Draw GPUs in a circle, a line for each two that are linked."""
+        texts = self._texts(self.gpus)
+        width = max(self._widths(self.gpus, texts))
+        height = self._height(self.gpus, texts)
+        count = len(self.gpus)
+        across = max(2.0 * width, 34.0 * count)
+        down = 0.0 if count == 2 else max(130.0, 22.0 * count)
+        for g, name in enumerate(self.gpus):
+            angle = 2 * pi * (g + 0.5) / count
+            x, y = across * (1 + sin(angle) * (1 if count > 2 else -1)), down * (1 - cos(angle))
+            html = self._box(name, texts[name], width, height)
+            self.canvas.box(_box_name(name), (x, y), (width, height), html)
+        for a, b in (*self.links, *self.broken):
+            self._draw((a, b), (_box_name(a), _box_name(b)), NVLINK)
+        self.painter.draw_legend((0.0, 2 * down + height + 20))
+        kinds = Counter(self._of(ends).text() for ends in self.links)
+        each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
+        if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
+            return [f"Each two GPUs, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
+        return [f"Each line joins two GPUs: {each}"]
+
+    def _draw(self, ends: Ends, places: Ends, colour: str) -> None:
+        """Draw one line: red and dashed where its link is broken."""
+        pairs = self.links.get(ends)
+        links = self._of(ends) if pairs else Links()
+        tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
+        dashed = links.degraded or not pairs
+        self.painter.link(*places, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip)
+
+    def _line(self, ends: Ends) -> None:
+        """Draw one link between two rows, or between neighbours of one row."""
+        a, b = sorted(ends, key=lambda name: (self.row[name], self.x[name]))
+        if self.row[a] == self.row[b]:
+            row = self.rows[self.row[a]]
+            if row.index(b) - row.index(a) != 1:
+                return  # counted in the boxes
+            places = (f"{_box_name(a)}:box:e", f"{_box_name(b)}:box:w")
+        else:
+            places = (f"{_box_name(a)}:{_port(b)}:s", f"{_box_name(b)}:{_port(a)}:n")
+        rails = [self.graph.nodes[n].get("rail") for n in ends if self.kind(n) in ("gpu", "nic") and n in self.graph]
+        rail = next((rail for rail in rails if rail is not None), None)
+        self._draw(ends, places, self.painter.rail(rail))
+
+    def _near(self, name: str, way: int) -> list[str]:
+        """Return the nodes that a node is linked to (also by a broken link) above (-1) or below (1), left to right."""
+        near = [b if a == name else a for a, b in (*self.links, *self.broken) if name in (a, b)]
+        near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
+        return sorted(near, key=lambda other: self.x.get(other, 0.0))
+
+    def _texts(self, row: Sequence[str]) -> dict[str, list[str]]:
+        """Return the lines in the boxes of a row; fewer where they would be too wide."""
+        for brief in (False, True):
+            texts = {name: self._lines(name, brief=brief) for name in row}
+            if sum(self._widths(row, texts)) + _GAP * len(row) <= _MOST_WIDE - _MARGIN:
+                break
+        return texts
+
+    def _widths(self, row: Sequence[str], texts: dict[str, list[str]]) -> list[int]:
+        """Return the widths of the boxes of a row."""
+        return [
+            max(_NARROWEST, *(text_width(line, 8, bold=True) + 8 for line in texts[name]), 3 * self._ports(name))
+            for name in row
+        ]
+
+    def _ports(self, name: str) -> int:
+        """Return how many links a node has at most on one side; 0 where there are no rows."""
+        return max(len(self._near(name, way)) for way in (-1, 1)) if self.row else 0
+
+    def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
+        """Return the height of the boxes of a row."""
+        extra = 0
+        if row[0] in self.gpus:
+            extra = (18 if self.painter.overlay is not None else 0) + (13 if self.painter.plain else 0)
+        return _LINE * max(len(lines) for lines in texts.values()) + extra + 2 * _STRIP + 4
+
+    def _lines(self, name: str, *, brief: bool) -> list[str]:
+        """Return the lines in the box of a node: its name, its links, its links to others of its row, its faults."""
+        painter, kind = self.painter, self.kind(name)
+        if name not in self.graph:
+            return [name, "out of service"]
+        words = self._faults(name)
+        if kind == "gpu":
+            number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
+            title = "GPU of another" if number is None else f"GPU {number} {painter.tag([number])}".strip()
+            lines = [title, name]
+            if number is not None and not brief and painter.overlay is None:
+                links = painter.fold.gpu_links[number]
+                domain = painter.cluster.domain_of(number)
+                lines += [] if domain.links_bundled or not links.count else [plural(links.count, "link")]
+        else:
+            bundle = self.members[name]
+            lines = [name if len(bundle) == 1 else f"{name} to {bundle[-1].rpartition('.')[2]}"]
+        lines += self._peers(name, kind)
+        below = self._below(name) if not brief else None
+        if below is not None and kind != "gpu":
+            each, equal, total = below.partition(" = ")
+            lines += [f"{each} to each GPU".replace(" each way", ""), *([f"= {total}"] if equal else [])]
+        return [*lines, *words]
+
+    def _peers(self, name: str, kind: str) -> list[str]:
+        """Return a line about the links of a node to others of its kind."""
+        peers = [other for other in self.graph[name] if self.kind(other) == kind]
+        if not peers or kind in ("router",) or (kind == "gpu" and not self.others):
+            return []
+        links = Links.of(self.graph[name][other] for other in peers).text().removesuffix(" each way")
+        return [f"{links} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", links.partition(" = ")[0]]
+
+    def _below(self, name: str) -> str | None:
+        """Return the links of a box to each GPU that is drawn, if it has the same to all."""
+        texts = [self._of(ends).text() for ends in self.links if name in ends and set(ends) & set(self.gpus)]
+        return texts[0] if len(set(texts)) == 1 and len(texts) > 1 else None
+
+    def _faults(self, name: str) -> list[str]:
+        """Return the first words about what is wrong with what a box stands for."""
+        return [word for one in self.members[name] for word in self.painter.marks.of(one)][:2]
+
+    def _row_words(self, row: Sequence[str]) -> str:
+        """Return what a row is."""
+        tally: Counter[str] = Counter()
+        for name in row:
+            tally[self.kind(name)] += len(self.members[name])
+        return ", ".join(plural(count, _WORDS.get(kind, kind)) for kind, count in tally.items())
+
+    def _gap_words(self, number: int) -> list[str]:
+        """Return what the lines under a row are: how many, of which links."""
+        crossing = [
+            ends
+            for ends in self.links
+            if min(self.row[ends[0]], self.row[ends[1]]) == number and self.row[ends[0]] != self.row[ends[1]]
+        ]
+        kinds = Counter(self._of(ends).text().removesuffix(" each way") for ends in crossing)
+        lines = []
+        for text, count in kinds.most_common(_MOST_TEXTS):
+            each, equal, total = text.partition(" = ")
+            lines += [f"{plural(count, 'line')}{' each' if count > 1 else ''}:", each]
+            lines += [f"= {total} each way"] if equal else []
+        return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
+
+    def _box(self, name: str, lines: Sequence[str], width: int, height: int) -> str:
+        """Return the box of one node: a port for each link above and below, its lines, its rail."""
+        painter, kind = self.painter, self.kind(name)
+        number = painter.fold.number.get(name)
+        words = ["out of service"] if name not in self.graph else self._faults(name)
+        colours = {"switch": (NVLINK_FILL, NVLINK), "upper": (NVLINK_FILL, NVLINK), "gpu": ("#ffffff", OUTLINE)}
+        fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
+        inside = width - 2
+        rows = [self._strip(name, -1, inside)] if self.row else []
+        extra: list[list[str]] = []
+        if kind == "gpu" and number is not None:
+            if painter.overlay is not None:
+                extra.append([painter.gpu(number, inside, 18)])
+            if painter.plain and painter.cluster.gpus[number].rail is not None and self.row:
+                rail = painter.cluster.gpus[number].rail
+                extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
+        tall = (height - 2 * _STRIP - 4 - 15 * len(extra)) // len(lines)
+        rows += [
+            [cell(text, bold=i == 0, size=8, height=tall, width=inside, ink=FAULT if text in words else None)]
+            for i, text in enumerate(lines)
+        ]
+        rows += extra
+        rows += [self._strip(name, 1, inside)] if self.row else []
+        return table(rows, border=1, color=line, bgcolor=fill, port="box")
+
+    def _strip(self, name: str, way: int, inside: int) -> list[str]:
+        """Return the ports of a box on one side, those of nodes further left first."""
+        near = self._near(name, way)
+        if not near:
+            return [cell("", height=_STRIP, width=inside)]
+        bounds = [round(inside * i / len(near)) for i in range(len(near) + 1)]
+        cells = [
+            cell("", width=bounds[i + 1] - bounds[i], height=_STRIP, port=_port(other))
+            for i, other in enumerate(near)
+        ]
+        return [f"<td>{table([cells])}</td>"]
+
+
+def _box_name(name: str) -> str:
+    """Return the name of a node's box: its id without the sign that separates ports."""
+    return f"node {name}".replace(":", ";")
+
+
+def _port(name: str) -> str:
+    """Return the port for the link to a node."""
+    return f"to {name}".replace(":", ";")

@@ -137,7 +137,7 @@ def _plain(number: float, digits: int) -> str:
 
 def plural(count: int, word: str) -> str:
     """Return "1 leaf", "1,024 leaves"."""
-    several = {"leaf": "leaves"}.get(word, f"{word}s")
+    several = {"leaf": "leaves"}.get(word, f"{word}{'es' if word.endswith('ch') else 's'}")
     return f"{count:,} {word if count == 1 else several}"
 
 

@@ -87,8 +87,8 @@ def test_links_of_one_host_one_by_one(tmp_path: Path) -> None:
     text = source(tmp_path, {"domains": [{"part": "hgx-h100"}]}, faults)
     assert text.count(" -- ") == 7 * 4
     assert text.count(f'color="{FAULT}", penwidth') == 1
-    assert ">broken<" in text
-    assert ">x 0.5<" in text
+    assert ">s3 broken<" in text
+    assert ">s1 x 0.5<" in text
     assert "out of service" in text
     assert text.count("dashed") == 2
 

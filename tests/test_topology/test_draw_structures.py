@@ -315,9 +315,8 @@ def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:
         for i in range(2)
     ]
     picture = draw(tmp_path, nodes=nodes, links=links)
-    assert {"GPU0", "mlx5_3", "plx1", "cpu0", "nvs0", "PCIe switch", "NIC, rail 0"} <= set(picture.words)
+    assert {"GPU0", "mlx5_3", "plx1", "cpu0", "nvs0", "2 PCIe switches"} <= set(picture.words)
     assert picture.count("edge") == len(links)
-    assert sum(word == "5 x 25 GB/s" for word in picture.words) == 1
 
 
 def test_the_fold_finds_identical_parts() -> None:

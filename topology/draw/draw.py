@@ -11,7 +11,7 @@ from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
 from topology.draw.captions import own_links, physical_line, subtitles, title
 from topology.draw.domain_view import draw_domain_view
 from topology.draw.fabric_view import FabricView
-from topology.draw.nodes_view import draw_nodes_view, fits, nodes_of_domain
+from topology.draw.nodes_view import MOST_IN_CIRCLE, draw_nodes_view, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
 from topology.draw.render import FORMATS, render
@@ -86,9 +86,10 @@ def dot_source(
         canvas = Canvas(title(cluster), subtitles(cluster, None))
         draw_kinds_view(canvas, cluster)
         return canvas.source()
-    opened = None if chosen == "fabric" else number
     canvas = Canvas(title(cluster))
-    painter = Painter(canvas, cluster, overlay, traffic, opened)
+    painter = Painter(canvas, cluster, overlay, traffic)
+    chosen = _automatic(painter) if chosen == "auto" else chosen
+    opened = painter.opened = None if chosen in ("fabric", "nodes") else number
     notes = _draw(painter, chosen, number)
     canvas.subtitles = [
         *subtitles(cluster, opened),
@@ -106,11 +107,11 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     if level == "fabric":
         FabricView(painter).draw()
     elif level == "nodes":
-        return draw_nodes_view(painter, [*painter.cluster.graph, *painter.marks.broken_gpus])
+        return draw_nodes_view(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
     elif domain.structure == "torus":
         draw_torus_view(painter, number)
         return torus_notes(domain)
-    elif level == "gpu":
+    elif level == "gpu" or (domain.structure == "mesh" and domain.gpus <= MOST_IN_CIRCLE):
         names, notes = nodes_of_domain(painter, number)
         return [*notes, *draw_nodes_view(painter, names)]
     else:
@@ -129,7 +130,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     if level not in LEVELS:
         raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
     if level == "auto":
-        return _automatic(cluster), 0
+        return level, 0
     if level == "fabric" and domains == 1 and not cluster.wiring.is_kind(*SCALE_OUT_KINDS).any():
         domain = cluster.spec.domains[0]
         example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.switched else ""
@@ -140,11 +141,11 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     return level, 0
 
 
-def _automatic(cluster: Cluster) -> str:
+def _automatic(painter: Painter) -> str:
     """Choose the level that shows most and can still be read: a raw graph that is like one of ours as ours is."""
-    spec = cluster.spec
-    if spec.raw is not None and fits(cluster, list(cluster.graph)):
-        inside = any(data["kind"] in INSIDE_KINDS for _, data in cluster.graph.nodes(data=True))
+    cluster, spec = painter.cluster, painter.cluster.spec
+    if spec.raw is not None and fits(painter, cluster.wiring.names):
+        inside = cluster.wiring.is_kind(*INSIDE_KINDS).any()
         if inside or len(spec.domains) in (1, spec.gpus):
             return "nodes"
     if len(spec.domains) > 1:

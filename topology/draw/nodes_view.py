@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from math import cos, pi, sin
 from typing import Any
 
-from topology.cluster import Cluster
 from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, OUTLINE, QUIET, cell, table, text_width
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Links, natural
@@ -15,13 +15,12 @@ from topology.units import plural
 
 MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
-_INSIDE = (("host",), ("nic", "pcie"))
+_INSIDE = (("host",), ("pcie",))
 _CHIPS = (("upper",), ("switch",))
-_GPUS = ("gpu",)
 _MARGIN, _MOST_WIDE = 176, 1180
 _LINE, _DROP, _GAP, _STRIP = 13, 96, 8, 3
 _NARROWEST = 46
-_MOST_IN_CIRCLE, _MOST_TEXTS, _MANY = 12, 4, 40
+MOST_IN_CIRCLE, _MOST_TEXTS, _MANY = 12, 4, 40
 _WORDS = {
     "nic": "NIC",
     "pcie": "PCIe switch",
@@ -32,22 +31,9 @@ _WORDS = {
 }
 
 
-def fits(cluster: Cluster, names: Sequence[str]) -> bool:
+def fits(painter: Painter, names: Sequence[str]) -> bool:
     """Whether ``names`` and the links among them can be drawn one by one, each kind in one row."""
-    graph = cluster.graph
-    part = graph.subgraph(names)
-    chips = sum(data["kind"] == "switch" and data["domain"] is not None for _, data in part.nodes(data=True))
-    each = -(-chips // _MOST_CHIPS) or 1
-    wide: Counter[str] = Counter()
-    for name, data in part.nodes(data=True):
-        size = max(_NARROWEST, text_width(name, 8, bold=True) + 8) + _GAP
-        wide[data["kind"]] += size // each if data["kind"] == "switch" else size
-    edges = sum(not _is_peer(graph, a, b) for a, b in part.edges)
-    return (
-        len(part) - chips <= MOST_NODES
-        and edges // each <= MOST_EDGES
-        and max(wide.values(), default=0) + _MARGIN <= _MOST_WIDE
-    )
+    return len(names) <= _MOST_CHIPS**2 and _View(painter, names).fits
 
 
 def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]]:
@@ -57,6 +43,8 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
     """
     fold, graph = painter.fold, painter.cluster.graph
     hosts = fold.hosts_by_domain[number]
+    if painter.cluster.spec.domains[number].structure == "mesh":
+        return [name for host in hosts for name in _places(painter, host)], []
     chips = fold.chip_ids([number])
     for shown in (hosts, hosts[:1]):
         gpus = [name for host in shown for name in _places(painter, host)]
@@ -66,7 +54,7 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
             near = {name for name in near if name in fold.switches}
             upper = {other for name in near for other in graph[name] if other in chips}
             names = [*gpus, *inside, *sorted(near | upper, key=natural)]
-            if fits(painter.cluster, names):
+            if fits(painter, names):
                 return names, _left_out(painter, hosts, shown, gpus)
             if len(gpus) == 1 or (shown is hosts and len(hosts) > 1):
                 break
@@ -93,14 +81,9 @@ def _left_out(painter: Painter, hosts: Sequence[Any], shown: Sequence[Any], gpus
 def draw_nodes_view(painter: Painter, names: Sequence[str]) -> list[str]:
     """Draw ``names`` and all links among them; return lines that say what they show."""
     view = _View(painter, names)
-    if not view.others and 1 < len(view.gpus) <= _MOST_IN_CIRCLE:
+    if not view.others and 1 < len(view.gpus) <= MOST_IN_CIRCLE:
         return view.circle()
     return view.tiers()
-
-
-def _is_peer(graph: Any, a: str, b: str) -> bool:
-    """Whether a link joins two GPUs: those stand in one row, so their links are counted in their boxes."""
-    return bool(graph.nodes[a]["kind"] == graph.nodes[b]["kind"] == "gpu")
 
 
 class _View:
@@ -113,10 +96,10 @@ class _View:
         self.members: dict[str, list[str]] = {}
         for name in sorted(names, key=natural):
             self.kinds[self.kind(name)].append(name)
-        for kind, of_kind in self.kinds.items():
-            each = -(-len(of_kind) // _MOST_CHIPS) if kind in ("switch", "upper") else 1
-            self.kinds[kind] = of_kind[::each]
-            self.members |= {of_kind[i]: of_kind[i : i + each] for i in range(0, len(of_kind), each)}
+        for kind, of_kind in list(self.kinds.items()):
+            bundles = _bundles(of_kind) if kind in ("switch", "upper") else [[name] for name in of_kind]
+            self.kinds[kind] = [bundle[0] for bundle in bundles]
+            self.members |= {bundle[0]: bundle for bundle in bundles}
         leader = {name: first for first, bundle in self.members.items() for name in bundle}
         self.gpus = self.kinds["gpu"]
         self.others = [name for name in names if self.kind(name) != "gpu"]
@@ -131,9 +114,38 @@ class _View:
             self.links[leader[a], leader[b]].append((a, b))
         broken = {(leader[a], leader[b]) for a, b in painter.marks.broken_links if a in leader and b in leader}
         self.broken = sorted(pair for pair in broken if not {pair, pair[::-1]} & self.links.keys())
-        self.row: dict[str, int] = {}
         self.x: dict[str, float] = {}
-        self.rows: list[list[str]] = []
+        self.rows = self._rows()
+        self.row = {name: number for number, row in enumerate(self.rows) for name in row} if self.others else {}
+
+    def _rows(self) -> list[list[str]]:
+        """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
+        if any(self.kinds[kind] for row in _FABRIC for kind in row):
+            order = (*_FABRIC, ("nic",), ("host",), ("pcie",), ("gpu",), *reversed(_CHIPS))
+        elif any(self.kinds[kind] for row in _INSIDE for kind in row):
+            order = (*_INSIDE, ("gpu", "nic"), *reversed(_CHIPS))
+        else:
+            order = (*_CHIPS, ("gpu",))
+        rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
+        near: dict[str, set[str]] = defaultdict(set)
+        for a, b in self.links:
+            near[a].add(b)
+            near[b].add(a)
+        for above, row in pairwise(rows):
+            if len({self.kind(name) for name in row}) > 1:  # devices under the switch or socket that they hang on
+                place = {name: i for i, name in enumerate(above)}
+                row.sort(key=lambda name: min((place[o] for o in near[name] if o in place), default=-1))
+        return rows
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is few boxes and lines, and each kind in one row."""
+        wide = (
+            sum(_width(_title(self.members[name])) for name in row) for row in self.rows
+        )
+        lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
+        boxes = sum(map(len, self.kinds.values()))
+        return boxes <= MOST_NODES and lines <= MOST_EDGES and max(wide, default=0) + _MARGIN <= _MOST_WIDE
 
     def kind(self, name: str) -> str:
         """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
@@ -143,19 +155,16 @@ class _View:
         return self.graph.nodes[name]["kind"] if switch is None else {"chip": "switch"}.get(switch.tier, switch.tier)
 
     def tiers(self) -> list[str]:
-        """Draw rows by kind: the fabric, what is inside a host, GPUs; chips above GPUs where nothing else is there."""
-        above = any(self.kinds[kind] for row in (*_FABRIC, *_INSIDE) for kind in row)
-        order = (*_FABRIC, *_INSIDE, _GPUS, *reversed(_CHIPS)) if above else (*_CHIPS, _GPUS)
-        self.rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
-        for number, row in enumerate(self.rows):
-            self.row |= dict.fromkeys(row, number)
+        """Draw rows by kind, and what each row and the lines under it are at the left."""
         texts = [self._texts(row) for row in self.rows]
         widths = [self._widths(row, lines) for row, lines in zip(self.rows, texts, strict=True)]
         widest = max(sum(wide) + _GAP * (len(wide) - 1) for wide in widths)
         for row, wide in zip(self.rows, widths, strict=True):
-            step = widest / len(row)
-            for i, name in enumerate(row):
-                self.x[name] = _MARGIN + step * (i + 0.5)
+            gap = (widest - sum(wide)) / len(row)
+            x = _MARGIN + gap / 2
+            for name, width in zip(row, wide, strict=True):
+                self.x[name] = x + width / 2
+                x += width + gap
         y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
         for number, (row, lines, wide) in enumerate(zip(self.rows, texts, widths, strict=True)):
             height = self._height(row, lines)
@@ -249,7 +258,7 @@ class _View:
     def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
         """Return the height of the boxes of a row."""
         extra = 0
-        if row[0] in self.gpus:
+        if set(row) & set(self.gpus):
             extra = (18 if self.painter.overlay is not None else 0) + (13 if self.painter.plain else 0)
         return _LINE * max(len(lines) for lines in texts.values()) + extra + 2 * _STRIP + 4
 
@@ -268,8 +277,7 @@ class _View:
                 domain = painter.cluster.domain_of(number)
                 lines += [] if domain.links_bundled or not links.count else [plural(links.count, "link")]
         else:
-            bundle = self.members[name]
-            lines = [name if len(bundle) == 1 else f"{name} to {bundle[-1].rpartition('.')[2]}"]
+            lines = [_title(self.members[name])]
         lines += self._peers(name, kind)
         below = self._below(name) if not brief else None
         if below is not None and kind != "gpu":
@@ -352,6 +360,25 @@ class _View:
             for i, other in enumerate(near)
         ]
         return [f"<td>{table([cells])}</td>"]
+
+
+def _bundles(chips: Sequence[str]) -> list[list[str]]:
+    """Return chips by bundles that are drawn as one box: as few in each as fit side by side."""
+    for each in range(-(-len(chips) // _MOST_CHIPS), len(chips) + 1):
+        bundles = [list(chips[i : i + each]) for i in range(0, len(chips), each)]
+        if sum(_width(_title(bundle)) for bundle in bundles) + _MARGIN <= _MOST_WIDE:
+            break
+    return bundles
+
+
+def _title(bundle: Sequence[str]) -> str:
+    """Return the name of a node, or of the first and last of some."""
+    return bundle[0] if len(bundle) == 1 else f"{bundle[0]} to {bundle[-1].rpartition('.')[2]}"
+
+
+def _width(title: str) -> int:
+    """Return the least width of a box, and of the gap beside it."""
+    return max(_NARROWEST, text_width(title, 8, bold=True) + 8) + _GAP
 
 
 def _box_name(name: str) -> str:

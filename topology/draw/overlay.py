@@ -187,12 +187,13 @@ class Usage:
     def subtitles(self) -> list[str]:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
         loads = self._loads
-        seconds = format_quantity(loads.completion_s, "s", 3)
+        seconds = format_quantity(loads.bound_s, "s", 3)
         lines = [
-            f"Traffic: {self._title}, {format_quantity(loads.total_bytes, 'byte', 3)} in all; takes {seconds}"
+            f"Traffic: {self._title}, {format_quantity(loads.total_bytes, 'byte', 3)} in all; takes at least {seconds}"
         ]
         if self._hottest is not None:
-            link, others = self._hottest.link, self._hottest.count - 1
+            link = self._hottest.link
+            others = int((loads.seconds >= loads.transfer_s * _ALL_THE_TIME).sum()) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
             alike = f"; {others:,} more as busy, red too" if others else ""

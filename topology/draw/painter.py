@@ -146,7 +146,6 @@ class Painter:
         cluster: Cluster,
         overlay: Overlay | None,
         traffic: TrafficOverlay | None,
-        opened: int | None,
     ) -> None:
         self.canvas, self.cluster = canvas, cluster
         self.fold = Fold(cluster)
@@ -154,13 +153,17 @@ class Painter:
         self.overlay = overlay
         self.usage = Usage(cluster, traffic) if traffic is not None else None
         self._said: set[tuple[str, ...]] = set()
-        self.ramp = None
+        self.opened: int | None = None
         if overlay is not None:
             overlay.check(len(cluster.gpus))
-            if overlay.values is not None:
-                values = zip(cluster.gpus, overlay.values, strict=True)
-                shown = [value for gpu, value in values if opened in (None, gpu.domain)]
-                self.ramp = Ramp(shown, overlay.spans)
+
+    @cached_property
+    def ramp(self) -> Ramp | None:
+        """Colours of the values of the overlay, as far as they are drawn."""
+        if self.overlay is None or self.overlay.values is None:
+            return None
+        values = zip(self.cluster.gpus, self.overlay.values, strict=True)
+        return Ramp([value for gpu, value in values if self.opened in (None, gpu.domain)], self.overlay.spans)
 
     @property
     def plain(self) -> bool:

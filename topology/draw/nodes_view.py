@@ -8,7 +8,18 @@ from itertools import pairwise
 from math import cos, pi, sin
 from typing import Any
 
-from topology.draw.canvas import FAULT, FAULT_FILL, NVLINK, NVLINK_FILL, OUTLINE, QUIET, cell, table, text_width
+from topology.draw.canvas import (
+    FAULT,
+    FAULT_FILL,
+    NVLINK,
+    NVLINK_FILL,
+    OUTLINE,
+    QUIET,
+    cell,
+    table,
+    text_width,
+)
+from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Links, natural
 from topology.units import plural
@@ -55,11 +66,11 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
             upper = {other for name in near for other in graph[name] if other in chips}
             names = [*gpus, *inside, *sorted(near | upper, key=natural)]
             if fits(painter, names):
-                return names, _left_out(painter, hosts, shown, gpus)
+                return names, _left_out(hosts, shown, gpus)
             if len(gpus) == 1 or (shown is hosts and len(hosts) > 1):
                 break
             gpus.pop()
-    return names, _left_out(painter, hosts, hosts[:1], gpus)
+    return names, _left_out(hosts, hosts[:1], gpus)
 
 
 def _places(painter: Painter, host: Any) -> list[str]:
@@ -67,10 +78,12 @@ def _places(painter: Painter, host: Any) -> list[str]:
     return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
 
 
-def _left_out(painter: Painter, hosts: Sequence[Any], shown: Sequence[Any], gpus: Sequence[str]) -> list[str]:
+def _left_out(hosts: Sequence[Any], shown: Sequence[Any], gpus: Sequence[str]) -> list[str]:
     """Return a line that says what of a domain is drawn, and what is not."""
     whole = sum(host.places for host in shown)
-    which = f"host {shown[0].id}" if len(gpus) == whole else f"{len(gpus)} of {whole} GPUs of host {shown[0].id}"
+    which = (
+        f"host {shown[0].id}" if len(gpus) == whole else f"{len(gpus)} of {whole} GPUs of host {shown[0].id}"
+    )
     if len(shown) == len(hosts) and len(gpus) == whole:
         return []
     more = len(hosts) - len(shown)
@@ -112,11 +125,15 @@ class _View:
         self.links: dict[Ends, list[Ends]] = defaultdict(list)
         for a, b in ends:
             self.links[leader[a], leader[b]].append((a, b))
-        broken = {(leader[a], leader[b]) for a, b in painter.marks.broken_links if a in leader and b in leader}
+        broken = {
+            (leader[a], leader[b]) for a, b in painter.marks.broken_links if a in leader and b in leader
+        }
         self.broken = sorted(pair for pair in broken if not {pair, pair[::-1]} & self.links.keys())
         self.x: dict[str, float] = {}
         self.rows = self._rows()
-        self.row = {name: number for number, row in enumerate(self.rows) for name in row} if self.others else {}
+        self.row = (
+            {name: number for number, row in enumerate(self.rows) for name in row} if self.others else {}
+        )
 
     def _rows(self) -> list[list[str]]:
         """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
@@ -132,7 +149,9 @@ class _View:
             near[a].add(b)
             near[b].add(a)
         for above, row in pairwise(rows):
-            if len({self.kind(name) for name in row}) > 1:  # devices under the switch or socket that they hang on
+            if (
+                len({self.kind(name) for name in row}) > 1
+            ):  # devices under the switch or socket that they hang on
                 place = {name: i for i, name in enumerate(above)}
                 row.sort(key=lambda name: min((place[o] for o in near[name] if o in place), default=-1))
         return rows
@@ -140,9 +159,7 @@ class _View:
     @property
     def fits(self) -> bool:
         """Whether it is few boxes and lines, and each kind in one row."""
-        wide = (
-            sum(_width(_title(self.members[name])) for name in row) for row in self.rows
-        )
+        wide = (sum(_width(_title(self.members[name])) for name in row) for row in self.rows)
         lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
         boxes = sum(map(len, self.kinds.values()))
         return boxes <= MOST_NODES and lines <= MOST_EDGES and max(wide, default=0) + _MARGIN <= _MOST_WIDE
@@ -152,7 +169,11 @@ class _View:
         if name not in self.graph:
             return "gpu"
         switch = self.painter.fold.switches.get(name)
-        return self.graph.nodes[name]["kind"] if switch is None else {"chip": "switch"}.get(switch.tier, switch.tier)
+        return (
+            self.graph.nodes[name]["kind"]
+            if switch is None
+            else {"chip": "switch"}.get(switch.tier, switch.tier)
+        )
 
     def tiers(self) -> list[str]:
         """Draw rows by kind, and what each row and the lines under it are at the left."""
@@ -174,7 +195,10 @@ class _View:
             self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
             if number + 1 < len(self.rows):
                 self.canvas.text(
-                    f"gap{number}", ((_MARGIN - 20) / 2, y + height + drop / 2), self._gap_words(number), QUIET
+                    f"gap{number}",
+                    ((_MARGIN - 20) / 2, y + height + drop / 2),
+                    self._gap_words(number),
+                    QUIET,
                 )
             y += height + drop
         for ends in (*self.links, *self.broken):
@@ -214,7 +238,9 @@ class _View:
         links = self._of(ends) if pairs else Links()
         tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
         dashed = links.degraded or not pairs
-        self.painter.link(*places, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip)
+        self.painter.link(
+            *places, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip
+        )
 
     def _line(self, ends: Ends) -> None:
         """Draw one link between two rows, or between neighbours of one row."""
@@ -226,12 +252,16 @@ class _View:
             places = (f"{_box_name(a)}:box:e", f"{_box_name(b)}:box:w")
         else:
             places = (f"{_box_name(a)}:{_port(b)}:s", f"{_box_name(b)}:{_port(a)}:n")
-        rails = [self.graph.nodes[n].get("rail") for n in ends if self.kind(n) in ("gpu", "nic") and n in self.graph]
+        rails = [
+            self.graph.nodes[n].get("rail")
+            for n in ends
+            if self.kind(n) in ("gpu", "nic") and n in self.graph
+        ]
         rail = next((rail for rail in rails if rail is not None), None)
         self._draw(ends, places, self.painter.rail(rail))
 
     def _near(self, name: str, way: int) -> list[str]:
-        """Return the nodes that a node is linked to (also by a broken link) above (-1) or below (1), left to right."""
+        """Return the nodes above (-1) or below (1) that a node has a line to, left to right."""
         near = [b if a == name else a for a, b in (*self.links, *self.broken) if name in (a, b)]
         near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
         return sorted(near, key=lambda other: self.x.get(other, 0.0))
@@ -247,7 +277,11 @@ class _View:
     def _widths(self, row: Sequence[str], texts: dict[str, list[str]]) -> list[int]:
         """Return the widths of the boxes of a row."""
         return [
-            max(_NARROWEST, *(text_width(line, 8, bold=True) + 8 for line in texts[name]), 3 * self._ports(name))
+            max(
+                _NARROWEST,
+                *(text_width(line, 8, bold=True) + 8 for line in texts[name]),
+                3 * self._ports(name),
+            )
             for name in row
         ]
 
@@ -263,7 +297,7 @@ class _View:
         return _LINE * max(len(lines) for lines in texts.values()) + extra + 2 * _STRIP + 4
 
     def _lines(self, name: str, *, brief: bool) -> list[str]:
-        """Return the lines in the box of a node: its name, its links, its links to others of its row, its faults."""
+        """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
         painter, kind = self.painter, self.kind(name)
         if name not in self.graph:
             return [name, "out of service"]
@@ -277,7 +311,7 @@ class _View:
                 domain = painter.cluster.domain_of(number)
                 lines += [] if domain.links_bundled or not links.count else [plural(links.count, "link")]
         else:
-            lines = [_title(self.members[name])]
+            lines = ["switch chips" if self._uncounted(name) else _title(self.members[name])]
         lines += self._peers(name, kind)
         below = self._below(name) if not brief else None
         if below is not None and kind != "gpu":
@@ -288,15 +322,25 @@ class _View:
     def _peers(self, name: str, kind: str) -> list[str]:
         """Return a line about the links of a node to others of its kind."""
         peers = [other for other in self.graph[name] if self.kind(other) == kind]
-        if not peers or kind in ("router",) or (kind == "gpu" and not self.others):
+        if not peers or kind == "router" or (kind == "gpu" and not self.others):
             return []
         links = Links.of(self.graph[name][other] for other in peers).text().removesuffix(" each way")
-        return [f"{links} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", links.partition(" = ")[0]]
+        return (
+            [f"{links} to {peers[0]}"]
+            if len(peers) == 1
+            else [f"{len(peers)} peers", links.partition(" = ")[0]]
+        )
 
     def _below(self, name: str) -> str | None:
         """Return the links of a box to each GPU that is drawn, if it has the same to all."""
         texts = [self._of(ends).text() for ends in self.links if name in ends and set(ends) & set(self.gpus)]
         return texts[0] if len(set(texts)) == 1 and len(texts) > 1 else None
+
+    def _uncounted(self, name: str) -> bool:
+        """Whether a chip stands for all of its domain, their number not being published."""
+        domain: int | None = self.graph.nodes[name].get("domain")
+        chip = self.kind(name) == "switch"
+        return chip and domain is not None and self.painter.cluster.spec.domains[domain].links_bundled
 
     def _faults(self, name: str) -> list[str]:
         """Return the first words about what is wrong with what a box stands for."""
@@ -304,6 +348,8 @@ class _View:
 
     def _row_words(self, row: Sequence[str]) -> str:
         """Return what a row is."""
+        if any(name in self.graph and self._uncounted(name) for name in row):
+            return UNCOUNTED.partition(": ")[2]
         tally: Counter[str] = Counter()
         for name in row:
             tally[self.kind(name)] += len(self.members[name])
@@ -329,7 +375,11 @@ class _View:
         painter, kind = self.painter, self.kind(name)
         number = painter.fold.number.get(name)
         words = ["out of service"] if name not in self.graph else self._faults(name)
-        colours = {"switch": (NVLINK_FILL, NVLINK), "upper": (NVLINK_FILL, NVLINK), "gpu": ("#ffffff", OUTLINE)}
+        colours = {
+            "switch": (NVLINK_FILL, NVLINK),
+            "upper": (NVLINK_FILL, NVLINK),
+            "gpu": ("#ffffff", OUTLINE),
+        }
         fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
         inside = width - 2
         rows = [self._strip(name, -1, inside)] if self.row else []

@@ -188,9 +188,8 @@ class Usage:
         """Return the lines about the traffic: what it is, how long it takes, and what bounds it."""
         loads = self._loads
         seconds = format_quantity(loads.bound_s, "s", 3)
-        lines = [
-            f"Traffic: {self._title}, {format_quantity(loads.total_bytes, 'byte', 3)} in all; takes at least {seconds}"
-        ]
+        moved = format_quantity(loads.total_bytes, "byte", 3)
+        lines = [f"Traffic: {self._title}, {moved} in all; takes at least {seconds}"]
         if self._hottest is not None:
             link = self._hottest.link
             others = int((loads.seconds >= loads.transfer_s * _ALL_THE_TIME).sum()) - 1

@@ -257,7 +257,7 @@ class Parts:
             has, own = f"{count} scale-up links", f"{wanted[0]}"
         raise InputError(
             f"{place}: its GPUs have {has}, but {self.gpu.name} has {own} (option `gpu` {self.options.gpu}); give "
-            "what they are, or a name of your own with options `hbm` and `fabric`."
+            "what they are, or a name of your own with option `hbm` and option `fabric`."
         )
 
     def _catalog_gpu(self, name: str) -> str | None:

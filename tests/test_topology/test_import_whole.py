@@ -305,3 +305,11 @@ def test_infragraph_nics_are_conserved(take: Any, nics: int) -> None:
         }
     # two GPUs and as many NICs on a switch: one each; else a switch between that all share
     assert ("pcie" in kinds.values()) == (nics != 4)
+
+
+def test_infragraph_keeps_the_rate_of_pcie(take: Any) -> None:
+    text = SHARING.replace("NICS", "2").replace("HALF", "1").replace("ALL", "4")
+    slow = text.replace("{name: pcie}", "{name: pcie, bandwidth: {gigabytes_per_second: 32}}")
+    graph = build_cluster(take(slow, gpu="h100-sxm").spec).graph
+    around = graph["host.0.pciesw.0"]
+    assert {data["bytes_per_s"] for data in around.values()} == {32e9, 50e9}

@@ -86,6 +86,11 @@ class _Device:
         """Its xpus; a device with any is a host."""
         return [(name, i) for name, (kind, n) in self.components.items() if kind == "xpu" for i in range(n)]
 
+    @cached_property
+    def joined_by(self) -> dict[frozenset[Part], str]:
+        """The link between two of its parts."""
+        return {frozenset((a, b)): link for a, b, link in self.edges}
+
     def role(self, name: str) -> str:
         """Return xpu, switch (scale-up) or other: a PCIe switch is other, by its name."""
         kind = self.components[name][0]
@@ -412,9 +417,16 @@ class _Graph:
                 RawNode(hub, "host" if device.components[between[0]][0] == "cpu" else "pcie", node=host)
             )
             self._wires[hub, place, link, False] += 1
-        for xpu in xpus:
-            # PCIe is taken as no narrower than the NIC
-            self._wires[xpu, place if between is None else hub, link, False] += 1
+        for part, xpu in zip(served, xpus, strict=True):
+            inner = device.joined_by.get(frozenset((part, between))) if between is not None else None
+            key = f"{device.where}: {inner}"
+            if inner in device.links:
+                self._add_rate(key, device.links[inner])
+            if self._rates.get(key, (None, None))[0] is not None:
+                self._wires[xpu, hub, key, False] = 1
+            else:
+                # PCIe without a rate is taken as no narrower than the NICs
+                self._wires[xpu, place if between is None else hub, link, False] += 1
         return place
 
     def _add_switches(self, switches: Mapping[str, None], neighbours: Mapping[str, set[str]]) -> None:

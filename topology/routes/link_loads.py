@@ -15,6 +15,7 @@ import numpy as np
 
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
+from topology.fabrics import fabric_of
 from topology.routes.demand import NO_PAIRS, Pairs, joined
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
@@ -190,8 +191,8 @@ class Router:
     """
 
     def __init__(self, cluster: Cluster, *, rail_local_forward: bool | None = None) -> None:
-        scale_out = cluster.spec.scale_out
-        rails = scale_out is not None and scale_out.kind == "rail"
+        fabric = fabric_of(cluster.spec.scale_out)
+        rails = fabric is not None and fabric.rails
         self._name = cluster.name
         self._net = network_of(cluster)
         self._up = ScaleUp(self._net, cluster.spec.domains)

@@ -1,7 +1,7 @@
 """Routes inside scale-up domains; domains that are alike are routed at once.
 
-Switched domains and raw graphs use multi-path, a mesh its direct links, a torus dimension order. A pair that has no
-such route takes the next way there is, and the result says so.
+Each structure says which way its pairs take: multi-path, in a torus dimension order. A pair that has no such route
+takes the next way there is, and the result says so.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from topology.routes.network import Bools, Floats, Ints, Network
 from topology.routes.planes import Planes, multipath
 from topology.routes.torus import Torus
 from topology.spec import DomainSpec
+from topology.structures import structure_of
+from topology.structures.structure import Way
 
-_DETOUR = "some pairs have no direct route left and take fewest hops through other GPUs"
-_OUTSIDE = "some pairs of one domain have no scale-up route and take links outside it"
-_THROUGH = "some pairs have no route but through other GPUs, which forward for them"
 _WHERE = "over the scale-up links of its domain"
 _Way = Ecmp | Planes | Torus
 
@@ -65,7 +64,7 @@ class ScaleUp:
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, spec in enumerate(self._specs):
             gpus = order[first[number] : first[number] + sizes[number]]
-            places = tuple(net.coordinates[gpu] for gpu in gpus) if spec.structure == "torus" else ()
+            places = tuple(net.coordinates[gpu] for gpu in gpus) if spec.shape else ()
             kind = sizes[number], spec.structure, spec.shape, spec.wrap, places, known[number].digest()
             kinds[kind].append(number)
         for numbers in kinds.values():
@@ -135,21 +134,19 @@ class _Kind:
     def __init__(
         self, network: Network, places: Ints, links: Ints, spec: DomainSpec, everywhere: Callable[[], _Way]
     ) -> None:
-        self._net, self.places, self._links, self._spec = network, places, links, spec
-        inside = partial(multipath, network, places, links, forward=True)
-        others: dict[str, list[tuple[str, Callable[[], _Way]]]] = {
-            "raw": [(_OUTSIDE, everywhere), (_THROUGH, inside)],
-            "torus": [(_DETOUR, inside)],
-            "mesh": [(_DETOUR, inside)],
+        self._net, self.places = network, places
+        make: dict[Way, Callable[[], _Way]] = {
+            Way.MULTIPATH: partial(multipath, network, places, links),
+            Way.DIMENSION_ORDER: partial(Torus, network, places, links, spec.shape, spec.wrap),
+            Way.FORWARDED: partial(multipath, network, places, links, forward=True),
+            Way.EVERYWHERE: everywhere,
         }
-        self._others = others.get(spec.structure, [])
+        self._made = [(make[way], note) for way, note in structure_of(spec).ways]
 
     @cached_property
     def ways(self) -> list[_Way]:
         """The ways of a pair, the usual one first, made when they are needed."""
-        if self._spec.structure == "torus":
-            return [Torus(self._net, self.places, self._links, self._spec.shape, self._spec.wrap)]
-        return [multipath(self._net, self.places, self._links)]
+        return [self._made[0][0]()]
 
     def deal(self, pairs: Pairs, *, refuse: bool = True) -> Iterator[tuple[_Way, str, Pairs]]:
         """Yield each way with its note and the pairs that take it: the first that joins them.
@@ -162,9 +159,8 @@ class _Kind:
         if self.ways[0].joins_all:
             yield self.ways[0], "", pairs
             return
-        for number in range(len(self._others) + 1):
-            note, make = self._others[number - 1] if number else ("", None)
-            if number == len(self.ways) and make is not None:
+        for number, (make, note) in enumerate(self._made):
+            if number == len(self.ways):
                 self.ways.append(make())
             joins = self.ways[number].seconds(pairs.sources, pairs.targets) > -np.inf
             if joins.any():

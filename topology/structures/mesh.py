@@ -10,7 +10,7 @@ import numpy as np
 from topology.errors import InputError
 from topology.reading import Fields
 from topology.spec import DomainSpec
-from topology.structures.structure import Structure
+from topology.structures.structure import DETOUR, Structure, Way
 from topology.wiring import Laying
 
 LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
@@ -18,6 +18,8 @@ LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
 
 class Mesh(Structure):
     """A full mesh of ``links_per_neighbour`` links between each two GPUs."""
+
+    ways = ((Way.MULTIPATH, ""), DETOUR)
 
     def check(self, domain: DomainSpec, where: str) -> None:
         """Refuse a mesh without links, or of too many GPUs."""

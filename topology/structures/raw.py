@@ -26,7 +26,7 @@ from topology.spec import (
     RawTopology,
     ScaleOutSpec,
 )
-from topology.structures.structure import Structure
+from topology.structures.structure import Structure, Way
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 
@@ -296,6 +296,11 @@ class Raw(Structure):
     """A domain of a raw graph: whatever links its file has, which are laid with those of the whole graph."""
 
     whole = True
+    ways = (
+        (Way.MULTIPATH, ""),
+        (Way.EVERYWHERE, "some pairs of one domain have no scale-up route and take links outside it"),
+        (Way.FORWARDED, "some pairs have no route but through other GPUs, which forward for them"),
+    )
 
     def check(self, domain: DomainSpec, where: str) -> None:
         """Nothing to refuse: its graph has been checked."""

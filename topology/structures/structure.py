@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,20 @@ from topology.spec import DomainSpec
 from topology.wiring import Ints, Laying
 
 
+class Way(Enum):
+    """How bytes go from one GPU of a domain to another."""
+
+    MULTIPATH = "all fewest-hop paths over its links, evenly"
+    DIMENSION_ORDER = "along one dimension of a grid after the other, the shorter way round"
+    FORWARDED = "fewest hops over its links, through other GPUs too"
+    EVERYWHERE = "all fewest-hop paths over any links of the cluster"
+
+
 class Structure(ABC):
-    """One way to join the GPUs of a domain: checked, laid and told in one place."""
+    """One way to join the GPUs of a domain: checked, laid, routed and told in one place."""
+
+    ways: Sequence[tuple[Way, str]] = ((Way.MULTIPATH, ""),)
+    """The ways of a pair, the usual one first, each with what is said of pairs that take it."""
 
     whole = False
     """A domain of it is never cut down to fewer GPUs."""
@@ -46,6 +59,10 @@ class Structure(ABC):
     @abstractmethod
     def words(self, domain: DomainSpec) -> str:
         """Say how the GPUs are joined."""
+
+
+DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take fewest hops through other GPUs")
+"""The way where links of direct routes are down."""
 
 
 def spread(links: int, switches: int, turns: Ints) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 from topology.errors import InputError
 from topology.reading import Fields
 from topology.spec import DomainSpec
-from topology.structures.structure import Structure
+from topology.structures.structure import DETOUR, Structure, Way
 from topology.wiring import Ints, Laying
 
 
@@ -19,6 +19,7 @@ class Torus(Structure):
     """A grid of ``shape``; hosts are blocks of ``node_shape``."""
 
     whole = True
+    ways = ((Way.DIMENSION_ORDER, ""), DETOUR)
 
     def check(self, domain: DomainSpec, where: str) -> None:
         """Refuse a shape that its GPUs do not fill, or fields that do not fit it."""

@@ -28,7 +28,7 @@ FAMILIES = {
     "NVL72": ("gb200-nvl72@16384", "gb200-nvl72@100800"),
     "CloudMatrix": ("cm384@16128", "cm384@99840"),
     "meshes": ("mi300x@16384", "mi300x@100000"),
-    "twin planes": ("b300@16384", "b300@100000"),
+    "twin NICs": ("b300@16384", "b300@100000"),
     "leaf-spine": ("leaf-spine 8:1@16384", "leaf-spine 8:1@100000"),
     "fat tree": ("fat tree@16384", "fat tree@100000"),
     "fat tree of small pods": ("small pods@16384", "small pods@100000"),

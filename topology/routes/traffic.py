@@ -15,7 +15,7 @@ from topology.routes.demand import NO_PAIRS, Pairs
 from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
-_BLOCK_PAIRS = 4_000_000
+_BLOCK_PAIRS = 2_000_000
 _EXAMPLES = {"zipf": "zipf:1.2", "lognormal": "lognormal:0.63", "shift": "shift:8"}
 _MOST_SKEW = 10.0  # above, one GPU gets everything
 _MOST_GPUS = 1e9

@@ -87,6 +87,19 @@ def test_neighbours_by_weight_and_links_by_bandwidth() -> None:
     assert found.link_kind == "xgmi"
 
 
+def test_without_weights_neighbours_are_those_with_a_bandwidth() -> None:
+    # the driver says one hop of every pair that xGMI joins, and 0-0 of those that are no neighbours
+    rate = [["50000-50000" if (a + b) % 2 else "0-0" for b in range(4)] for a in range(4)]
+    tables = [table("LINK TYPE TABLE", every("SELF", "XGMI")), table("HOPS TABLE", every(0, 1))]
+    found, _ = read("\n".join([*tables, table("NUMA BW TABLE", rate)]))  # type: ignore[arg-type]
+    assert [(a, b) for a, b, _ in found.links] == [
+        ("GPU0", "GPU1"),
+        ("GPU0", "GPU3"),
+        ("GPU1", "GPU2"),
+        ("GPU2", "GPU3"),
+    ]
+
+
 def test_a_pair_over_pcie_among_xgmi_and_closed_access_are_told() -> None:
     types = every("SELF", "XGMI")
     types[0][1] = types[1][0] = "PCIE"

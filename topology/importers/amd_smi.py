@@ -234,13 +234,17 @@ def _check(source: Source, matrix: _Matrix) -> None:
 
 
 def _direct(matrix: _Matrix, xgmi: list[Pair]) -> list[Pair]:
-    """Return the pairs whose xGMI leads through no other GPU: those of the least weight, else of one hop."""
-    for table in ("weight", "hops"):
-        steps = {pair: number for pair in xgmi if (number := matrix.number(table, pair)) is not None}
-        if steps:
-            # weights are 13 or 15 a step; halfway to the next step is still this one
-            return [pair for pair in xgmi if steps.get(pair, 0) < 1.5 * max(1, min(steps.values()))]
-    return xgmi
+    """Return the pairs whose xGMI leads through no other GPU.
+
+    Those of the least weight; without weights those with a bandwidth, which the driver has for direct neighbours
+    alone; without either all of one hop.
+    """
+    weights = {pair: number for pair in xgmi if (number := matrix.number("weight", pair)) is not None}
+    if not weights and "bandwidth" in matrix.cells:
+        return [pair for pair in xgmi if _bandwidth(matrix, pair)]
+    steps = weights or {pair: matrix.number("hops", pair) or 1 for pair in xgmi}
+    # weights are 13 or 15 a step; halfway to the next step is still this one
+    return [pair for pair in xgmi if steps.get(pair, 0) < 1.5 * max(1, min(steps.values()))]
 
 
 def _bandwidth(matrix: _Matrix, pair: Pair) -> tuple[int, int] | None:

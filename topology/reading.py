@@ -491,7 +491,12 @@ class Element:
     line: int
     where: str
     children: list[Element] = field(default_factory=list)
-    content: str = ""
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def content(self) -> str:
+        """Its own text."""
+        return "".join(self.texts)
 
     def all(self, tag: str) -> list[Element]:
         """Return the children called ``tag``."""
@@ -587,4 +592,4 @@ class _Tree:
     def add_content(self, text: str) -> None:
         """Add text to the element that is open."""
         if self.path and text.strip():
-            self.path[-1].content += text
+            self.path[-1].texts.append(text)

@@ -20,6 +20,22 @@ BOMB = """<?xml version="1.0"?>
 
 FILES: list[tuple[str, bytes | str, str]] = [
     ("bomb.xml", BOMB, r"bomb\.xml: line 2: a document type or entity"),
+    (
+        "hwloc.xml",
+        BOMB.replace("lolz", "topology").replace("system", "topology"),
+        "line 2: a document type or entity",
+    ),
+    (
+        "hwloc-deep.xml",
+        "<topology>" + '<object type="Bridge">' * 5000,
+        "line 1: elements are nested more than 64",
+    ),
+    (
+        "netbox.csv",
+        'name,role\n"' + "x" * 200_000 + "\n",
+        "line 2: not valid CSV|more than 131072|field larger",
+    ),
+    ("netbox.json", '{"cables": [{"a_terminations": 7, "b_terminations": []}]}', "a_terminations"),
     ("external.xml", '<!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>', "line 1: a document type"),
     (
         "deep.xml",

@@ -167,6 +167,7 @@ def test_a_host_becomes_a_cluster(tmp_path: Path) -> None:
         ("0000:11:00.0", "0000:10:00.0", "duplicate PCI device"),
         ('pci_link_speed="63.000000"', 'pci_link_speed="fast"', "is not a rate in GB/s"),
         ("</topology>", "", "not valid XML"),
+        ("<u64values>1000000 0 ", f"<u64values>{' ' * 3000}1000000 0 ", "is too long for 4 objects"),
         ('"hwloc2.dtd"', '"hwloc2.dtd" [<!ENTITY a "b">]', "a document type or entity"),
     ],
 )

@@ -32,12 +32,23 @@ _DISPLAY = ("0302", "0380", "1200")
 _LINK_BW = {"P100": 20000, "B100": 50000, "B200": 50000, "B300": 50000}
 """MB/s of one NVLink that hwloc counts with, by model (topology-nvml.c); 25000 for those from V100 to H200."""
 _USUAL_BW = 25000
-_SM = {"GB200": "100", "B200": "100", "GB300": "103", "B300": "103"} | dict.fromkeys(
-    ("H100", "H200", "H800", "H20", "GH200"), "90"
-)
-"""CUDA compute capability by model (NVIDIA's list)."""
-_MODEL = re.compile(r"\b(GB?[BH]?\d{3}|[PVAHB]\d{2,3})\b")
-_MOST_OBJECTS = 4096
+_SM = {
+    "A100": "80",
+    "A800": "80",
+    "GB200": "100",
+    "B200": "100",
+    "GB300": "103",
+    "B300": "103",
+    "MI300X": "gfx942",
+    "MI325X": "gfx942",
+    "MI355X": "gfx950",
+} | dict.fromkeys(("H100", "H200", "H800", "H20", "GH200"), "90")
+"""CUDA compute capability by model (NVIDIA's list), AMD's target (LLVM's)."""
+_LINKED = re.compile(r"SXM|HGX|NVL|HBM3|G[BH]\d{3}|\bB\d{3}|H20\b|H200|H800")
+"""Models whose NVLink goes to switches, which a virtual machine and hosts from B200 on do not see."""
+_MODEL = re.compile(r"\b(GB?[BH]?\d{3}|[PVAHB]\d{2,3}|MI\d{3}X)\b")
+_MOST_OBJECTS = 1024
+_LONGEST_VALUE = 24
 _DOWN = ("1", "2")
 """States of an InfiniBand port that carry nothing: down, and waiting for a subnet manager."""
 
@@ -339,9 +350,11 @@ class _Links:
         """Return the bus id of each object of a matrix ("" of others), and its values above the diagonal."""
         source, objects = self._tree.source, self._tree.objects
         unique = _attribute(matrix, "type")
-        words = _words(matrix, "indexes")
         count = matrix.count("nbobjs", most=_MOST_OBJECTS)
+        if sum(len(part.content) for part in matrix.children) > _LONGEST_VALUE * (count + 1) ** 2 + 1000:
+            raise source.error(matrix.line, f"{_attribute(matrix, 'name')} is too long for {count} objects.")
         texts = _words(matrix, "u64values")
+        words = _words(matrix, "indexes")
         if len(words) != count or len(texts) != count * count:
             raise source.error(
                 matrix.line,
@@ -386,9 +399,7 @@ def _of_models(gpus: Sequence[_Device]) -> str:
 def _pcie_alone(gpus: Sequence[_Device]) -> bool:
     """Whether GPUs have no NVLink: NVML was asked, and they are of a kind whose links hwloc can follow."""
     asked = all(any(_attribute(one, "name").startswith("nvml") for one in gpu.osdevs) for gpu in gpus)
-    return asked and not any(
-        re.search(r"\bG?B\d{3}|SXM|HGX|NVL", _model(gpu)) or not _model(gpu) for gpu in gpus
-    )
+    return asked and not any(_LINKED.search(_model(gpu)) or not _model(gpu) for gpu in gpus)
 
 
 def _sm(gpus: Sequence[_Device]) -> str:

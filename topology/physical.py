@@ -230,6 +230,8 @@ def _where(cluster: Cluster, scale_up: Bools) -> Ints:
     outside, inside, gpu = (wiring.is_kind(*kinds) for kinds in (SCALE_OUT_KINDS, INSIDE_KINDS, ("gpu",)))
     domain = wiring.domain[a]
     copper = np.array([*(one.copper_between_racks for one in cluster.spec.domains), False])
+    # where transceivers of a domain are counted its upper switches stand in racks of their own, however few its hosts
+    apart = np.array([*("links_per_transceiver" in one.figures for one in cluster.spec.domains), False])
     rules = [
         (outside[a] | outside[b], OPTICAL),
         (same_host | inside[a] | inside[b], BOARD),
@@ -238,7 +240,7 @@ def _where(cluster: Cluster, scale_up: Bools) -> Ints:
         (gpu[a] & gpu[b] & (same_rack & ~_closes_ring(cluster) | copper[domain]), COPPER),
         (gpu[a] & gpu[b], OPTICAL),
         (hosts[domain] == 1, BOARD),
-        (racks[domain] == 1, COPPER),
+        ((racks[domain] == 1) & ~apart[domain], COPPER),
     ]
     return np.select([rule for rule, _ in rules], [place for _, place in rules], OPTICAL)
 

@@ -87,6 +87,7 @@ def test_a_fraction_falls_by_the_ratio_of_the_kernels():
     [
         ("mi300x", {"like": "mi355x"}, r"like: 'mi355x' doesn't stand above mi300x"),
         ("mi300x", {"speed": 1}, "unknown key `speed`"),
+        ("mi300x", {"neighbour": "h300"}, "neighbour: no such GPU in the catalog; did you mean"),
         ("tpu-v6e", {"like": None}, "like"),
         (
             "tpu-v7",

@@ -71,7 +71,7 @@ REFUSED = [
     ),
     (
         ("traffic", "hgx-h100", "--pattern", "ring", "--seed", "4"),
-        "--seed 4: only the random pattern has a seed",
+        "--seed 4: only random, zipf and lognormal patterns have a seed",
     ),
     (("traffic", "hgx-h100", "--rail-local-forward"), "--rail-local-forward: hgx-h100 has no rails between"),
     (("traffic", "hgx-h100", "--no-rail-local-forward"), "--no-rail-local-forward: hgx-h100 has no rails"),

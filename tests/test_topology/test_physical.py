@@ -66,6 +66,8 @@ def test_links_by_hand(name: str, expected: dict[str, tuple[int, int, int]]) -> 
         ("trn2-ultra", 0),
         ("tpu-v5p", 2 * 48),
         ("cm384@256", 1792),
+        ("cm384@64", 448),
+        ("cm384@16", 0),
     ],
 )
 def test_transceivers(name: str, modules: int) -> None:

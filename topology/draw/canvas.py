@@ -72,6 +72,17 @@ def fitting(text: str, width: float, points: float) -> str:
     return f"{text}..."
 
 
+def wrapped(text: str, width: float, points: float) -> list[str]:
+    """Return ``text`` in lines no wider than ``width`` points, broken at spaces; a longer word stays whole."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and text_width(f"{lines[-1]} {word}", points) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
 TEXT_POINTS, SMALL_POINTS = 9, 8
 _TITLE_POINTS = 13
 _TITLE_ROW, _LINE_ROW = 24, 14

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from topology.draw.blocks import Block, Section, choose
 from topology.draw.canvas import BAND_INK, FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Point, cell, fitting, table
 from topology.draw.captions import broken_lines, ids_text, scale_up_words
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Switch, most_common
+from topology.draw.parts import Links, Switch, most_common, natural
 from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure, planes_of
 from topology.units import format_number, plural
 
@@ -19,7 +21,7 @@ _BAR, _DROP = 40, 76
 _MARGIN = 150
 _MOST_WIDE = 1140
 _MOST_RAIL_LINKS = 72
-_MOST_ODD = 3
+_MOST_ODD, _MOST_PAIRS = 3, 6
 _LINE_GAP = 42
 _AS_ABOVE = ", as above"
 
@@ -71,15 +73,29 @@ class FabricView:
         self.painter.draw_legend((0.0, y - _LINE_GAP + 20))
 
     def _lines(self) -> list[list[_Part]]:
-        """Measure all columns and break them into lines that fit a screen."""
+        """Measure all columns and break them into lines that fit a screen, all about equally long."""
         cell_width = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        views = [
+            [measure(self.painter, column, cell_width) for column in section.columns]
+            for section in self.sections
+        ]
+        lines = self._broken(views, _MOST_WIDE)
+        for wide in range(_MARGIN + 100, _MOST_WIDE, 20):
+            if len(lines) == 1:
+                break
+            shorter = self._broken(views, wide)
+            if len(shorter) == len(lines):
+                return shorter
+        return self._broken(views, _MOST_WIDE)
+
+    def _broken(self, views: list[list[PodView]], most: int) -> list[list[_Part]]:
+        """Return the columns in lines no wider than ``most``, and set where each stands."""
         lines: list[list[_Part]] = [[]]
         x = float(_MARGIN)
         for number, section in enumerate(self.sections):
             part = _Part(section, [], number)
-            for column in section.columns:
-                view = measure(self.painter, column, cell_width)
-                if x > _MARGIN and x + view.width > _MOST_WIDE:
+            for view in views[number]:
+                if x > _MARGIN and x + view.width > most:
                     if part.views:
                         lines[-1].append(part)
                         part = _Part(section, [], number, continued=True)
@@ -130,7 +146,7 @@ class FabricView:
             note = f" and those of {plural(len(alike), 'more group')}, all different" if alike else ""
         if self.direct:
             text = f"groups linked directly, no switch between them{note}"
-            self._box(part.bar, (part.left, y), part.right, text, ports)
+            self._box(part.bar, (part.left, y), part.right, text, ports, self._between_groups(), INK)
         else:
             scale_out = self.painter.cluster.spec.scale_out
             rails = bool(group.spines) and scale_out is not None and scale_out.kind == "rail"
@@ -179,7 +195,14 @@ class FabricView:
         return list(planes.values())
 
     def _box(
-        self, name: str, at: Point, right: float, title: str, ports: Sequence[float], fault: str = ""
+        self,
+        name: str,
+        at: Point,
+        right: float,
+        title: str,
+        ports: Sequence[float],
+        fault: str = "",
+        ink: str = FAULT,
     ) -> None:
         """Draw a bar with a port above each of ``ports`` (x of a middle)."""
         title, fault = fitting(title, right - at[0] - 12, 9), fitting(fault, right - at[0] - 12, 8)
@@ -197,10 +220,30 @@ class FabricView:
                 done += wide
         tall = round((_BAR - 8) / (2 if fault else 1))
         rows = [[cell(title, bold=True, height=tall, port="up")]]
-        rows += [[cell(fault, height=tall, size=8, ink=FAULT)]] if fault else []
+        rows += [[cell(fault, height=tall, size=8, ink=ink)]] if fault else []
         strip = [f"<td>{table([cells])}</td>"]
         html = table([*rows, strip], border=1, color=QUIET, bgcolor="#ececec", width=round(right - at[0]))
         self.canvas.box(name, at, (right - at[0], _BAR), html)
+
+    def _between_groups(self) -> str:
+        """Count the links between groups of routers: of each two where they are few, else from least to most."""
+        group = {name: switch.group for name, switch in self.painter.fold.switches.items()}
+        pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        graph = self.painter.cluster.graph
+        for name, own in group.items():
+            for other in graph[name]:
+                if own < group.get(other, ""):
+                    pairs[own, group[other]].append(graph[name][other])
+        in_order = sorted(pairs.items(), key=lambda item: natural(str(item[0])))
+        links = {ends: Links.of(edges) for ends, edges in in_order}
+        total = Links.sum(links.values())
+        counts = sorted({one.count for one in links.values()})
+        short = {ends: "g" + " - g".join(one.removeprefix("group ") for one in ends) for ends in links}
+        each = ", ".join(f"{short[ends]}: {one.count}" for ends, one in links.items())
+        if len(links) > _MOST_PAIRS:
+            each = f"each two groups: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))}"
+            each += f", {plural(len(links), 'pair')}"
+        return f"{each}; in all {total.text()}"
 
     def _uplinks(self, part: _Part, number: int, view: PodView, y: float) -> None:
         """Draw the bundle from the leaves of a column to the spines above it, which end at ``y``."""

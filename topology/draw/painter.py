@@ -18,10 +18,10 @@ from topology.draw.canvas import (
     Point,
     Sheet,
     cell,
-    fitting,
     ink_on,
     rail_colour,
     text_width,
+    wrapped,
 )
 from topology.draw.captions import broken_lines, rate_text
 from topology.draw.fold import Fold
@@ -364,10 +364,10 @@ class Painter:
         *,
         full: bool = False,
     ) -> list[list[str]]:
-        """Return rows of a table that say in red what is wrong with ``names``, cut to ``width`` points."""
+        """Return rows of a table that say in red what is wrong with ``names``, in lines of ``width`` points."""
         lines = self.marks.lines(names, most, full=full)
         if width is not None:
-            lines = [fitting(line, width, SMALL_POINTS) for line in lines]
+            lines = [part for line in lines for part in wrapped(line, width, SMALL_POINTS)]
         return [[cell(line, colspan=columns, ink=FAULT, size=SMALL_POINTS, height=12)] for line in lines]
 
     def draw_legend(self, at: Point) -> None:

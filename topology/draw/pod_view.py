@@ -19,6 +19,7 @@ from topology.draw.canvas import (
     cell,
     fitting,
     text_width,
+    wrapped,
 )
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.painter import Painter
@@ -55,8 +56,9 @@ def _leaf_box(
     else:
         rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
     sheet = Sheet(wide, QUIET)
-    title = fitting(title, wide - 6, SMALL_POINTS) if rails else title
-    sheet.line(title, 14, colspan=span, size=SMALL_POINTS, port="up", width=round(wide) - 4)
+    for i, part in enumerate(wrapped(title, wide - 6, SMALL_POINTS) if rails else [title]):
+        port = {} if i else {"port": "up"}
+        sheet.line(part, 14, colspan=span, size=SMALL_POINTS, width=round(wide) - 4, **port)
     sheet.add_all(rows, 16)
     word = "router" if leaves[0].tier == "router" else "leaf"
     left = len(leaves) - _MOST_CELLS
@@ -309,10 +311,12 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
         lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
-    lines += painter.summed_up(hosts)
+    lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs under them"]
     word = "router" if leaves and leaves[0].tier == "router" else "leaf"
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
-    wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in lines))
+    if not hosts and len(leaves) > 1:
+        above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
+    wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in [above, *lines]))
     head = Sheet(wide, QUIET, dashed=True)
     head.line(above, 20, width=wide - 4, port="up", size=SMALL_POINTS)
     head.line("", 1, port="foot")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
-from topology.draw.canvas import FAULT, NVLINK, OUTLINE, Sheet, cell
+from topology.draw.canvas import BAND_INK, FAULT, NVLINK, OUTLINE, Point, Sheet, cell
 from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
@@ -24,7 +25,7 @@ Coordinate = tuple[int, ...]
 
 @dataclass
 class _Plane:
-    """One plane: the places that share their last coordinates, or ``alike`` planes like the one before."""
+    """One plane: the places that share their last coordinates, or ``alike`` planes like the one before, up to it."""
 
     rest: Coordinate
     sheet: Sheet
@@ -32,28 +33,44 @@ class _Plane:
 
 
 def draw_torus_view(painter: Painter, number: int) -> None:
-    """Draw one torus domain."""
+    """Draw one torus domain: each link to the next plane, round at the ends and over breaks of a row too."""
     grid = _Grid(painter, number)
     planes = grid.planes()
-    x = y = 0.0
-    row_height = 0.0
+    margin = _GAP if len(planes) > 1 else 0
+    x, y, tall = float(margin), 0.0, 0.0
+    corners: list[Point] = []
     for i, plane in enumerate(planes):
         width, height = plane.sheet.width, plane.sheet.height
-        if x > 0 and x + width > _MOST_WIDE:
-            x, y, row_height = 0.0, y + row_height + 30, 0.0
-        lower = (planes[0].sheet.height - height) / 2 if plane.alike else 0.0
+        if x > margin and x + width + margin > _MOST_WIDE:
+            x, y, tall = float(margin), y + tall + 30, 0.0
+        corners.append((x, y))
+        lower = grid.middle - 11 if plane.alike else 0.0
         painter.canvas.sheet(f"plane{i}", (x, y + lower), plane.sheet)
-        row_height = max(row_height, height)
+        tall = max(tall, height)
         x += width + _GAP
-        if i + 1 == len(planes) or x + planes[i + 1].sheet.width > _MOST_WIDE:
+    places = {plane.rest: i for i, plane in enumerate(planes) if not plane.alike}
+    for i, plane in enumerate(planes):
+        links, pairs, following = grid.to_next(plane.rest)
+        target = places.get(following, i + 1)
+        if not links.count or target >= len(planes):
             continue
-        links, pairs = grid.to_next(plane.rest)
-        if links.count:
-            ends = (f"plane{i}:mid:e", f"plane{i + 1}:mid:w")
-            painter.link(*ends, pairs, colour=NVLINK, width=3.0, dashed=links.degraded)
-            if i == 0:
-                painter.say((width - 4, height / 2 - 19), links)
-    painter.draw_legend((0.0, y + row_height + 20))
+        style: dict[str, Any] = {"colour": NVLINK, "width": 3.0, "dashed": links.degraded}
+        right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
+        painter.say((right - 2, middle - 18), links)
+        if target == i + 1 and corners[target][1] == corners[i][1]:
+            painter.link(f"plane{i}:mid:e", f"plane{target}:mid:w", pairs, **style)
+            continue
+        painter.canvas.text(f"to{i}", (right + 46, middle), [f"to {_words(following)}"], BAND_INK)
+        painter.link(f"plane{i}:mid:e", f"to{i}", pairs, **style)
+        left, line = corners[target][0], corners[target][1] + grid.middle
+        painter.canvas.text(f"from{i}", (left - 46, line), [f"to {_words(plane.rest)}"], BAND_INK)
+        painter.link(f"from{i}", f"plane{target}:mid:w", pairs, **style)
+    painter.draw_legend((0.0, y + tall + 20))
+
+
+def _words(rest: Coordinate) -> str:
+    """Return "z = 3"."""
+    return ", ".join(f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest))
 
 
 class _Grid:
@@ -75,6 +92,10 @@ class _Grid:
         shape = self.domain.shape
         self.rows = shape[0]
         self.columns = shape[1] if len(shape) > 1 else 1
+        shown = self.rows if self.rows <= _LARGEST_SIDE else _SHOWN_SIDE
+        self.middle = (
+            2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (shown // 2) + 9
+        )  # where links to other planes end
         self.rest = list(product(*(range(size) for size in shape[2:])))
 
     def planes(self) -> list[_Plane]:
@@ -85,23 +106,23 @@ class _Grid:
         odd = {at[2:] for at, name in self.ids.items() if self.painter.marks.of(name)}
         kept = [rest for rest in self.rest if rest == self.rest[0] or rest in odd][:_MOST_PLANES]
         planes: list[_Plane] = []
-        left = 0
+        left, before = 0, self.rest[0]
         for rest in self.rest:
             if rest not in kept:
-                left += 1
+                left, before = left + 1, rest
                 continue
             if left:
-                planes.append(self._alike(left))
+                planes.append(self._alike(left, before))
                 left = 0
             planes.append(self._plane(rest))
-        return [*planes, self._alike(left)] if left else planes
+        return [*planes, self._alike(left, before)] if left else planes
 
-    def to_next(self, rest: Coordinate) -> tuple[Links, list[tuple[str, str]]]:
-        """Return the links from a plane to the next one along the third dimension, and their ends."""
+    def to_next(self, rest: Coordinate) -> tuple[Links, list[tuple[str, str]], Coordinate]:
+        """Return the links from a plane to the next one along the third dimension, their ends, and that plane."""
         links = Links()
         pairs: list[tuple[str, str]] = []
-        if not rest:
-            return links, pairs
+        if not rest or (self.domain.shape[2] == 2 and rest[0] == 1):  # a ring of two has one bundle of links
+            return links, pairs, ()
         following = ((rest[0] + 1) % self.domain.shape[2], *rest[1:])
         for row, column in product(range(self.rows), range(self.columns)):
             a, b = self.ids[row, column, *rest], self.ids[row, column, *following]
@@ -109,25 +130,24 @@ class _Grid:
             if edge is not None:
                 links.add(edge)
                 pairs.append((a, b))
-        return links, pairs
+        return links, pairs, following
 
-    def _alike(self, count: int) -> _Plane:
-        """Return the placeholder for planes that are like the one before."""
+    def _alike(self, count: int, last: Coordinate) -> _Plane:
+        """Return the placeholder for planes that are like the one before, up to ``last``."""
         sheet = Sheet(118, NVLINK, dashed=True)
         gpus = count * self.rows * self.columns
         sheet.line(f"x {plural(count, 'plane')} alike", 18, bold=True, width=114, port="mid")
         sheet.line(plural(gpus, "GPU"), 16, width=114)
-        return _Plane((), sheet, count)
+        return _Plane(last, sheet, count)
 
     def _plane(self, rest: Coordinate) -> _Plane:
         """Return one plane: a row for each place along x, a column for each along y, bars for links."""
         rows = self.rows if self.rows <= _LARGEST_SIDE else _SHOWN_SIDE
         columns = self.columns if self.columns <= _LARGEST_SIDE else _SHOWN_SIDE
         cut = rows < self.rows or columns < self.columns
-        names = [f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest)]
         places = product(range(rows), range(columns))
         tag = self.painter.tag([self.place[self._at(row, column, rest)] for row, column in places])
-        title = f"{', '.join(names) or 'x down, y across'} {tag}".strip()
+        title = f"{_words(rest) or 'x down, y across'} {tag}".strip()
         span = 2 * columns + 1
         width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
         sheet = Sheet(width, OUTLINE)
@@ -194,12 +214,19 @@ class _Grid:
 
 def torus_notes(domain: DomainSpec) -> list[str]:
     """Return a line for what the bars mean, and one for each dimension."""
-    lines = ["Bars are links; those at the edges of a grid wrap round to its other side"]
+    lines = ["Bars are links"]
+    if any(domain.wrap[:2]):
+        lines = ["Bars are links; those at the edges of a grid wrap round to its other side"]
     parts = []
     for i, (size, wrap, links, fabric) in enumerate(
         zip(domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True)
     ):
         if links:
             word, rate = "ring" if wrap else "line", rate_text(fabric.link_bytes_per_s.value)
-            parts.append(f"{_NAMES[i]}: {word} of {size}, {links} x {rate} a GPU")
+            each = (
+                domain.links_per_neighbour * domain.gpus // (1 if wrap else size) * (1 if wrap else size - 1)
+            )
+            parts.append(
+                f"{_NAMES[i]}: {word} of {size}, {links} x {rate} a GPU, {plural(each, 'link')} in all"
+            )
     return [*lines, "; ".join(parts)]

@@ -33,6 +33,7 @@ FABRICS = [
     ScaleOutSpec("rail", NIC, 1, nodes_per_pod=4, spines=2),
     ScaleOutSpec("rail", NIC, 1, nodes_per_pod=3, spines=3),
     ScaleOutSpec("leaf-spine", NIC, 1, nodes_per_pod=2, spines=4, oversubscription=2.0),
+    ScaleOutSpec("rail", NIC, 2, nodes_per_pod=4, spines=2, planes=2),
     ScaleOutSpec(
         "fat-tree", NIC, 1, nodes_per_pod=4, spines=2, leaves_per_pod=2, cores=2, core_oversubscription=2.0
     ),

@@ -53,7 +53,7 @@ def regular_form(
         return None
     shape: _Shape | None = _Shape(None, list(found.domains.values()), {})
     if found.leaves:
-        shape = None if len(found.domains) == 1 else found.rails(unit) or found.tree(unit)
+        shape = None if len(found.domains) == 1 else found.shape(unit)
     if shape is None:
         return None
     try:
@@ -333,6 +333,47 @@ class _Found:
         if sum(map(len, filled)) < len(self.gpus) or any(len(own) != per_domain for own in filled):
             return None
         return filled
+
+    def planes(self) -> list[_Found]:
+        """Return the graph with the switches of one plane each: parts that most GPUs reach and no link joins."""
+        joined: UnionFind[str] = UnionFind(self.levels)
+        for below, uppers in self.above.items():
+            joined.union(below, *uppers)
+        planes = []
+        for group in joined.to_sets():
+            nics = {
+                gpu: own
+                for gpu, links in self.nics.items()
+                if (own := {leaf: link for leaf, link in links.items() if leaf in group})
+            }
+            if nics:
+                levels = {name: kind for name, kind in self.levels.items() if name in group}
+                above = {name: own for name, own in self.above.items() if name in group}
+                planes.append(replace(self, nics=nics, levels=levels, above=above))
+        gpus = sum(map(len, self.gpus.values()))
+        return planes if all(2 * len(one.nics) > gpus for one in planes) else [self]
+
+    def shape(self, unit: DomainSpec) -> _Shape | None:
+        """Return the fabric, of several planes where all are alike."""
+        found = [one.rails(unit) or one.tree(unit) for one in self.planes()]
+        shapes = [one for one in found if one is not None]
+        first = shapes[0] if shapes else None
+        if first is None or first.out is None or len(shapes) < len(found) or len(shapes) == 1:
+            return first if len(found) == 1 else None
+        alike = all(
+            one.out is not None
+            and one.hosts == first.hosts
+            and replace(one.out, fabric=first.out.fabric) == first.out
+            and _rate(one.out.fabric) == _rate(first.out.fabric)
+            for one in shapes
+        )
+        if not alike:
+            return None
+        links = len(shapes) * first.out.nic_links_per_gpu
+        names = {
+            long: f"f{n}{short[1:]}" for n, one in enumerate(shapes) for long, short in one.names.items()
+        }
+        return _Shape(replace(first.out, planes=len(shapes), nic_links_per_gpu=links), first.hosts, names)
 
     def rails(self, unit: DomainSpec) -> _Shape | None:
         """Return rails: in each pod one leaf a rail, every host on all of them, leaves on all spines."""

@@ -71,18 +71,6 @@ class Network:
         return np.where(inside, self.domain[a], -1)
 
     @cached_property
-    def _by_domain(self) -> tuple[Ints, Ints]:
-        """Scale-up links ordered by domain, and where each domain's begin."""
-        order = np.argsort(self.scale_up_domain, kind="stable")
-        domains = int(self.domain.max(initial=-1)) + 1
-        return order, np.searchsorted(self.scale_up_domain[order], np.arange(domains + 1))
-
-    def links_of_domain(self, domain: int) -> Ints:
-        """Return the numbers of the scale-up links of a domain."""
-        order, first = self._by_domain
-        return order[first[domain] : first[domain + 1]]
-
-    @cached_property
     def _by_ends(self) -> tuple[Ints, Ints]:
         """Links ordered by their two ends, with the key they are ordered by."""
         key = self.tail * len(self.names) + self.head

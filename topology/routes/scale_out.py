@@ -90,18 +90,20 @@ def links_between_domains(network: Network) -> Ints:
     GPUs do not forward, so switches that reach the GPUs of one domain only lead nowhere, and neither do links
     between GPUs of one domain.
     """
-    nodes, gpus = len(network.names), network.gpus
-    tail, head = network.tail, network.head
-    inner = (tail >= gpus) & (head >= gpus)
-    part = connected_parts(tail[inner], head[inner], nodes)
+    nodes, gpus, half = len(network.names), network.gpus, network.links // 2
+    one, other = network.tail[:half], network.head[:half]  # each link in one direction
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    inner = low >= gpus
+    part = connected_parts(low[inner], high[inner], nodes)
+    hanging = (low < gpus) & (high >= gpus)
     least, most = np.full(nodes, nodes), np.full(nodes, -1)
-    hanging = (tail < gpus) & (head >= gpus)
-    np.minimum.at(least, part[head[hanging]], network.domain[tail[hanging]])
-    np.maximum.at(most, part[head[hanging]], network.domain[tail[hanging]])
+    np.minimum.at(least, part[high[hanging]], network.domain[low[hanging]])
+    np.maximum.at(most, part[high[hanging]], network.domain[low[hanging]])
     useful = (least < most)[part]
     useful[:gpus] = True
-    direct = (tail < gpus) & (head < gpus) & (network.domain[tail] == network.domain[head])
-    return np.flatnonzero(useful[tail] & useful[head] & ~direct)
+    direct = (high < gpus) & (network.domain[low] == network.domain[high])
+    found = np.flatnonzero(useful[low] & useful[high] & ~direct)
+    return np.concatenate([found, found + half])
 
 
 class ScaleOut:

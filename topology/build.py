@@ -208,9 +208,9 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
     cut = [(fault.link, fault.factor) for fault in faults if fault.link is not None]
     found = _links_between(wiring, [ends for ends, _ in cut])
     lost: dict[str, float] = {}
-    health = wiring.health.copy()
+    health, rates = wiring.health.copy(), wiring.bytes_per_s
     for ((a, b), factor), link in zip(cut, found, strict=True):
-        rate = float(wiring.count[link] * wiring.link_bytes_per_s[link])
+        rate = float(rates[link])
         one, other = (int(wiring.domain[wiring.number[end]]) for end in (a, b))
         for end in (a, b) if one >= 0 and one == other else ():
             lost[end] = lost.get(end, 0.0) + rate * (1 - factor)
@@ -223,13 +223,13 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
     gpus = [fault.gpu for fault in faults if fault.gpu is not None and fault.factor == 0]
     gone = none.copy()
     gone[[wiring.number[gpu] for gpu in gpus]] = True
-    is_gpu = wiring.is_kind("gpu")
+    is_gpu, rates = wiring.is_kind("gpu"), wiring.bytes_per_s
     for gpu in gpus:
         node = wiring.number[gpu]
         for link, other in zip(wiring.links_at(node), wiring.others(node), strict=True):
             if is_gpu[other]:
                 name = wiring.names[other]
-                lost[name] = lost.get(name, 0.0) + float(wiring.bytes_per_s[link])
+                lost[name] = lost.get(name, 0.0) + float(rates[link])
     left = wiring.without(gone, np.zeros(0, dtype=np.int64))
     return replace(left, broken_gpus=tuple(gpus), broken_links=tuple(down), lost_bytes_per_s=lost)
 

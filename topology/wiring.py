@@ -169,17 +169,17 @@ class Wiring:
         """Links as a graph lists them: by the end that comes first."""
         return np.argsort(np.minimum(self.a, self.b), kind="stable")
 
-    @cached_property
+    @property
     def link_bytes_per_s(self) -> Floats:
         """``[links]`` bytes/s of one link per direction as built; NaN where nobody has published it."""
         return np.array([fabric.link_bytes_per_s.value for fabric in self.fabrics])[self.fabric]
 
-    @cached_property
+    @property
     def bytes_per_s(self) -> Floats:
         """``[links]`` bytes/s per direction of all parallel links, as they work."""
         return self.count * self.link_bytes_per_s * self.health
 
-    @cached_property
+    @property
     def latency_s(self) -> Floats:
         """``[links]`` seconds of one hop."""
         return np.array([fabric.latency_s.value for fabric in self.fabrics])[self.fabric]
@@ -279,9 +279,10 @@ class Wiring:
             if (fabric, count) not in known_edges:
                 known_edges[fabric, count] = edge_attributes(self.fabrics[fabric], count)
             graph.add_edge(self.names[a], self.names[b], **known_edges[fabric, count])
+        rates = self.bytes_per_s
         for link in np.flatnonzero(self.health < 1).tolist():
             data = graph.edges[self.names[self.a[link]], self.names[self.b[link]]]
-            data.update(health=float(self.health[link]), bytes_per_s=float(self.bytes_per_s[link]))
+            data.update(health=float(self.health[link]), bytes_per_s=float(rates[link]))
         return graph
 
 

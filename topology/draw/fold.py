@@ -136,7 +136,8 @@ class Fold:
         wiring = self._wiring
         classes = np.stack([wiring.fabric, wiring.count, wiring.health.view(np.int64)])
         _, first, number = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        edges = [_edge(wiring, link) for link in first.tolist()]
+        rates = wiring.link_bytes_per_s[first].tolist()
+        edges = [_edge(wiring, link, rate) for link, rate in zip(first.tolist(), rates, strict=True)]
         for link in wiring.in_order[wiring.health[wiring.in_order] < 1].tolist():
             first_end, last_end = sorted((int(wiring.a[link]), int(wiring.b[link])))
             health = float(wiring.health[link])
@@ -277,10 +278,9 @@ class Fold:
         ]
 
 
-def _edge(wiring: Wiring, link: int) -> dict[str, Any]:
+def _edge(wiring: Wiring, link: int, rate: float) -> dict[str, Any]:
     """Return what the graph says of a link."""
-    rate, health = wiring.link_bytes_per_s[link], wiring.health[link]
-    return {"count": int(wiring.count[link]), "link_bytes_per_s": float(rate), "health": float(health)}
+    return {"count": int(wiring.count[link]), "link_bytes_per_s": rate, "health": float(wiring.health[link])}
 
 
 def _columns(*columns: Ints) -> Iterable[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from topology.cluster import Cluster
-from topology.graph import SCALE_UP_KINDS
+from topology.graph import NODE_KINDS, SCALE_UP_KINDS
 from topology.wiring import Bools, Floats, Ints, Wiring, connected_parts
 
 __all__ = ["Bools", "Floats", "Ints", "Network", "connected_parts", "network_of"]
@@ -120,19 +120,19 @@ def network_of(cluster: Cluster) -> Network:
 
 def _tiers(wiring: Wiring, first: Ints, second: Ints, fabric: Ints) -> tuple[tuple[str, ...], Ints]:
     """Return the names of the tiers, in order of their first links, and which one each link is in."""
-    kind = wiring.kind_number
-    same_pod = wiring.numbered["pod"][first] == wiring.numbered["pod"][second]
-    rows = np.stack([fabric, kind[first], kind[second], same_pod])
-    key = np.ravel_multi_index(tuple(rows), tuple(rows.max(axis=1, initial=0) + 1))
-    _, at, which = np.unique(key, return_index=True, return_inverse=True)
+    kind, pod = wiring.kind_number, wiring.numbered["pod"]
+    key = (fabric * len(NODE_KINDS) + kind[first]) * len(NODE_KINDS) + kind[second]
+    key = 2 * key + (pod[first] == pod[second])
+    at = np.full(int(key.max(initial=-1)) + 1, len(key))
+    at[key[::-1]] = np.arange(len(key))[::-1]  # the first link of each is written last
     names: dict[str, int] = {}
     number = np.zeros(len(at), dtype=np.int64)
-    for row in np.argsort(at).tolist():
+    for row in np.argsort(at)[: int((at < len(key)).sum())].tolist():
         link = at[row]
         one, two = wiring.kinds[first[link]], wiring.kinds[second[link]]
-        name = _tier(wiring.fabrics[fabric[link]].name, one, two, bool(same_pod[link]))
+        name = _tier(wiring.fabrics[fabric[link]].name, one, two, row % 2 == 1)
         number[row] = names.setdefault(name, len(names))
-    return tuple(names), number[which]
+    return tuple(names), number[key]
 
 
 def _tier(fabric: str, kind_a: str, kind_b: str, same_pod: bool) -> str:

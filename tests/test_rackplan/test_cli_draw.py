@@ -120,3 +120,15 @@ def test_stages_and_replicas_are_named(run: Run, tmp_path: Path) -> None:
     assert (f"R0 to R{layout['replicas'] - 1}: replicas" in text) == (layout["replicas"] > 1)
     assert ("S1: layers" in text) == (layout["stages"] > 1)
     assert "layers 0 to " in text
+
+
+def test_the_network_in_the_form_of_other_tools(run: Run, tmp_path: Path) -> None:
+    assert run("draw", "hgx-h100@16", "-o", "net.txt", "--format", "simai").code == 0
+    assert (tmp_path / "net.txt").read_text().startswith("36 8 8 12 ")
+    for arguments, words in (
+        (("net.txt", "--format", "simay"), "--format simay: did you mean simai"),
+        (("net.txt",), "give one of these endings"),
+        (("net.yml", "--format", "astra-sim", "--level", "gpu"), "a graph file holds the links alone"),
+    ):
+        failed = run("draw", "hgx-h100@16", "-o", *arguments)
+        assert (failed.code, words in failed.error_line) == (2, True), failed.error_line

@@ -100,7 +100,8 @@ def _assemble(name: str, found: Sequence[Found], parts: Parts) -> Assembled:
         if not fabric.switches:
             assembled.short, assembled.hosts = unswitched(name, fabric, assembled, parts)
             return assembled
-    if short := regular_form(name, assembled, parts, place):
+    bundles = found[0].kind == "simai"
+    if short := regular_form(name, assembled, parts, place, bundles=bundles):
         assembled.short, assembled.hosts = short
     return assembled
 

@@ -44,10 +44,13 @@ _SAME = 1e-9
 
 
 def regular_form(
-    name: str, assembled: Assembled, parts: Parts, place: str
+    name: str, assembled: Assembled, parts: Parts, place: str, *, bundles: bool = False
 ) -> tuple[ClusterSpec, list[str]] | None:
-    """Return the short form of a graph and its hosts in order, None where it is not regular."""
-    found = _Found.of(assembled.raw)
+    """Return the short form of a graph and its hosts in order, None where it is not regular.
+
+    With ``bundles`` one link may stand for several, so only rates between switches are compared.
+    """
+    found = _Found.of(assembled.raw, bundles=bundles)
     unit = None if found is None else found.unit(parts)
     if found is None or unit is None:
         return None
@@ -137,6 +140,8 @@ class _Found:
         Kind of each switch of the fabric: leaf, spine or core.
     links, kinds:
         All links but those of PCIe, and the kind of each node.
+    bundles:
+        Whether one link may stand for several.
     odd:
         GPUs that no scale-up link joins to their host, which PCIe does.
     """
@@ -150,10 +155,11 @@ class _Found:
     levels: dict[str, str]
     links: list[RawLink]
     kinds: dict[str, str]
+    bundles: bool = False
     odd: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, raw: RawTopology) -> _Found | None:
+    def of(cls, raw: RawTopology, *, bundles: bool = False) -> _Found | None:
         """Return what a graph has, None where it has what no short form says."""
         kinds = {node.id: node.kind for node in raw.nodes}
         gpus: dict[str, list[str]] = defaultdict(list)
@@ -191,7 +197,7 @@ class _Found:
                 ):
                     above[one][other] = link
         domains = {label: list(own) for label, own in hosts.items()}
-        found = cls(types[0], dict(gpus), domains, up, nics, above, levels, links, kinds)
+        found = cls(types[0], dict(gpus), domains, up, nics, above, levels, links, kinds, bundles)
         found.odd = {name for name in inner if name not in up}
         # GPUs that NVLink joins have PCIe in the graph only because one of their host has no NVLink
         usual = inner - found.odd
@@ -299,10 +305,20 @@ class _Found:
         usual = commonest((link.count, *_rate(link.fabric)) for link in links)
         return next((link for link in links if (link.count, *_rate(link.fabric)) == usual), None)
 
-    def _uplinks(self, names: Iterable[str]) -> tuple[int, int] | None:
-        """Return how many links most of some switches have up, and to how many switches, of those that have any."""
+    def _uplinks(self, names: Iterable[str], nic: RawLink) -> tuple[float, int] | None:
+        """Return how many links most of some switches have up, and to how many switches, of those that have any.
+
+        Of bundles as many links like a NIC's as make up their rate.
+        """
+        one = _rate(nic.fabric)[0]
         return commonest(
-            (sum(link.count for link in own.values()), len(own))
+            (
+                round(
+                    sum(_rate(link.fabric)[0] / one if self.bundles else link.count for link in own.values()),
+                    6,
+                ),
+                len(own),
+            )
             for name in names
             if (own := self.above.get(name))
         )
@@ -390,7 +406,7 @@ class _Found:
         size = commonest(map(len, pods.values())) or 0
         hosts = self._filled(pods.values(), size, unit.nodes)
         spines = [name for name, kind in self.levels.items() if kind == "spine"]
-        up = self._uplinks(rail)
+        up = self._uplinks(rail, nic)
         if hosts is None or up is None or not spines:
             return None
         numbers = {root: number for number, root in enumerate(pods)}
@@ -435,7 +451,7 @@ class _Found:
                 return None
             on_leaf[leaf].append(host)
         size = commonest(map(len, on_leaf.values())) or 0
-        up = self._uplinks(on_leaf)
+        up = self._uplinks(on_leaf, nic) if nic is not None else None
         if nic is None or up is None or not size:
             return None
         down = size * unit.gpus_per_node * nic.count
@@ -448,10 +464,10 @@ class _Found:
             names = {leaf: f"f.l{number}" for number, leaf in enumerate(on_leaf)}
             names |= {spine: f"f.s{number}" for number, spine in enumerate(spines)}
             return None if hosts is None else _Shape(replace(base, spines=len(spines)), hosts, names)
-        return self._fat_tree(base, on_leaf, unit)
+        return self._fat_tree(base, on_leaf, unit, nic)
 
     def _fat_tree(
-        self, base: ScaleOutSpec, on_leaf: Mapping[str, list[str]], unit: DomainSpec
+        self, base: ScaleOutSpec, on_leaf: Mapping[str, list[str]], unit: DomainSpec, nic: RawLink
     ) -> _Shape | None:
         """Return a fat tree: leaves on the spines of their pod, the same spine of every pod on the same cores."""
         joined: UnionFind[str] = UnionFind()
@@ -465,7 +481,7 @@ class _Found:
             root: list(dict.fromkeys(spine for leaf in own for spine in self.above.get(leaf, ())))
             for root, own in pods.items()
         }
-        up = self._uplinks(chain.from_iterable(spines.values()))
+        up = self._uplinks(chain.from_iterable(spines.values()), nic)
         if up is None:
             return None
         # cores that a spine of one pod and one of another have in common make these the same spine

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+from topology.structures import structure_of
 from topology.units import format_quantity, plural
 
 HBM_RATE, HBM_ROOM, PEAKS = "HBM bandwidth", "HBM capacity", "flop/s"
@@ -147,9 +148,7 @@ def _domain(spec: ClusterSpec) -> tuple[object, str]:
     domain = _whole(spec)
     every = [(one.structure, one.gpus, one.gpus_per_node, one.shape, one.wrap) for one in spec.domains]
     many = f"{plural(len(spec.domains), 'domain')} of {domain.gpus}"
-    shape = " x ".join(map(str, domain.shape))
-    words = {"two-tier": ", two tiers of switches", "mesh": ", full mesh", "torus": f", torus {shape}"}
-    return every, many + words.get(domain.structure, "")
+    return every, many + structure_of(domain).brief(domain)
 
 
 def _scale_out(spec: ClusterSpec) -> tuple[object, str]:

@@ -171,7 +171,7 @@ def own_links(domain: DomainSpec) -> str:
     """Return "18 x 25 GB/s = 450 GB/s each way" for the scale-up links of one GPU; a torus by dimension."""
     if domain.links_bundled:
         return f"{rate_text(domain.scale_up_bytes_per_s)} each way"
-    if domain.structure != "torus" or not domain.dimension_fabrics:
+    if not domain.dimension_fabrics:
         return each_way(domain.links_per_gpu, domain.fabric)
     parts = [
         f"{links} x {rate_text(fabric.link_bytes_per_s.value)}"

@@ -84,11 +84,10 @@ def _of_domain(spec: ClusterSpec) -> list[_Dimension]:
     rate, latency = domain.fabric.link_bytes_per_s.value, domain.fabric.latency_s.value
     if domain.gpus == 1:
         return []
-    if domain.structure == "switch":
-        return [_Dimension("Switch", domain.gpus, domain.scale_up_bytes_per_s, latency)]
-    if domain.structure == "two-tier":
-        return [_Dimension("Switch", domain.gpus, domain.scale_up_bytes_per_s, 2 * latency)]
-    if domain.structure == "mesh":
+    if domain.links_per_switch:
+        hops = 2 if domain.upper_switches else 1
+        return [_Dimension("Switch", domain.gpus, domain.scale_up_bytes_per_s, hops * latency)]
+    if not domain.shape:
         return [_Dimension("FullyConnected", domain.gpus, domain.links_per_neighbour * rate, latency)]
     found = []
     for size, wrap, fabric in zip(domain.shape, domain.wrap, domain.fabric_of_dimension, strict=True):

@@ -27,7 +27,7 @@ def simai_topology(cluster: Cluster) -> str:
     graph = cluster.graph
     refuse_kinds(cluster, "SimAI", ("nic", "pcie", "host"))
     refuse_unpublished(cluster, "SimAI")
-    if any(domain.structure == "torus" for domain in cluster.spec.domains):
+    if any(domain.shape for domain in cluster.spec.domains):
         raise InputError(
             f"{cluster.name}: GPUs of a torus pass on what others send; in SimAI only switches do."
         )

@@ -89,7 +89,7 @@ def add_domain(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
 def _on_shared_switches(node: NodeFound | None, parts: Parts) -> bool:
     """Whether a host's GPUs hang on switches that its dump does not tell apart (or that the catalog describes)."""
     if node is None or not node.gpus:
-        return parts.need_system().structure == "switch"
+        return parts.need_system().switched
     return node.hidden
 
 
@@ -98,7 +98,7 @@ def _add_switches(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     fabric = parts.scale_up
     counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
     system = parts.system
-    chips = system.links_per_switch if system is not None and system.structure == "switch" else ()
+    chips = system.links_per_switch if system is not None and system.switched else ()
     told_apart = chips and all(count in (0, sum(chips)) for own in counts.values() for count in own)
     ids = [f"{label}.s{i}" for i in range(len(chips))] if told_apart else [f"{label}.switch"]
     names = [draft.node(RawNode(chip, "switch", label)) for chip in ids]

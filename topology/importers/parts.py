@@ -237,7 +237,7 @@ class Parts:
             If the catalog has another number of links for the GPU, or another rate.
         """
         known = [load_domain(self.named_system)] if self.named_system else list(systems_of(self.gpu.name))
-        known = [one for one in known if one.structure != "torus" and one.scale_up_bytes_per_s > 0]
+        known = [one for one in known if not one.shape and one.scale_up_bytes_per_s > 0]
         count = max(set(links) - {0}, key=list(links).count, default=0)
         if not known or not count:
             return

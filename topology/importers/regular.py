@@ -653,7 +653,7 @@ def _chip_names(
 ) -> dict[str, list[tuple[str, float]]]:
     """Return the switch chips that each chip found is: one, or where one stands for all, all with their shares."""
     names: dict[str, list[tuple[str, float]]] = {}
-    if unit.structure != "switch":
+    if not unit.switched:
         return names
     ranked = sorted(range(len(unit.links_per_switch)), key=lambda chip: -unit.links_per_switch[chip])
     total = sum(unit.links_per_switch)

@@ -46,6 +46,10 @@ class Mesh(Structure):
         """Return them in its keys."""
         return {**super().keys(domain), "links_per_peer": domain.links_per_neighbour}
 
+    def brief(self, _domain: DomainSpec) -> str:
+        """Say it in a few words."""
+        return ", full mesh"
+
     def words(self, _domain: DomainSpec) -> str:
         """Say that there is no switch."""
         return "full mesh without a switch"

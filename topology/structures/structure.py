@@ -56,6 +56,10 @@ class Structure(ABC):
         """Return the same in the keys of a cluster YAML, as :meth:`read` reads them."""
         return {"gpus": domain.gpus, "gpus_per_node": domain.gpus_per_node}
 
+    def brief(self, _domain: DomainSpec) -> str:
+        """Say it in a few words behind a comma; nothing of the usual, switch chips in one tier."""
+        return ""
+
     @abstractmethod
     def words(self, domain: DomainSpec) -> str:
         """Say how the GPUs are joined."""

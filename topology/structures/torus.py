@@ -99,6 +99,10 @@ class Torus(Structure):
         row: dict[str, object] = {"shape": domain.shape, "wrap": domain.wrap, "node_shape": domain.node_shape}
         return row | {"links_per_neighbour": domain.links_per_neighbour}
 
+    def brief(self, domain: DomainSpec) -> str:
+        """Say it in a few words."""
+        return f", torus {' x '.join(map(str, domain.shape))}"
+
     def words(self, domain: DomainSpec) -> str:
         """Say which dimensions are rings."""
         kinds = ("ring" if wrap else "line" for wrap in domain.wrap)

@@ -64,6 +64,10 @@ class TwoTier(Switched):
         """Return them in its keys."""
         return {**super().keys(domain), "upper_switches": domain.upper_switches}
 
+    def brief(self, _domain: DomainSpec) -> str:
+        """Say it in a few words."""
+        return ", two tiers of switches"
+
     def words(self, domain: DomainSpec) -> str:
         """Count the chips of both tiers."""
         planes, chips = len(domain.links_per_switch), domain.upper_switches

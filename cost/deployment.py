@@ -154,10 +154,7 @@ class Deployment:
             rates = stage_rates(self.cluster, stage.gpus, dtypes)
             if self._routed(stage):
                 rates = replace(rates, alltoall_bytes_per_s=self._uniform(stage, rates.up_bytes_per_s))
-            if self.fabric_faults is not None and len(self.domain_set(stage)) > 1:
-                left = self.fabric_faults.alltoall(stage.gpus)
-                rates = replace(rates, out_bytes_per_s=left * rates.out_bytes_per_s)
-            return rates
+            return replace(rates, out_bytes_per_s=self.alltoall_left(stage) * rates.out_bytes_per_s)
 
         return self._known.once(made, "rates", self._rates_key(stage))
 
@@ -174,7 +171,7 @@ class Deployment:
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        where, gpus, router = self.domains(stage), np.array(stage.gpus), self._router
+        where, gpus, router = self.domains(stage), np.array(stage.gpus), self.router
         groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
         return min(
             (uniform_bytes_per_s(self.cluster, group, router) for group in groups if len(group) > 1),
@@ -182,7 +179,8 @@ class Deployment:
         )
 
     @property
-    def _router(self) -> Router:
+    def router(self) -> Router:
+        """Routes of the cluster."""
         return self._known.once(lambda: Router(self.cluster), "router")
 
     @property
@@ -190,9 +188,16 @@ class Deployment:
         """What is left of the links between domains; None where all of them work."""
 
         def made() -> FaultyFabric | None:
-            return FaultyFabric(self.cluster, self._router) if faulty_links(self.cluster).between else None
+            return FaultyFabric(self.cluster, self.router) if faulty_links(self.cluster).between else None
 
         return self._known.once(made, "fabric faults")
+
+    def alltoall_left(self, stage: StageSpec) -> float:
+        """Return the part of its rate that an all-to-all between the domains of ``stage`` has, 1 without faults."""
+        faults = self.fabric_faults
+        if faults is None or len(self.domain_set(stage)) == 1:
+            return 1.0
+        return self._known.once(lambda: faults.alltoall(stage.gpus), "all-to-all", stage.gpus)
 
     def hop_left(self, sender: StageSpec, receiver: StageSpec) -> float:
         """Return the part of its rate that handing from stage to stage has left, 1 where all links work."""

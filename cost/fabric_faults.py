@@ -98,7 +98,7 @@ class FaultyFabric:
         """What an all-to-all of all GPUs has left, and who hands over for whom."""
         pattern = pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0)
         try:
-            left = self._left(pattern)
+            left = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
         said = (
@@ -115,7 +115,7 @@ class FaultyFabric:
         InfeasibleError
             If two of them cannot reach each other.
         """
-        return self._left(pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0, gpus))
+        return 1 / self.longer(pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0, gpus))
 
     def handing(self, senders: Sequence[int], receivers: Sequence[int]) -> float:
         """Return the part left where each sender hands equal bytes to its counterpart, in order.
@@ -128,19 +128,26 @@ class FaultyFabric:
         most = max(len(senders), len(receivers))
         each = np.arange(most)
         here, there = (np.asarray(side)[each * len(side) // most] for side in (senders, receivers))
-        return self._left(
+        return 1 / self.longer(
             Traffic("hand-over", len(self._cluster.gpus), pairs=Pairs(here, there, np.ones(most)))
         )
 
-    def _left(self, traffic: Traffic) -> float:
-        whole = _busiest_s(self._whole.loads(traffic))
+    def longer(self, traffic: Traffic) -> float:
+        """Return how many times as long as with all links the busiest link between domains takes, at least 1.
+
+        Raises
+        ------
+        InfeasibleError
+            If a GPU cannot reach another that it sends to.
+        """
+        whole = busiest_s(self._whole.loads(traffic))
         try:
-            faulty = _busiest_s(self._faulty.loads(traffic))
+            faulty = busiest_s(self._faulty.loads(traffic))
         except InputError as error:
             raise InfeasibleError(f"{self._cluster.name}: {error} What is broken cuts it off.") from None
-        return min(1.0, whole / faulty) if whole > 0 else 1.0
+        return max(1.0, faulty / whole) if whole > 0 else 1.0
 
 
-def _busiest_s(loads: LinkLoads) -> float:
+def busiest_s(loads: LinkLoads) -> float:
     """Seconds of the busiest link that is not inside a domain."""
     return float(loads.seconds[loads.network.scale_up_domain < 0].max(initial=0.0))

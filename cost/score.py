@@ -111,13 +111,22 @@ class LayoutScorer:
         What the experts ask of the GPUs, ``uses[replica][stage]``; None for a stage without experts.
     synthetic:
         Whether nobody measured the loads behind ``uses``.
+    fair:
+        Whether tokens on their way between domains share links max-min fairly (:mod:`cost.fair_sharing`), as in the
+        score of a plan; else the busiest link alone counts, as in sweeps.
     """
 
     def __init__(
-        self, deployment: Deployment, layout: Layout, uses: Uses, *, synthetic: bool = False
+        self,
+        deployment: Deployment,
+        layout: Layout,
+        uses: Uses,
+        *,
+        synthetic: bool = False,
+        fair: bool = False,
     ) -> None:
         self._deployment, self._layout, self._uses = deployment, layout, uses
-        self._synthetic = synthetic
+        self._synthetic, self._fair = synthetic, fair
         self._alike = _alike(deployment, layout, uses)
         self._stage_keys = [
             [_stage_key(deployment, *each) for each in zip(layout.replicas[first], uses[first], strict=True)]
@@ -153,7 +162,9 @@ class LayoutScorer:
         """Return the layout of some replicas alone, and its scorer; the other GPUs stay idle."""
         layout = Layout(tuple(self._layout.replicas[replica] for replica in which), self._layout.tp)
         uses = [self._uses[replica] for replica in which]
-        return layout, LayoutScorer(self._deployment, layout, uses, synthetic=self._synthetic)
+        return layout, LayoutScorer(
+            self._deployment, layout, uses, synthetic=self._synthetic, fair=self._fair
+        )
 
     def at(self, batch: int) -> Score:
         """Return the score at ``batch`` sequences per GPU in use.
@@ -181,7 +192,7 @@ class LayoutScorer:
             )
         deployment, layout = self._deployment.with_batch(batch), self._layout
         costs = [
-            _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, keys)
+            _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, keys, fair=self._fair)
             for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
         ]
         slowest = max(costs, key=lambda cost: cost.step_s)
@@ -258,6 +269,8 @@ def _replica_cost(
     uses: Sequence[ExpertUse | None],
     tp: int,
     keys: Sequence[object],
+    *,
+    fair: bool,
 ) -> _ReplicaCost:
     """Time for one token of every sequence of a replica: one pass, its hops and the bubble."""
     total = sum(len(stage.gpus) for stage in stages)
@@ -273,7 +286,7 @@ def _replica_cost(
         last = index == depth - 1
         key = keys[index], last
         if key not in known:
-            known[key] = batch_cost(deployment, stage, sequences, tp, uses[index], last=last)
+            known[key] = batch_cost(deployment, stage, sequences, tp, uses[index], last=last, fair=fair)
         cost = known[key]
         seconds.append(float(cost.total_s))
         floors.append(float(cost.lower_s))

@@ -71,12 +71,19 @@ def even_parts(
 
 
 def batch_cost(
-    deployment: Deployment, stage: StageSpec, sequences: float, tp: int, use: ExpertUse | None, *, last: bool
+    deployment: Deployment,
+    stage: StageSpec,
+    sequences: float,
+    tp: int,
+    use: ExpertUse | None,
+    *,
+    last: bool,
+    fair: bool = False,
 ) -> StepCost:
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for.
 
     ``use``: the experts' part of the stage's MoE layers, in order; None for a dense stage. ``last``: whether the
-    stage holds the output head.
+    stage holds the output head. ``fair``: tokens share links max-min fairly, else as the busiest link alone has it.
     """
     gpus, model = len(stage.gpus), deployment.model
     slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
@@ -88,7 +95,7 @@ def batch_cost(
         group.under(deployment.workload, sequences),
         deployment.machine(stage),
         StageShard(tuple(model.kind_counts(stage.layers)), last=float(last)),
-        placed=None if use is None else PlacedExperts(deployment, stage, use),
+        placed=None if use is None else PlacedExperts(deployment, stage, use, fair),
         overlap=deployment.workload.overlap,
     )
 

@@ -246,13 +246,15 @@ def place(
         )
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split
-    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split)
+    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, fair=thorough)
     batch = deployment.workload.batch
     if candidate.limit_s is not None and not candidate.fitted.fixed:
         batch = max(1, batch_within(scorer, batch, candidate.limit_s))
     if batch != deployment.workload.batch:  # how fast unlike GPUs are depends on it
         candidate = replace(candidate, deployment=deployment.with_batch(batch))
-        scorer, balancedness = placement_scorer(candidate.deployment, layout, experts, loads, split)
+        scorer, balancedness = placement_scorer(
+            candidate.deployment, layout, experts, loads, split, fair=thorough
+        )
     return Placed(candidate, tuple(experts), tuple(groups), tuple(results), scorer.at(batch), balancedness)
 
 

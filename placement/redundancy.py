@@ -109,7 +109,7 @@ def _point(
     """Place and score one number of copies on the layout of ``base``; None where it does not fit or is too slow."""
     layout = base.candidate.layout
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
-    scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split)
+    scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split, fair=False)
     most = deployment.workload.wanted_batch(scorer.max_batch)
     if options.goal == "latency":
         most = min(most, 1)

@@ -87,10 +87,14 @@ def placement_scorer(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
+    *,
+    fair: bool = True,
 ) -> tuple[LayoutScorer, dict[int, float]]:
     """Return what scores a placement at any batch (ours, a rival's, one made by hand), and its balancedness.
 
-    Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios; empty without experts.
+    ``fair``: with max-min fair sharing of links between domains (:mod:`cost.fair_sharing`), which layouts that are
+    only compared go without. Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios;
+    empty without experts.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def placement_scorer(
     """
     uses = _uses(deployment, layout, experts, loads, split)
     synthetic = loads is not None and loads.synthetic
-    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic)
+    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic, fair=fair)
     return scorer, _balancedness(deployment, layout, experts, uses)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.calibration.alltoall import Kernel
 from cost.dispatch import ExpertUse
+from cost.fair_sharing import Sharing, sharing
 from cost.machine import Machine
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
@@ -69,9 +70,18 @@ def even_alltoall_parts(model: Model, moe: MoeFfn, shape: StepShape, machine: Ma
 
 
 def alltoall_parts(
-    model: Model, use: ExpertUse, *, tokens: float, domain: NDArray[np.int64], machine: Machine
+    model: Model,
+    use: ExpertUse,
+    *,
+    tokens: float,
+    domain: NDArray[np.int64],
+    machine: Machine,
+    shared: Sharing | None = None,
 ) -> list[LinkPart]:
-    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]``."""
+    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]``.
+
+    ``shared``: how much longer they take on the routes between domains; None: as by formula.
+    """
     if use.gpus == 1:
         return []
     crosses = len(np.unique(domain)) > 1
@@ -85,7 +95,9 @@ def alltoall_parts(
         if crosses:
             one = np.zeros_like(domain)
             together = placed_volumes(kernel.family, use, tokens=tokens, domain=one, **limit)
-        tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus)))
+        if shared is not None:
+            volumes = replace(volumes, out=volumes.out * shared.bound)
+        tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus), shared))
     return _fastest(tried)
 
 
@@ -115,6 +127,7 @@ def _legs(
     model: Model,
     machine: Machine,
     ep: NDArray[np.int64],
+    shared: Sharing | None = None,
 ) -> list[LinkPart]:
     """Both directions over these links, at peak and as the kernel was measured, with its exchange of counts.
 
@@ -122,7 +135,8 @@ def _legs(
     but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
     """
     relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
-    staged = replace(volumes, up=np.maximum(volumes.up, relief))
+    out = volumes.out if shared is None else volumes.out * shared.fair
+    staged = replace(volumes, up=np.maximum(volumes.up, relief), out=out)
     dispatch, combine = _sizes(model, machine)
     return [
         leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),
@@ -184,7 +198,10 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
     weight = at.use.repeats / at.use.share.shape[0]
     tokens = float(shape.tokens)
-    for part in alltoall_parts(at.deployment.model, at.use, tokens=tokens, domain=domain, machine=machine):
+    family = machine.kernels.of(crosses=True)[0].family
+    shared = sharing(at.deployment, at.stage, at.use, family) if at.fair else None
+    model = at.deployment.model
+    for part in alltoall_parts(model, at.use, tokens=tokens, domain=domain, machine=machine, shared=shared):
         cost.add_spread(part, weight, machine.rates)
 
 

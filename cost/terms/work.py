@@ -80,11 +80,12 @@ class LayerStep:
 
 @dataclass(frozen=True, eq=False)
 class PlacedExperts:
-    """The experts of a stage as they are placed."""
+    """The experts of a stage as they are placed; ``fair``: tokens share links between domains max-min fairly."""
 
     deployment: Deployment
     stage: StageSpec
     use: ExpertUse
+    fair: bool = False
 
 
 def filling(columns: Quantity, flop_per_s: float, hbm_bytes_per_s: float) -> Quantity:

@@ -10,6 +10,7 @@ from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.deployment import USABLE_HBM
+from cost.fair_sharing import sharing_words
 from cost.lecture import train_wait_s
 from cost.machine import PEAK
 from cost.score import Score
@@ -266,8 +267,11 @@ def assumptions(plan: Plan) -> list[str]:
         for stage in stages
     )
     found += [f"All-to-all: {note}." for note in kernel_notes(plan)]
+    shared = sharing_words(deployment, plan.layout.replicas[0])
     found += [f"Left out of the model: {part}." for part in deployment.model.omitted]
-    found += map(sentence, filter(None, (*deployment.notes, deployment.fabric_note, *deployment.model.notes)))
+    found += map(
+        sentence, filter(None, (*deployment.notes, deployment.fabric_note, shared, *deployment.model.notes))
+    )
     found += [f"Loads: {note}." for note in (loads.notes if loads is not None else ()) if note]
     return [text.replace("..", ".") if text.endswith("..") else text for text in found]
 

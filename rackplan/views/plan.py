@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from cost.calibration.errors import errors_in
+from cost.fair_sharing import sharing_words
 from cost.model import DenseFfn, MoeFfn
 from cost.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
@@ -339,7 +340,7 @@ def _speed(plan: Plan) -> list[Block]:
     shares = (f"{name} {seconds / score.step_s:.0%}" for name, seconds in largest_first(score.limits_s))
     return [
         Text(f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user", "Throughput"),
-        Text(step, "Step time"),
+        *labelled("Step time", step, sharing_words(plan.deployment, plan.layout.replicas[0])),
         Text(f"{score.bound_by} (share of the step: {', '.join(shares)})", "Bound by"),
     ]
 

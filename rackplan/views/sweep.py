@@ -14,6 +14,7 @@ from cost.afd import AfdSweep
 from cost.cache_path import FetchOrRecompute
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
+from cost.fair_sharing import bound_words
 from cost.layouts import Sweep, best_at
 from cost.lecture import train_wait_s
 from cost.money import Bill, Totals, totals_to_dict
@@ -144,6 +145,8 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
         *labelled("Experts", _experts(found) if deployment.model.moe is not None else ""),
         *_workload(found),
         *_kernels(found),
+        *labelled("Faults", deployment.fabric_note),
+        *labelled("Links", bound_words(deployment)),
     ]
     return sections(
         [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],

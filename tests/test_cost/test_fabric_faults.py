@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from cost.assignment import Assignment
 from cost.cache_path import kv_path
 from cost.deployment import Deployment
-from cost.dispatch import balanced_use
+from cost.dispatch import ExpertUse, balanced_use, expert_use
 from cost.fabric_faults import faulty_links
+from cost.fair_sharing import sharing, sharing_words
 from cost.layout import Layout, StageSpec
+from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer, Score
 from cost.workload import Workload
 from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import Router, fair_s, link_loads, pattern_traffic, traffic_matrix
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster
@@ -114,3 +117,55 @@ def test_gpus_that_hand_over_by_others_are_said() -> None:
     note = deployment(*nics(0, 3)).fabric_note
     assert note.startswith("2 GPUs without a link out of their domain hand over to others")
     assert "0.75 of the rate" in note
+
+
+def uneven(gpus: int, sigma: float = 0.63) -> ExpertUse:
+    """One expert a GPU, two layers, the second used evenly."""
+    tokens = np.ones((1, 2, gpus))
+    tokens[0, 0] = np.exp(sigma * np.random.default_rng(0).standard_normal(gpus))
+    slots = np.tile(np.arange(gpus, dtype=np.int32), (2, 1))
+    placed = Assignment(slots, np.arange(gpus, dtype=np.int32), gpus, gpus)
+    return expert_use(placed, ExpertLoads(tokens, ("x",), synthetic=True), 2)
+
+
+def oversubscribed() -> Deployment:
+    spec = resolve_cluster("hgx-h100@32").spec
+    assert spec.scale_out is not None
+    out = replace(spec.scale_out, kind="leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)
+    return deployment(base=build_cluster(replace(spec, scale_out=out)))
+
+
+def test_fair_sharing_is_what_the_routes_say_and_never_shorter() -> None:
+    found, use, everybody = oversubscribed(), uneven(32), stage(tuple(range(32)))
+    shared = sharing(found, everybody, use, "per-copy")
+    assert shared is not None
+    router = Router(found.cluster)
+    matrix = np.tile(use.share[0, 0], (32, 1)) * (1 - np.eye(32))
+    traffic = traffic_matrix(matrix, 32)
+    loads = router.loads(traffic)
+    want = (fair_s(router, traffic).completion_s - loads.latency_s) / loads.transfer_s
+    assert shared.fair[0] == pytest.approx(want, rel=0.01)
+    assert shared.fair[0] > 1.05
+    assert shared.fair[1] == 1.0
+    assert (shared.bound == 1.0).all()
+    layout = Layout(((StageSpec(tuple(range(32)), range(2)),),), 1)
+    fair, plain = (LayoutScorer(found, layout, [[use]], fair=fair).at(8) for fair in (True, False))
+    assert fair.step_s > plain.step_s
+    assert fair.lower_step_s == plain.lower_step_s
+    assert "max-min fair time" in sharing_words(found, [everybody])
+
+
+def test_where_formulas_say_it_nothing_is_computed() -> None:
+    whole = deployment()
+    assert sharing(whole, stage(ALL), uneven(16), "per-copy") is None
+    assert sharing_words(whole, [stage(ALL)]) == ""
+    assert sharing(oversubscribed(), stage(HALVES[0]), uneven(8), "per-copy") is None
+
+
+@pytest.mark.parametrize("family", ["per-copy", "per-rank", "per-node"])
+def test_a_gpu_with_a_slow_nic_counts_by_its_own_tokens(family: str) -> None:
+    faulty = deployment(*nics(0, factor=0.5))
+    shared = sharing(faulty, stage(ALL), uneven(16), family)
+    assert shared is not None
+    assert shared.bound[1] == pytest.approx(1.0)  # even: as the rate of the stage has it
+    assert 0.5 <= shared.bound[0] <= 1.0 + 1e-9  # other GPUs receive most

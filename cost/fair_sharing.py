@@ -99,8 +99,8 @@ def bound_words(deployment: Deployment) -> str:
     ):
         return ""
     return (
-        "the all-to-all between domains takes the busiest link's time, a bound; the score of a plan takes the max-min "
-        "fair time of its flows"
+        "the all-to-all between domains takes the busiest link's time, a bound; the score of a plan takes the "
+        "max-min fair time of its flows"
     )
 
 

@@ -193,7 +193,7 @@ def import_(
 ) -> None:
     """Make a cluster file from what other tools print.
 
-    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, InfraGraph, NetQ, SimAI.
+    Topo -m, NCCL and hwloc XML, amd-smi, Slurm, topograph, ibnetdiscover, NetBox, InfraGraph, NetQ, SimAI.
     """
     from rackplan import __version__
     from rackplan.output import show

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import InputError
@@ -121,6 +121,7 @@ _TEXTS = st.tuples(st.sampled_from(["n", "{", "a}"]), _NUMBERS, st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(_TEXTS, _TEXTS, st.integers(0, 3)), max_size=12), st.integers(1, 4))
 def test_any_rows_are_conserved(rows: list[tuple[str, str, int]], times: int) -> None:
     links = [{"between": [a, b], "count": count} for a, b, count in rows] * times
@@ -129,6 +130,7 @@ def test_any_rows_are_conserved(rows: list[tuple[str, str, int]], times: int) ->
     assert unrolled(rolled("nodes", nodes), "nodes") == nodes
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12)), min_size=1, max_size=3),
     st.booleans(),

@@ -7,7 +7,7 @@ needs only its sums over GPUs that are linked alike: with ``K [gpus, classes]`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,12 +73,14 @@ def joined(*parts: Pairs) -> Pairs:
 
 @dataclass(frozen=True)
 class Demand:
-    """Bytes ``senders' receivers`` from GPU to GPU.
+    """Bytes ``amount * senders' receivers`` from GPU to GPU.
 
     Attributes
     ----------
     senders, receivers:
-        Sparse matrices ``[rows, gpus]``.
+        Sparse matrices ``[rows, gpus]``; counts where they are differences, which then are exact.
+    amount:
+        Bytes of one.
     seconds:
         Latency that these bytes have on the rest of their way.
     least:
@@ -87,6 +89,7 @@ class Demand:
 
     senders: Any
     receivers: Any
+    amount: float = 1.0
     seconds: float = 0.0
     least: float = 0.0
 
@@ -104,7 +107,7 @@ class Demand:
         each = np.diff(senders.indptr) @ np.diff(receivers.indptr)
         if each <= 2 * (senders.nnz + receivers.nnz):  # pairs, rather than groups: added up now
             senders, receivers = eye_array(rows, format="csr"), (senders.T @ receivers).tocsr()
-        return Demand(senders, receivers, self.seconds, self.least)
+        return replace(self, senders=senders, receivers=receivers)
 
     def scaled(self, parts: Floats, targets: Bools) -> Demand:
         """Return ``parts [gpus]`` of what each sends to ``targets [gpus]``."""
@@ -114,12 +117,13 @@ class Demand:
             self.senders @ diags_array(parts),
             self.receivers @ diags_array(targets.astype(float)),
         )
-        return Demand(senders.tocsr(), receivers.tocsr(), self.seconds, self.least * parts.max(initial=0.0))
+        least = self.least * parts.max(initial=0.0)
+        return replace(self, senders=senders.tocsr(), receivers=receivers.tocsr(), least=least)
 
     def between(self) -> Any:
         """Return the bytes of each pair with any, a sparse matrix."""
         found = (self.senders.T @ self.receivers).tocoo()
-        found.data[found.data <= self.least] = 0.0
+        found.data = np.where(self.amount * found.data > self.least, self.amount * found.data, 0.0)
         return found
 
     def pairs(self) -> Pairs:
@@ -130,18 +134,18 @@ class Demand:
 
     def within(self) -> Floats:
         """Return the bytes from each to itself."""
-        found = np.asarray(self.senders.multiply(self.receivers).sum(axis=0), dtype=float).reshape(-1)
+        found = self.amount * np.asarray(self.senders.multiply(self.receivers).sum(axis=0)).reshape(-1)
         return np.where(found > self.least, found, 0.0)
 
     @property
     def sent(self) -> Floats:
         """Bytes that each sends."""
-        return np.asarray(self.senders.T @ self.receivers.sum(axis=1), dtype=float).reshape(-1)
+        return self.amount * np.asarray(self.senders.T @ self.receivers.sum(axis=1)).reshape(-1)
 
     @property
     def received(self) -> Floats:
         """Bytes that each receives."""
-        return np.asarray(self.receivers.T @ self.senders.sum(axis=1), dtype=float).reshape(-1)
+        return self.amount * np.asarray(self.receivers.T @ self.senders.sum(axis=1)).reshape(-1)
 
 
 def _members(labels: Ints, classes: int) -> Any:
@@ -159,9 +163,8 @@ def uniform_within(groups: Ints, members: Bools, amount: float) -> Demand:
     each = np.arange(len(who))
     together = ones_at(group, who, (int(group.max(initial=-1)) + 1, len(members)))
     own = ones_at(each, who, (len(who), len(members)))
-    return Demand(
-        vstack([together, -own], "csr"), vstack([together, own], "csr") * amount, 0.0, _ROUNDING * amount
-    )
+    senders, receivers = vstack([together, -own], "csr"), vstack([together, own], "csr")
+    return Demand(senders, receivers, amount, 0.0, _ROUNDING * amount)
 
 
 def uniform_apart(senders: Any, receivers: Any, kinds: Any, amount: float, seconds: float) -> Demand:
@@ -174,7 +177,8 @@ def uniform_apart(senders: Any, receivers: Any, kinds: Any, amount: float, secon
 
     return Demand(
         vstack([kinds @ senders, -senders], "csr"),
-        vstack([kinds @ receivers, receivers], "csr") * amount,
+        vstack([kinds @ receivers, receivers], "csr"),
+        amount,
         seconds,
         _ROUNDING * amount,
     )

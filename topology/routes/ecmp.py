@@ -10,7 +10,7 @@ their numbers (the domains of a cluster) are routed at once, as *copies*.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -107,7 +107,7 @@ class Ecmp:
     def __init__(
         self, network: Network, places: Ints, planes: Sequence[tuple[Ints, float]], *, forward: bool = False
     ) -> None:
-        self._net, self._places, self._planes, self._forward = network, places, planes, forward
+        self._net, self._places, self._planes = network, places, planes
         self._links = planes[0][0]
         copies, count = places.shape
         self._copy = np.full(network.gpus, -1, dtype=np.int64)
@@ -226,7 +226,7 @@ class Ecmp:
         """Return ``[rows, columns chosen, copies]`` sums."""
         copies = len(self._places)
         every = (np.arange(copies)[:, None] * columns + chosen).reshape(-1)
-        found = Demand(demand.senders, demand.receivers[:, every], 0.0, demand.least).between()
+        found = replace(demand, receivers=demand.receivers[:, every]).between()
         cells = np.zeros((rows, len(chosen), copies))
         cells[found.row % rows, found.col % len(chosen), found.row // rows] = found.data
         return cells
@@ -276,7 +276,7 @@ class Ecmp:
         sources = np.flatnonzero(given & (self._c.source_class[self._place] == a))
         targets = np.flatnonzero(given & (self._c.target_class[self._place] == classes[x]))
         pairs = (demand.senders[:, sources].T @ demand.receivers[:, targets]).tocoo()
-        pair = int(np.argmax(pairs.data > demand.least))
+        pair = int(np.argmax(demand.amount * pairs.data > demand.least))
         ends = (sources[pairs.row[pair]], targets[pairs.col[pair]])
         return unreachable(self._net, int(ends[0]), int(ends[1]), where)
 

@@ -9,6 +9,7 @@ Communication Library 2.12"). For a GPU without a NIC others of its node, else o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -200,7 +201,7 @@ class ScaleOut:
         while len(seconds):
             alike = seconds == seconds[0]
             one = handed.where(alike).demand(self._net.gpus)
-            demands.append(Demand(one.senders, one.receivers, float(seconds[0])))
+            demands.append(replace(one, seconds=float(seconds[0])))
             handed, seconds = handed.where(~alike), seconds[~alike]
         found = self._ways.route(demands, _WHERE)
         ends = np.array(members)

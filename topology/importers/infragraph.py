@@ -384,6 +384,21 @@ class _Graph:
             self._wires[left, right, link, scale_up] += 1
             neighbours[left].add(right)
             neighbours[right].add(left)
+        used = {
+            (self._instances[instance][0].name, part)
+            for *ends, _ in self._outer
+            for (instance, _), part in ends
+        }
+        for device in {device.name: device for device, _ in self._instances.values() if device.xpus}.values():
+            nics = [
+                (name, i)
+                for name, (kind, count) in device.components.items()
+                if kind == "nic"
+                for i in range(count)
+            ]
+            bare = [f"{name}.{i}" for name, i in nics if (device.name, (name, i)) not in used]
+            if bare and len(bare) < len(nics):
+                self._source.notes.append(f"NICs of {device.name} without a cable: {', '.join(bare)}.")
         return neighbours
 
     def _one_end(

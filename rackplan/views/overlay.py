@@ -15,7 +15,8 @@ from placement.plan import Plan
 from placement.scoring import stage_speed, stage_use
 from topology.draw import Overlay
 
-_MOST_LINES = 12
+_MOST_LINES, _MOST_FIRST = 12, 4
+_BALANCED = 0.02  # loads over their mean this close are one colour
 
 
 def plan_overlay(plan: Plan) -> Overlay:
@@ -28,6 +29,7 @@ def plan_overlay(plan: Plan) -> Overlay:
     count = len(plan.deployment.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
+    details = [""] * count
     tags = [""] * count
     several = len(plan.layout.replicas) > 1 or plan.layout.stages > 1
     for r, stages in enumerate(plan.layout.replicas):
@@ -41,17 +43,41 @@ def plan_overlay(plan: Plan) -> Overlay:
                 values[gpus] = _busy(plan, stage, assignment, plan.loads)
             else:  # replicas are alike
                 values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
-            for gpu, slots in zip(gpus, assignment.slots_per_gpu, strict=True):
+            for place, (gpu, slots) in enumerate(zip(gpus, assignment.slots_per_gpu, strict=True)):
                 labels[gpu] = str(slots)
+                held = assignment.slot_expert[0, assignment.slot_gpu == place]
+                details[gpu] = f"e{' '.join(map(str, sorted(held.tolist())))}" if len(held) else "none"
     loaded = plan.loads is not None
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,
-        legend="expert load / mean (in cells: slots per layer)" if loaded else "",
+        legend=f"expert load / mean{_range(values)}" if loaded else "",
+        details=details if any(details) else (),
+        cells=("slots per layer", _first_layers(plan)) if loaded else ("", ""),
         spans=(0.8, 1.2) if loaded else None,
         tags=tags if several else (),
         key=_key(plan),
     )
+
+
+def _range(values: NDArray[np.float64]) -> str:
+    """Say how far apart the loads are: one colour everywhere is then read as balance, not as nothing."""
+    used = values[values > 0]
+    if not len(used):
+        return ""
+    least, most = float(used.min()), float(used.max())
+    return f", {least:.3g} to {most:.3g}{': balanced' if most - least < _BALANCED else ''}"
+
+
+def _first_layers(plan: Plan) -> str:
+    """Say of which layers the experts in the cells are: the first of each stage that has experts."""
+    moe = plan.deployment.model.moe_layers
+    firsts = [next((i for i in moe if i in stage.layers), None) for stage in plan.layout.replicas[0]]
+    named = [str(first) for first in firsts if first is not None]
+    if len(named) <= 1:
+        return f"experts of layer {''.join(named)}, the first of {len(moe)} layers with experts"
+    more = ", ..." if len(named) > _MOST_FIRST else ""
+    return f"experts of the first layer of each stage that has any: {', '.join(named[:_MOST_FIRST])}{more}"
 
 
 def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
@@ -63,6 +89,7 @@ def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Ov
         overlay,
         values=None if values is None else [0.0 if at is None else values[at] for at in known],
         labels=["" if at is None else overlay.labels[at] for at in known],
+        details=["" if at is None else overlay.details[at] for at in known] if overlay.details else (),
         tags=["" if at is None else overlay.tags[at] for at in known] if overlay.tags else (),
     )
 

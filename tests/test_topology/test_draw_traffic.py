@@ -59,7 +59,7 @@ def test_all_links_that_tie_are_red() -> None:
 
 def test_incast_is_busy_at_one_host_alone() -> None:
     text = source("gb200-nvl72", "incast")
-    assert text.count(f'color="{FAULT}", penwidth') == 1
+    assert text.count(f'color="{FAULT}", penwidth') == 1 + 9  # its tray, and the switch trays
     assert text.count(f'color="{Usage.colour(0.05)}", penwidth') == 17
 
 

@@ -33,6 +33,8 @@ SYSTEM_FIGURES: Mapping[str, str] = {
     "copper_cables_per_link": "1",
     "links_per_transceiver": "1",
     "rack_copper_cable_m": "m",
+    "node_cpus": "1",
+    "switch_tray_chips": "1",
 }
 
 

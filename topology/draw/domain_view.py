@@ -23,6 +23,7 @@ from topology.draw.canvas import (
 from topology.draw.captions import UNCOUNTED, own_links, planes_text, rate_text, switch_word
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host
+from topology.draw.rack_view import draw_rack_view
 from topology.spec import DomainSpec
 from topology.units import format_quantity, plural
 
@@ -30,7 +31,7 @@ _CELL, _ROW = 24, 14
 _GAP, _REACH = 14, 40
 _BAND_HEIGHT = 74
 _MOST_WIDE = 1140
-_MOST_TRAYS = 18
+_MOST_TRAYS, _MOST_GPUS = 18, 8
 _LONGEST_GRID = 18
 
 
@@ -46,6 +47,12 @@ class _Grid:
 def draw_domain_view(painter: Painter, number: int) -> None:
     """Draw one domain: trays where it is one rack, racks where it is several."""
     domain = painter.cluster.spec.domains[number]
+    hosts = painter.fold.hosts_by_domain[number]
+    small = len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= _MOST_GPUS
+    chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
+    if small and chips and not upper and len(rack_blocks(painter, number)) == 1:
+        draw_rack_view(painter, number)
+        return
     grids = _grids(painter, number)
     wide = max(grid.sheet.width for grid in grids)
     fit = min(4, int(_MOST_WIDE // (wide + _GAP)))
@@ -88,8 +95,6 @@ def _grids(painter: Painter, number: int) -> list[_Grid]:
     """Return trays, racks, or grids of hosts; those that are alike are counted where there are too many."""
     blocks = rack_blocks(painter, number)
     hosts = painter.fold.hosts_by_domain[number]
-    if len(blocks) == 1 and len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= 8:
-        return [_tray(painter, host) for host in hosts]
     columns = max(block.columns for block in blocks)
     header = max(header_width(painter, block.rows) for block in blocks)
     most = max(2, 2 * int(_MOST_WIDE // (header + columns * (_CELL + 1) + 4 + _GAP)))
@@ -117,34 +122,6 @@ def _grids(painter: Painter, number: int) -> list[_Grid]:
         left = [host for grid in grids[most - 1 :] for host in grid.hosts]
         grids = [*grids[: most - 1], _note(painter, "others", f"{len(left)} more hosts, not alike", left)]
     return grids
-
-
-def _tray(painter: Painter, host: Host) -> _Grid:
-    """Return one host: its GPUs in rows of four."""
-    places = painter.places(host)
-    columns = min(len(places), 4)
-    tag = painter.same_tag(places)
-    ours = painter.cluster.spec.raw is None
-    title = f"{host.id.rpartition('.')[2].replace('n', 'node ', 1) if ours else host.id} {tag}".strip()
-    names = painter.names(host)
-    size = max(_CELL, -(-(text_width(title, 9, bold=True) + 4) // columns))
-    width = columns * (size + 1) + 3
-    sheet = Sheet(width, OUTLINE)
-    sheet.line(title, 16, bold=True, colspan=columns, port="head")
-    painter.host_rows(sheet, places, columns, size, height=20)
-    if painter.plain and len(places) == columns:
-        sheet.add([_rail(painter, place, size) for place in places], 12)
-    sheet.add_all(painter.fault_rows(names, columns, width=width - 8), 12)
-    sheet.line("", 2, colspan=columns, port="foot")
-    return _Grid(host.id.replace(":", ";"), sheet, [host])
-
-
-def _rail(painter: Painter, place: int | str, width: int) -> str:
-    """Return the rail under one GPU of a tray."""
-    if isinstance(place, str):
-        return cell("", width=width, height=12)
-    rail = painter.cluster.gpus[place].rail
-    return painter.rail_cell(rail, width, f"r{rail}", height=12)
 
 
 def _rack(painter: Painter, name: str, block: Block) -> _Grid:

@@ -17,6 +17,7 @@ from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_po
 from topology.units import format_number, plural
 
 _POD_GAP = 26
+_MOST_DETAIL = 720
 _BAR, _DROP = 40, 76
 _MARGIN = 150
 _MOST_WIDE = 1140
@@ -75,6 +76,8 @@ class FabricView:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         cell_width = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        widest = max(host.places for host in self.painter.fold.hosts)
+        cell_width = self.painter.detail_width(cell_width, widest, _MOST_DETAIL)
         views = [
             [measure(self.painter, column, cell_width) for column in section.columns]
             for section in self.sections

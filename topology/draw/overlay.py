@@ -34,6 +34,10 @@ class Overlay:
         What the values are, with their unit.
     spans:
         Values that the ramp covers at least, so that a small spread is not drawn as a large one.
+    details:
+        Longer texts in the place of the labels, drawn where the cells are wide enough; none, or one a GPU.
+    cells:
+        What the labels are, and what the details are.
     tags:
         What each GPU belongs to, in a few characters ("S0"); empty texts for those that belong to nothing,
         no tags at all where there is nothing to tell apart.
@@ -45,6 +49,8 @@ class Overlay:
     labels: Sequence[str]
     legend: str
     spans: Point | None = None
+    details: Sequence[str] = ()
+    cells: tuple[str, str] = ("", "")
     tags: Sequence[str] = ()
     key: Sequence[str] = ()
 

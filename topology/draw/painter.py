@@ -154,6 +154,7 @@ class Painter:
         self.usage = Usage(cluster, traffic) if traffic is not None else None
         self._said: set[tuple[str, ...]] = set()
         self.opened: int | None = None
+        self.detailed = False
         if overlay is not None:
             overlay.check(len(cluster.gpus))
 
@@ -288,14 +289,23 @@ class Painter:
             ink, fill = (FAULT, FAULT_FILL) if words else (INK, "#ffffff")
             return cell(place, tooltip=tip, bgcolor=fill, ink=ink, color=colour, **size)
         label, value = self.overlay.labels[place], self.overlay.values[place]
+        detail = self.overlay.details[place] if self.overlay.details else ""
+        fits = bool(detail) and text_width(detail, SMALL_POINTS) <= width
+        self.detailed |= fits
         return cell(
-            label[:_LABEL_CHARACTERS],
-            tooltip=f"{tip}: {label}, {format_number(value)}",
+            detail if fits else label[:_LABEL_CHARACTERS],
+            tooltip=f"{tip}: {detail or label}, {format_number(value)}",
             bgcolor=self.ramp.fill(value),
             ink=self.ramp.ink(value),
             color=colour,
             **size,
         )
+
+    def detail_width(self, least: int, columns: int, most: int) -> int:
+        """Return the width of a GPU's cell: as wide as what the overlay says of it in detail, if there is room."""
+        texts = self.overlay.details if self.overlay is not None else ()
+        wide = max([least, *(text_width(text, SMALL_POINTS) + 4 for text in texts)])
+        return wide if wide * columns <= most else least
 
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
@@ -377,7 +387,9 @@ class Painter:
         if self.usage is not None:
             html, width = self.usage.legend()
         elif self.overlay is not None and self.ramp is not None:
-            html, width = self.ramp.legend(self.overlay.legend)
+            cells = self.overlay.cells[self.detailed]
+            words = f"{self.overlay.legend} (in cells: {cells})" if cells else self.overlay.legend
+            html, width = self.ramp.legend(words)
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6

@@ -131,8 +131,7 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
         ("hgx-h100@1024", {"leaf": 32, "spine": 16}, 2 * 1024),
         ("hgx-h100@4096", {"leaf": 128, "spine": 128, "core": 64}, 3 * 4096),
         ("hgx-h100@16384", {"leaf": 512, "spine": 512, "core": 256}, 49152),
-        # three tiers of 64 ports reach 65,536; half as many again have a fourth tier
-        ("hgx-h100@65536", {"leaf": 2048, "spine": 2048, "core": 1024}, 3 * 65536),
+        # three tiers of 64 ports reach 65,536; half as many again have a fourth
         ("hgx-h100@98304", {"leaf": 3072, "spine": 3072, "core": 3072 + 1536}, 4 * 98304),
         # eight racks are one unit of 32 leaves and 9 spines; 16 are 64 leaves with a link to each of 18
         ("gb200-nvl72@576", {"leaf": 32, "spine": 9}, 2 * 576),

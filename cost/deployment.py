@@ -22,7 +22,7 @@ from cost.workload import Workload
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
-from topology.routes import Router, uniform_bytes_per_s
+from topology.routes import Router
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
@@ -171,12 +171,8 @@ class Deployment:
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        where, gpus, router = self.domains(stage), np.array(stage.gpus), self.router
-        groups = [gpus[where == domain].tolist() for domain in np.unique(where)]
-        return min(
-            (uniform_bytes_per_s(self.cluster, group, router) for group in groups if len(group) > 1),
-            default=alone,
-        )
+        found = self.router.uniform_within_domains(stage.gpus)
+        return found if np.isfinite(found) else alone
 
     @property
     def router(self) -> Router:

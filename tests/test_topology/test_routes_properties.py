@@ -294,6 +294,17 @@ def test_effective_rates_of_an_all_to_all() -> None:
     assert line == pytest.approx(ring / 2)
 
 
+def test_rates_of_all_domains_at_once_are_those_of_each() -> None:
+    faults = (Fault(link=("d1.n0.g0", "d1.s1"), factor=0.5), Fault(link=("d2.n0.g3", "d2.s0")))
+    cluster = build_cluster(replace(hosts("rail", 3).spec, faults=faults))
+    router, groups = Router(cluster), (range(5), range(8, 14), range(16, 24), range(9, 16))
+    for some in (groups[:1], groups[:2], groups[:3], (groups[0], groups[3])):
+        each = [uniform_bytes_per_s(cluster, group, router) for group in some]
+        together = router.uniform_within_domains([gpu for group in some for gpu in group])
+        assert together == pytest.approx(min(each))
+    assert router.uniform_within_domains([0, 8, 16]) == np.inf
+
+
 def test_a_raw_ring_of_gpus_forwards_and_says_so() -> None:
     ring = raw({f"g{i}": "gpu" for i in range(4)}, [(f"g{i}", f"g{(i + 1) % 4}", 1) for i in range(4)])
     matrix = np.zeros((4, 4))

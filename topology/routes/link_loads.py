@@ -280,6 +280,28 @@ class Router:
         link, pair, part = Taken.joined(found)
         return csr_array((part, (link, pair)), shape=(self._net.links, len(sources)))
 
+    def uniform_within_domains(self, gpus: Sequence[int]) -> float:
+        """Return the bytes/s that each of ``gpus`` sends in an all-to-all with those of its domain: the slowest's.
+
+        Without latency; infinite where no two are of one domain.
+
+        Raises
+        ------
+        InputError
+            If some pair has no route.
+        """
+        net, members = self._net, np.zeros(self._net.gpus, dtype=bool)
+        members[np.asarray(gpus, dtype=np.int64)] = True
+        found = self._up.route(NO_PAIRS, members, 1.0)
+        self._check_rates(found)
+        used = np.flatnonzero(found.load_bytes)
+        size = np.bincount(net.domain[: net.gpus][members])
+        # a domain whose pairs go outside it may meet others there: then the busiest link is that of all
+        seconds, domain = found.load_bytes[used] / net.bytes_per_s[used], net.scale_up_domain[used]
+        longest = np.full(len(size), seconds[domain < 0].max(initial=0.0))
+        np.maximum.at(longest, domain[domain >= 0], seconds[domain >= 0])
+        return float(((size - 1)[size > 1] / longest[size > 1]).min(initial=np.inf))
+
     def _route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
         """Route pairs, and ``amount`` bytes between any two members."""
         domain = self._net.domain[: self._net.gpus]

@@ -39,13 +39,13 @@ def test_identical_parts_without_faults(tmp_path: Path) -> None:
     ("fault", "words"),
     [
         ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 GPUs", ">out<", "Out of service: d5.n3.g1"]),
-        ({"link": ["d5.n3.g1", "d5.s7"]}, ["x 14 alike", "d5: 72 GPUs", "g1: s7 broken", "Broken links:"]),
-        ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "g1: s7 x 0.25", "at x 0.25"]),
+        ({"link": ["d5.n3.g1", "d5.s7"]}, ["x 14 alike", "d5: 72 GPUs", "d5.n3.g1: d5.s7", "Broken links:"]),
+        ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "d5.n3.g1: d5.s7", "at x 0.25"]),
         (
             {"link": ["f.p5.l2", "f.s3"]},
-            ["x 14 alike", "l2: f.s3 broken", "s3: f.p5.l2 broken", "70 x 50 GB/s"],
+            ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
         ),
-        ({"link": ["d5.n3.g1", "f.p5.l1"]}, ["x 14 alike", "g1: f.p5.l1 broken", "l1: d5.n3.g1 broken"]),
+        ({"link": ["d5.n3.g1", "f.p5.l1"]}, ["x 14 alike", "d5.n3.g1: f.p5.l1", "f.p5.l1: d5.n3.g1"]),
     ],
 )
 def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_links_of_one_host_one_by_one(tmp_path: Path) -> None:
     text = source(tmp_path, {"domains": [{"part": "hgx-h100"}]}, faults)
     assert text.count(" -- ") == 7 * 4
     assert text.count(f'color="{FAULT}", penwidth') == 1
-    assert ">s3 broken<" in text
-    assert ">s1 x 0.5<" in text
+    assert ">d0.s3 broken<" in text
+    assert ">d0.s1 x 0.5<" in text
     assert "out of service" in text
     assert text.count("dashed") == 2
 
@@ -103,7 +103,7 @@ def test_a_mesh_link(tmp_path: Path) -> None:
 
 def test_a_torus_link(tmp_path: Path) -> None:
     text = source(tmp_path, {"domains": [{"part": "tpu-v5p"}]}, [{"link": ["d0.n0.g0", "d0.n0.g1"]}])
-    assert "n0.g0: n0.g1 broken" in text
+    assert "d0.n0.g0: d0.n0.g1" in text
     assert f'bgcolor="{FAULT}"' in text
 
 

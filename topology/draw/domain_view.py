@@ -19,10 +19,11 @@ from topology.draw.canvas import (
     fitting,
     table,
     text_width,
+    wrapped,
 )
 from topology.draw.captions import UNCOUNTED, own_links, planes_text, rate_text, switch_word
 from topology.draw.painter import Ends, Painter
-from topology.draw.parts import Host
+from topology.draw.parts import Host, Links, Switch
 from topology.draw.rack_view import draw_rack_view
 from topology.spec import DomainSpec
 from topology.units import format_quantity, plural
@@ -80,10 +81,16 @@ def draw_domain_view(painter: Painter, number: int) -> None:
 
 def _bundle(painter: Painter, grid: _Grid, number: int, ends: Ends, middle: Point) -> None:
     """Draw the scale-up links of a grid as one line, and say once how many they are."""
-    links = painter.fold.scale_up_links(grid.hosts)
+    chips, links = painter.fold.chips(number), painter.fold.scale_up_links(grid.hosts)
+    pairs = painter.around(painter.gpu_ids(grid.hosts), [chip.id for chip in chips])
+    if upper := painter.fold.chip_ids(
+        [number], "upper"
+    ):  # the first tier is in the grid: these are its uplinks
+        first = _first_tier(painter, grid.hosts)
+        links = Links.sum(chip.up for chip in first)
+        pairs = painter.around([chip.id for chip in first], upper)
     if not links.count:
         return
-    pairs = painter.around(painter.gpu_ids(grid.hosts), [chip.id for chip in painter.fold.chips(number)])
     width, dashed = 1.0 + min(4.0, links.count / 72), grid.sheet.dashed or links.degraded
     painter.link(*ends, pairs, colour=NVLINK, width=width, dashed=dashed)
     if not grid.sheet.dashed:
@@ -135,8 +142,26 @@ def _rack(painter: Painter, name: str, block: Block) -> _Grid:
     if painter.cluster.spec.raw is None:
         sheet.add([cell("", width=width - cells), *rails], _ROW)
     add_rows(painter, sheet, block.rows, columns, _CELL, width - cells)
+    hosts = [row.host for row in block.rows]
+    if painter.fold.chips(block.numbers[0], "upper"):
+        chips = _first_tier(painter, hosts)
+        links = painter.fold.scale_up_links(hosts)
+        pairs = painter.around(painter.gpu_ids(hosts), [chip.id for chip in chips])
+        fill, ink = painter.colour(pairs, NVLINK_FILL), BAND_INK
+        if painter.usage is not None:
+            ink = painter.usage.ink(painter.usage.busiest(pairs))
+        text = f"first tier, in the hosts: {plural(len(chips), 'chip')}, to their GPUs {links.text()}"
+        for line in wrapped(text, width - 12, 9):
+            sheet.line(line, 15, colspan=columns + 1, bgcolor=fill, ink=ink)
     sheet.line("", 1, colspan=columns + 1, port="foot")
     return _Grid(name, sheet, [row.host for row in block.rows])
+
+
+def _first_tier(painter: Painter, hosts: list[Host]) -> list[Switch]:
+    """Return the chips that the GPUs of some hosts are linked to."""
+    graph, switches = painter.cluster.graph, painter.fold.switches
+    found = dict.fromkeys(other for name in painter.gpu_ids(hosts) for other in graph[name])
+    return [switches[name] for name in found if name in switches and switches[name].tier == "chip"]
 
 
 def _note(painter: Painter, name: str, title: str, hosts: list[Host]) -> _Grid:
@@ -157,9 +182,14 @@ def _band_lines(painter: Painter, domain: DomainSpec, number: int) -> list[str]:
     gpus = sum(len(host.gpus) for host in total)
     rate = painter.fold.scale_up_links(total).bytes_per_s
     if upper:
-        tiers = f"{plural(len(upper), 'second-tier chip')} over {plural(len(chips), 'first-tier chip')}"
-        first = f"{planes_text(domain)}: {tiers}, one a plane in each host"
-    elif domain.structure == "raw":
+        up = Links.sum(chip.up for chip in chips)
+        each = f"{plural(len(chips), 'first-tier chip')}, one a plane in each host"
+        first = (
+            f"second tier: {plural(len(upper), 'chip')} in {planes_text(domain)}, {up.text()} to the first"
+        )
+        own = f"{each}; each GPU {own_links(domain)}"
+        return [first, f"{own}; all {gpus} GPUs {format_quantity(rate, 'byte/s')} each way"]
+    if domain.structure == "raw":
         first = f"{plural(len(chips), 'switch chip')}" if chips else "GPUs linked directly"
     elif domain.links_bundled:
         first = UNCOUNTED

@@ -76,9 +76,9 @@ class Fold:
             found[host.domain].append(host)
         return found
 
-    def chip_ids(self, domains: Iterable[int]) -> list[str]:
-        """Ids of all scale-up switch chips of some domains."""
-        return [s.id for number in domains for tier in ("chip", "upper") for s in self.chips(number, tier)]
+    def chip_ids(self, domains: Iterable[int], *tiers: str) -> list[str]:
+        """Ids of the scale-up switch chips of some domains: of all tiers, or of ``tiers``."""
+        return [s.id for n in domains for tier in tiers or ("chip", "upper") for s in self.chips(n, tier)]
 
     def scale_up_links(self, hosts: Iterable[Host]) -> Links:
         """Scale-up links of the GPUs of some hosts."""

@@ -32,12 +32,6 @@ from topology.units import format_number, plural
 _MOST_NAMED = 4
 
 
-def short_name(name: str, beside: str = "") -> str:
-    """Return the part of an id that a reader needs beside another one: ``s3`` of ``d0.s3`` beside ``d0.n1.g0``."""
-    head, dot, rest = name.partition(".")
-    return rest if dot and rest and beside.partition(".")[0] == head and head != "f" else name
-
-
 class Marks:
     """Words about each node that is not as it was built, or not as its siblings are."""
 
@@ -57,8 +51,8 @@ class Marks:
 
     def _both(self, a: str, b: str, word: str) -> None:
         """Note a link at both of its ends."""
-        self._words[a].append(f"{short_name(b, a)} {word}")
-        self._words[b].append(f"{short_name(a, b)} {word}")
+        self._words[a].append(f"{b} {word}")
+        self._words[b].append(f"{a} {word}")
 
     def _odd_ones(self, cluster: Cluster, folded: Fold) -> None:
         """Note GPUs and switches of a raw graph with fewer links than most of their siblings."""
@@ -94,9 +88,9 @@ class Marks:
         """Ids of everything that is not as it was built, or not as its siblings are."""
         return {*self.broken_gpus, *(name for name, words in self._words.items() if words)}
 
-    def lines(self, names: Iterable[str], most: int = 3, *, full: bool = False) -> list[str]:
-        """Return at most ``most`` short lines about ``names``: "g1: s5 broken"; ``full``: "n0.g1: s5 broken"."""
-        found = [f"{_brief(name, full=full)}: {word}" for name in names for word in self.of(name)]
+    def lines(self, names: Iterable[str], most: int = 3) -> list[str]:
+        """Return at most ``most`` lines about ``names``: "d0.n0.g1: d0.s5 broken"."""
+        found = [f"{name}: {word}" for name in names for word in self.of(name)]
         return found if len(found) <= most else [*found[: most - 1], f"and {len(found) - most + 1} more"]
 
     def summary(self) -> list[str]:
@@ -113,12 +107,6 @@ class Marks:
     def odd_names(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that have words."""
         return [name for name in names if self.of(name)]
-
-
-def _brief(name: str, *, full: bool) -> str:
-    """Return the last part of an id, with ``full`` all but its first part; the id where that says nothing."""
-    part = name.partition(".")[2] if full else name.rpartition(".")[2]
-    return name if part.isdigit() or not part else part
 
 
 def _named(names: Sequence[str], word: str) -> str:
@@ -371,11 +359,9 @@ class Painter:
         columns: int,
         most: int = 3,
         width: float | None = None,
-        *,
-        full: bool = False,
     ) -> list[list[str]]:
         """Return rows of a table that say in red what is wrong with ``names``, in lines of ``width`` points."""
-        lines = self.marks.lines(names, most, full=full)
+        lines = self.marks.lines(names, most)
         if width is not None:
             lines = [part for line in lines for part in wrapped(line, width, SMALL_POINTS)]
         return [[cell(line, colspan=columns, ink=FAULT, size=SMALL_POINTS, height=12)] for line in lines]

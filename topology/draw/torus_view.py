@@ -163,7 +163,7 @@ class _Grid:
             text = f"... {self.rows} x {self.columns} in all"
             sheet.line(text, 14, colspan=span, size=8)
         members = [self.ids[at] for at in self.ids if at[2:] == rest]
-        for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4, full=True):
+        for line in self.painter.fault_rows(self.painter.marks.odd_names(members), span, 4):
             sheet.add(line, 12)
         return _Plane(rest, sheet)
 

@@ -95,17 +95,16 @@ def compare(
     name: str, cluster: Cluster, program: Path, patterns: tuple[str, ...], *, latency: bool
 ) -> list[Row]:
     """Print and return the rows of one cluster."""
-    if not latency:
-        for *_, link in cluster.graph.edges(data=True):
-            link["latency_s"] = 0.0
     paths, router = Paths(cluster), Router(cluster)
     routes: dict[tuple[int, int], list[tuple[float, str]]] = {}
     rows = []
     for pattern in patterns:
         traffic = make_traffic(pattern, len(cluster.gpus))
-        ours = fair_s(router, traffic)
-        flows, simulated = simulate(cluster, paths, traffic, program, routes)
-        row = Row(name, pattern, flows, ours.bound_s, ours.completion_s, simulated)
+        loads = router.loads(traffic)
+        ours = fair_s(router, traffic, loads)
+        less = 0.0 if latency else loads.latency_s
+        flows, simulated = simulate(cluster, paths, traffic, program, routes, latency=latency)
+        row = Row(name, pattern, flows, ours.bound_s - less, ours.completion_s - less, simulated)
         print(
             f"| {name} | {pattern} | {flows:,} | {row.bound_s:.6g} | {row.fair_s:.6g} | {simulated:.6g} | "
             f"{row.bound_error:+.2%} | {row.fair_error:+.2%} |",
@@ -153,6 +152,8 @@ def simulate(
     traffic: Traffic,
     program: Path,
     routes: dict[tuple[int, int], list[tuple[float, str]]],
+    *,
+    latency: bool,
 ) -> tuple[int, float]:
     """Return how many flows there are, and SimGrid's second of the last end."""
     graph = cluster.graph
@@ -161,7 +162,7 @@ def simulate(
     for a, b, data in graph.edges(data=True):
         for ends in ((a, b), (b, a)):
             number[ends] = len(links)
-            links.append(f"{data['bytes_per_s']!r} {data['latency_s']!r}")
+            links.append(f"{data['bytes_per_s']!r} {data['latency_s'] * latency!r}")
     flows = []
     for (i, j), amount in pairs(traffic).items():
         if (i, j) not in routes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from tests.test_topology.test_routes_engine import SLOW, small
-from topology import build_cluster, resolve_cluster
+from topology import resolve_cluster
 from topology.errors import InputError
 from topology.routes import (
     Pairs,
@@ -150,10 +150,6 @@ def test_fair_is_never_below_the_bound_and_names_do_not_matter(name: str, seed: 
     order = rng.permutation(n)
     again = fair_s(router, traffic_matrix(matrix[np.ix_(order, order)], n, members=order.tolist()))
     assert again.completion_s == pytest.approx(found.completion_s, rel=1e-6)
-    faster = build_cluster(cluster.spec)
-    for *_, link in faster.graph.edges(data=True):
-        link["bytes_per_s"] *= rng.choice([1.0, 2.0])
-    assert fair_s(Router(faster), traffic_matrix(matrix, n)).bound_s <= found.bound_s
 
 
 @pytest.mark.parametrize(

@@ -183,9 +183,10 @@ def simulate(
 def pairs(traffic: Traffic) -> dict[tuple[int, int], float]:
     """Return the bytes of each pair."""
     found = {}
-    who = traffic.uniform.tolist()
-    if traffic.uniform_bytes:
-        found = {(a, b): traffic.uniform_bytes for a in who for b in who if a != b}
+    for alike in traffic.alike():
+        amounts = alike.amounts.tolist()
+        for a in np.flatnonzero(alike.senders).tolist():
+            found |= {(a, b): amount for b, amount in enumerate(amounts) if a != b and amount > 0}
     for sources, targets, amounts in traffic.blocks():
         for a, b, amount in zip(sources.tolist(), targets.tolist(), amounts.tolist(), strict=True):
             found[a, b] = found.get((a, b), 0.0) + amount

@@ -117,6 +117,23 @@ def test_shares_and_routes_are_the_loads(name: str) -> None:
     assert route_flows(router, pairs, len(amounts) - 1) is None
 
 
+@pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])
+def test_alike_senders_load_links_as_their_pairs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = small.CLUSTERS[name]()
+    n, router = len(cluster.gpus), Router(cluster)
+    for pattern, members in (("zipf", None), ("lognormal:1.5", range(1, n - 1)), ("all-to-all", None)):
+        traffic = pattern_traffic(pattern, n, 1e9, members)
+        found = router.loads(traffic)
+        matrix = np.zeros((n, n))
+        for one in traffic.alike():
+            matrix[one.senders] += one.amounts
+        pairs = router.loads(traffic_matrix(matrix, n))
+        assert found.load_bytes == pytest.approx(pairs.load_bytes, rel=1e-9, abs=1.0)
+        assert found.tier_bytes == pytest.approx(pairs.tier_bytes)
+        assert (found.latency_s, found.senders) == (pytest.approx(pairs.latency_s), pairs.senders)
+        assert found.total_bytes == pytest.approx(pairs.total_bytes)
+
+
 def gap(cluster: Cluster, pattern: str) -> float:
     found = fair_s(Router(cluster), pattern_traffic(pattern, len(cluster.gpus), 1e9))
     assert found.fair

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def dense(traffic: Traffic) -> NDArray[np.float64]:
     matrix = np.zeros((traffic.gpus, traffic.gpus))
-    matrix[np.ix_(traffic.uniform, traffic.uniform)] = traffic.uniform_bytes
+    for alike in traffic.alike():
+        matrix[alike.senders] += alike.amounts
     np.fill_diagonal(matrix, 0.0)
     for sources, targets, amounts in traffic.blocks():
         np.add.at(matrix, (sources, targets), amounts)

@@ -154,20 +154,62 @@ def _members(labels: Ints, classes: int) -> Any:
     return ones_at(known, labels[known], (len(labels), classes))
 
 
-def uniform_within(groups: Ints, members: Bools, amount: float) -> Demand:
-    """Return ``amount`` bytes from each member to every other one of its group; ``groups [gpus]``."""
+@dataclass(frozen=True)
+class Alike:
+    """GPUs that send alike: each of ``senders [gpus]`` sends ``amount * weights[t]`` bytes to every other GPU ``t``.
+
+    Weights are at most one, and one where all hear the same, so that differences of sums are exact.
+    """
+
+    senders: Bools
+    weights: Floats
+    amount: float
+
+    @property
+    def amounts(self) -> Floats:
+        """``[gpus]`` bytes that each hears from every sender."""
+        return self.amount * self.weights
+
+    def among(self, gpus: Ints) -> Alike:
+        """Return the senders and receivers among some GPUs."""
+        chosen = np.zeros_like(self.senders)
+        chosen[gpus] = True
+        return Alike(self.senders & chosen, np.where(chosen, self.weights, 0.0), self.amount)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is sent."""
+        return bool(self.amount > 0 and self.senders.any() and self.weights.any())
+
+    @property
+    def least(self) -> float:
+        """Bytes below which a sum is rounding."""
+        return _ROUNDING * self.amount
+
+
+def nothing_alike(gpus: int) -> Alike:
+    """Return no senders."""
+    return Alike(np.zeros(gpus, dtype=bool), np.zeros(gpus), 0.0)
+
+
+def alike_within(groups: Ints, alike: Alike) -> Demand:
+    """Return what each sender sends to the others of its group; ``groups [gpus]``."""
     from scipy.sparse import vstack
 
-    who = np.flatnonzero(members)
-    _, group = np.unique(groups[who], return_inverse=True)
-    each = np.arange(len(who))
-    together = ones_at(group, who, (int(group.max(initial=-1)) + 1, len(members)))
-    own = ones_at(each, who, (len(who), len(members)))
-    senders, receivers = vstack([together, -own], "csr"), vstack([together, own], "csr")
-    return Demand(senders, receivers, amount, 0.0, _ROUNDING * amount)
+    gpus = len(groups)
+    names, group = np.unique(groups, return_inverse=True)
+    sends, hears = np.flatnonzero(alike.senders), np.flatnonzero(alike.weights)
+    both = np.flatnonzero(alike.senders & (alike.weights > 0))
+    each = np.arange(len(both))
+    together = ones_at(group[sends], sends, (len(names), gpus))
+    heard = table(group[hears], hears, alike.weights[hears], (len(names), gpus))
+    own = ones_at(each, both, (len(both), gpus))
+    back = table(each, both, alike.weights[both], (len(both), gpus))
+    senders, receivers = vstack([together, -own], "csr"), vstack([heard, back], "csr")
+    return Demand(senders, receivers, alike.amount, 0.0, alike.least)
 
 
-def uniform_apart(senders: Any, receivers: Any, kinds: Any, amount: float, seconds: float) -> Demand:
+def alike_apart(senders: Any, receivers: Any, kinds: Any, amount: float, seconds: float) -> Demand:
     """Return what groups of senders send to the receivers of all other groups of their kind.
 
     ``senders, receivers [groups, gpus]`` are weights, ``kinds [kinds, groups]`` says which group is of which kind;

@@ -16,7 +16,7 @@ import numpy as np
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.fabrics import fabric_of
-from topology.routes.demand import NO_PAIRS, Pairs, joined
+from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
 from topology.routes.scale_out import Handed, ScaleOut
@@ -220,12 +220,11 @@ class Router:
             raise InputError(
                 f"traffic for {traffic.gpus} GPUs does not fit {self._name}, which has {net.gpus}."
             )
-        members = np.zeros(net.gpus, dtype=bool)
-        members[traffic.uniform] = True
-        found = self._route(NO_PAIRS, members, traffic.uniform_bytes)
-        none = np.zeros(net.gpus, dtype=bool)
+        found = nothing_routed(net)
+        for alike in traffic.alike():
+            found.add(self._route(NO_PAIRS, alike))
         for pairs in traffic.blocks():
-            found.add(self._route(pairs, none, 0.0))
+            found.add(self._route(pairs, nothing_alike(net.gpus)))
         self._check_rates(found)
         return LinkLoads(
             network=net,
@@ -292,7 +291,7 @@ class Router:
         """
         net, members = self._net, np.zeros(self._net.gpus, dtype=bool)
         members[np.asarray(gpus, dtype=np.int64)] = True
-        found = self._up.route(NO_PAIRS, members, 1.0)
+        found = self._up.route(NO_PAIRS, Alike(members, members.astype(float), 1.0))
         self._check_rates(found)
         used = np.flatnonzero(found.load_bytes)
         size = np.bincount(net.domain[: net.gpus][members])
@@ -302,14 +301,14 @@ class Router:
         np.maximum.at(longest, domain[domain >= 0], seconds[domain >= 0])
         return float(((size - 1)[size > 1] / longest[size > 1]).min(initial=np.inf))
 
-    def _route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
-        """Route pairs, and ``amount`` bytes between any two members."""
+    def _route(self, pairs: Pairs, alike: Alike) -> Routed:
+        """Route pairs, and what GPUs that send alike send."""
         domain = self._net.domain[: self._net.gpus]
         inside = domain[pairs.sources] == domain[pairs.targets]
         found, hops = nothing_routed(self._net), NO_PAIRS
         if self._out is not None:
-            found, hops = self._out.route(pairs.where(~inside), members, amount)
-        found.add(self._up.route(joined(pairs.where(inside), hops), members, amount))
+            found, hops = self._out.route(pairs.where(~inside), alike)
+        found.add(self._up.route(joined(pairs.where(inside), hops), alike))
         return found
 
     def _check_rates(self, found: Routed) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topology.cluster import Gpu
-from topology.routes.demand import Demand, Pairs, joined, ones_at, runs, summed, table, uniform_apart
+from topology.routes.demand import Alike, Demand, Pairs, alike_apart, joined, ones_at, runs, summed, table
 from topology.routes.ecmp import Routed, Taken
 from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
 from topology.routes.planes import multipath
@@ -180,8 +180,8 @@ class ScaleOut:
             found.append(Taken(one.link, legs.pair[leg], one.part * legs.part[leg]))
         return Taken.joined(found)
 
-    def route(self, pairs: Pairs, members: Bools, amount: float) -> tuple[Routed, Pairs]:
-        """Route pairs between domains, and ``amount`` bytes from each member to every one of another domain.
+    def route(self, pairs: Pairs, alike: Alike) -> tuple[Routed, Pairs]:
+        """Route pairs between domains, and what GPUs that send alike send to those of other domains.
 
         Returns also the hops inside domains to and from the GPUs that hand over; their bytes are not routed yet.
 
@@ -190,8 +190,7 @@ class ScaleOut:
         InputError
             If a pair has no route.
         """
-        members = members & (amount > 0)
-        demands, given, taken = self._of_members(members, amount)
+        demands, given, taken = self._of_alike(alike)
         legs = self._legs(pairs.sources, pairs.targets)
         amounts = pairs.amounts[legs.pair] * legs.part
         given += summed(legs.give, amounts, len(given))
@@ -199,12 +198,12 @@ class ScaleOut:
         seconds = self._give_s[legs.give] + self._take_s[legs.take]
         handed = Pairs(self._givers.gpus[legs.give], self._takers.gpus[legs.take], amounts)
         while len(seconds):
-            alike = seconds == seconds[0]
-            one = handed.where(alike).demand(self._net.gpus)
+            now = seconds == seconds[0]
+            one = handed.where(now).demand(self._net.gpus)
             demands.append(replace(one, seconds=float(seconds[0])))
-            handed, seconds = handed.where(~alike), seconds[~alike]
+            handed, seconds = handed.where(~now), seconds[~now]
         found = self._ways.route(demands, _WHERE)
-        ends = np.array(members)
+        ends = alike.senders | (alike.weights > 0)
         ends[pairs.sources] = ends[pairs.targets] = True
         if count := int((ends & self.orphans).sum()):
             found.notes.append(
@@ -215,29 +214,30 @@ class ScaleOut:
         )
         return found, hops.where((hops.sources != hops.targets) & (hops.amounts > 0))
 
-    def _of_members(self, members: Bools, amount: float) -> tuple[list[Demand], Floats, Floats]:
-        """Return what members send to those of other domains, by the seconds of the hops inside.
+    def _of_alike(self, alike: Alike) -> tuple[list[Demand], Floats, Floats]:
+        """Return what GPUs that send alike send to those of other domains, by the seconds of the hops inside.
 
         Returns also the bytes of each entry of those who hand over. Groups are of a source domain and a target rail.
         """
         domains = int(self._domain.max(initial=0)) + 1
         groups, shape = domains * self._rails, (domains * self._rails, self._net.gpus)
-        giving, taking = members[self._from], members[self._takers.row]
+        giving, heard = alike.senders[self._from], self._takers.part * alike.weights[self._takers.row]
         taker = self._takers.gpus
         out_group = self._domain[self._from] * self._rails + self._givers.row % self._rails
         in_group = self._domain[taker] * self._rails + self._rail[taker]
-        there = summed(in_group, self._takers.part * taking, groups).reshape(domains, self._rails)
-        size = np.bincount(self._domain[members], minlength=domains)
-        given = amount * self._givers.part * giving * (there.sum(axis=0) - there).reshape(-1)[out_group]
-        taken = amount * self._takers.part * taking * (size.sum() - size)[self._domain[self._takers.row]]
+        there = summed(in_group, heard, groups).reshape(domains, self._rails)
+        size = np.bincount(self._domain[alike.senders], minlength=domains)
+        given = alike.amount * self._givers.part * giving * (there.sum(axis=0) - there).reshape(-1)[out_group]
+        taken = alike.amount * heard * (size.sum() - size)[self._domain[self._takers.row]]
+        several = np.count_nonzero((size > 0) | there.any(axis=1)) > 1
         each = np.arange(groups)
         kinds = ones_at(each % self._rails, each, (self._rails, groups))
         demands = []
-        for first in np.unique(self._give_s[giving]) if (size > 0).sum() > 1 else ():
+        for first in np.unique(self._give_s[giving]) if several else ():
             a = np.flatnonzero(giving & (self._give_s == first))
             senders = table(out_group[a], self._givers.gpus[a], self._givers.part[a], shape)
-            for last in np.unique(self._take_s[taking]):
-                b = np.flatnonzero(taking & (self._take_s == last))
-                receivers = table(in_group[b], taker[b], self._takers.part[b], shape)
-                demands.append(uniform_apart(senders, receivers, kinds, amount, float(first + last)))
+            for last in np.unique(self._take_s[heard > 0]):
+                b = np.flatnonzero((heard > 0) & (self._take_s == last))
+                receivers = table(in_group[b], taker[b], heard[b], shape)
+                demands.append(alike_apart(senders, receivers, kinds, alike.amount, float(first + last)))
         return demands, given, taken

@@ -13,9 +13,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from topology.routes.demand import Pairs, joined, uniform_within
+from topology.routes.demand import Alike, Pairs, alike_within, joined, nothing_alike
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed, unreachable
-from topology.routes.network import Bools, Floats, Ints, Network
+from topology.routes.network import Floats, Ints, Network
 from topology.routes.planes import Planes, multipath
 from topology.routes.torus import Torus
 from topology.spec import DomainSpec
@@ -77,8 +77,8 @@ class ScaleUp:
                     numbers[0],
                 )
 
-    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
-        """Route pairs inside domains, and ``amount`` bytes from each member to every other of its domain.
+    def route(self, pairs: Pairs, alike: Alike) -> Routed:
+        """Route pairs inside domains, and what GPUs that send alike send to the others of their domain.
 
         Raises
         ------
@@ -89,18 +89,17 @@ class ScaleUp:
         kind = self._kind[self._domain[pairs.sources]]
         for number, one in enumerate(self._kinds):
             mine = pairs.where(kind == number)
-            taking = np.zeros_like(members)
-            taking[one.places] = members[one.places] & (amount > 0)
-            if not taking.any() and not len(mine.sources):
+            own = alike.among(one.places)
+            if not own.any and not len(mine.sources):
                 continue
-            demand = uniform_within(self._domain, taking, amount)
+            demand = alike_within(self._domain, own)
             if not one.ways[0].joins_all:
-                mine, taking = joined(mine, demand.pairs()), np.zeros_like(members)
+                mine, own = joined(mine, demand.pairs()), nothing_alike(self._net.gpus)
             for way, note, some in one.deal(mine):
                 if isinstance(way, Torus):
-                    found.add(way.route(some, taking, amount))
+                    found.add(way.route(some, own))
                 else:
-                    inside = [demand] if taking.any() else []
+                    inside = [demand] if own.any else []
                     found.add(way.route([some.demand(self._net.gpus), *inside], _WHERE))
                 found.notes += [note] * (note != "" and note not in found.notes)
         return found

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from topology.routes.demand import Pairs, runs, summed
+from topology.routes.demand import Alike, Pairs, runs, summed
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network
 
@@ -61,14 +61,15 @@ class Torus:
             there &= place != (self.shape[k] - 1 if turn == -1 else 0)
         return np.asarray(np.where(there, own[link], -1).reshape(-1))
 
-    def route(self, pairs: Pairs, members: Bools, amount: float) -> Routed:
-        """Route some pairs, and ``amount`` bytes from each member to every other one of its torus."""
+    def route(self, pairs: Pairs, alike: Alike) -> Routed:
+        """Route some pairs, and what GPUs that send alike send to the others of their torus."""
         found = nothing_routed(self._net)
         moves = self._pair_moves(pairs)
-        taking = members[self._places].any() and amount > 0
-        if taking:
-            moves = [a + b for a, b in zip(moves, self._uniform_moves(members, amount), strict=True)]
-            found.longest_s = self._uniform_s(members)
+        sent, heard = self._grid(alike.senders), self._grid(alike.weights)
+        if sent.any() and heard.any():
+            more = self._alike_moves(sent, heard)
+            moves = [a + alike.amount * b for a, b in zip(moves, more, strict=True)]
+            found.longest_s = self._alike_s(sent, heard)
         load = np.zeros((self._copies, self._links.shape[1]))
         for k, moved in enumerate(moves):
             for forward, way in zip((True, False), self._ways, strict=True):
@@ -78,7 +79,7 @@ class Torus:
         found.longest_s = max(
             found.longest_s, float(self._hops_s(pairs.sources, pairs.targets).max(initial=0.0))
         )
-        found.tier_bytes = self._tier_bytes(pairs, members, amount if taking else 0.0)
+        found.tier_bytes = self._tier_bytes(pairs, sent, alike.amount * heard)
         return found
 
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
@@ -139,28 +140,27 @@ class Torus:
             )
         return moves
 
-    def _uniform_moves(self, members: Bools, amount: float) -> list[Floats]:
-        """Return the same for ``amount`` bytes from each member to every other one."""
-        grid = self._grid(members)
+    def _alike_moves(self, sent: Floats, heard: Floats) -> list[Floats]:
+        """Return the same for what each sender sends alike, from who sends and the weights of who hears, by place."""
         moves = []
         for k, size in enumerate(self.shape):
             # a site of phase k represents all sources that agree with it from k on, and all targets before k
-            senders = grid.sum(axis=tuple(range(1, k + 1)), keepdims=True)
-            receivers = grid.sum(axis=tuple(range(k + 2, grid.ndim)))
+            senders = sent.sum(axis=tuple(range(1, k + 1)), keepdims=True)
+            receivers = heard.sum(axis=tuple(range(k + 2, heard.ndim)))
             ones = (1,) * (len(self.shape) - k)
             receivers = receivers.reshape((self._copies, *self.shape[:k], *ones, size))
-            moves.append((amount * senders[..., None] * receivers).reshape(self._copies, self.size, size))
+            moves.append((senders[..., None] * receivers).reshape(self._copies, self.size, size))
         return moves
 
-    def _uniform_s(self, members: Bools) -> float:
-        """Return the seconds of the longest route between two members of one torus."""
+    def _alike_s(self, sent: Floats, heard: Floats) -> float:
+        """Return the seconds of the longest route from one that sends to one that hears in one torus."""
         from scipy.fft import irfftn, rfftn
 
-        # which displacements occur: the autocorrelation of who takes part, padded where ends do not meet
+        # which displacements occur: the correlation of who sends and who hears, padded where ends do not meet
         padded = [size if wrap else 2 * size for size, wrap in zip(self.shape, self.wrap, strict=True)]
         axes = range(1, len(padded) + 1)
-        spectrum = rfftn(self._grid(members), s=padded, axes=axes)
-        occurs = (irfftn(np.abs(spectrum) ** 2, s=padded, axes=axes) > 0.5).any(axis=0)
+        spectra = (rfftn(grid, s=padded, axes=axes) for grid in (sent, (heard > 0).astype(float)))
+        occurs = (irfftn(np.conj(next(spectra)) * next(spectra), s=padded, axes=axes) > 0.5).any(axis=0)
         steps = np.nonzero(occurs)
         ways = [np.minimum(step, size - step) for step, size in zip(steps, padded, strict=True)]
         return float(np.max(sum(self._latency_s[k] * way for k, way in enumerate(ways)), initial=0.0))
@@ -171,10 +171,10 @@ class Torus:
         hops = np.where(np.array(self.wrap)[:, None], np.minimum(ahead % size, -ahead % size), np.abs(ahead))
         return np.asarray((self._latency_s[:, None] * hops).sum(axis=0))
 
-    def _grid(self, members: Bools) -> Floats:
-        """Return who takes part, by copy and place."""
+    def _grid(self, values: Bools | Floats) -> Floats:
+        """Return values of GPUs by copy and place."""
         grid = np.zeros((self._copies, self.size))
-        grid[:, self._site[self._places[0]]] = members[self._places]
+        grid[:, self._site[self._places[0]]] = values[self._places]
         return grid.reshape((self._copies, *self.shape))
 
     def _part(self, k: int, *, forward: bool) -> Floats:
@@ -217,18 +217,18 @@ class Torus:
                 cut[np.flatnonzero(goes), place[goes]] |= np.moveaxis(met, 0, k).reshape(-1)[goes]
         return cut
 
-    def _tier_bytes(self, pairs: Pairs, members: Bools, amount: float) -> Floats:
+    def _tier_bytes(self, pairs: Pairs, sent: Floats, heard: Floats) -> Floats:
         """Return the bytes that move in any dimension of each tier."""
         found, tier = np.zeros(len(self._net.tiers)), self._net.tier[self._links[0]]
         rows = [np.unique(tier[row[row >= 0]]) for row in self._ways[0]]
         here, there = self._coordinates(pairs.sources), self._coordinates(pairs.targets)
-        grid = self._grid(members)
-        each = grid.sum(axis=tuple(range(1, grid.ndim)))
+        every = tuple(range(1, sent.ndim))
+        each = float((sent.sum(axis=every) * heard.sum(axis=every)).sum())
         for one in np.unique(np.concatenate(rows)) if rows else []:
             mine = [k for k, row in enumerate(rows) if one in row]
             moves = (here[mine] != there[mine]).any(axis=0)
             found[one] = pairs.amounts[moves].sum()
             # all pairs, less those that agree in every dimension of this tier
-            alike = grid.sum(axis=tuple(k + 1 for k in range(len(rows)) if k not in mine))
-            found[one] += amount * float((each**2).sum() - (alike**2).sum())
+            others = tuple(k + 1 for k in range(len(rows)) if k not in mine)
+            found[one] += each - float((sent.sum(axis=others) * heard.sum(axis=others)).sum())
         return found

@@ -11,11 +11,12 @@ import numpy as np
 
 from topology.errors import InputError
 from topology.reading import nearest
-from topology.routes.demand import NO_PAIRS, Pairs
+from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
 _BLOCK_PAIRS = 2_000_000
+_FEW_ROWS = 4  # of a matrix whose senders are alike
 _EXAMPLES = {"zipf": "zipf:1.2", "lognormal": "lognormal:0.63", "shift": "shift:8"}
 _MOST_SKEW = 10.0  # above, one GPU gets everything
 _MOST_GPUS = 1e9
@@ -45,6 +46,11 @@ class AlikeRows:
 
     rows: Floats
     row_of: Ints
+
+    @property
+    def few(self) -> bool:
+        """Whether there are so few that each is routed alone."""
+        return len(self.rows) <= _FEW_ROWS
 
     def __getitem__(self, rows: slice | Ints) -> Floats:
         return self.rows[self.row_of[rows]]
@@ -79,8 +85,7 @@ class Traffic:
     @property
     def total_bytes(self) -> float:
         """Bytes that travel between different GPUs."""
-        count = len(self.uniform)
-        return self.uniform_bytes * count * (count - 1) + sum(
+        return sum(float(self._sent(one).sum()) for one in self.alike()) + sum(
             float(amounts.sum()) for _, _, amounts in self.blocks()
         )
 
@@ -88,18 +93,40 @@ class Traffic:
     def senders(self) -> int:
         """GPUs that send anything."""
         sends = np.zeros(self.gpus, dtype=bool)
-        if len(self.uniform) > 1 and self.uniform_bytes > 0:
-            sends[self.uniform] = True
+        for one in self.alike():
+            sends |= self._sent(one) > 0
         for sources, _, amounts in self.blocks():
             sends[sources[amounts > 0]] = True
         return int(sends.sum())
 
+    def alike(self) -> Iterator[Alike]:
+        """Yield the parts in which GPUs send alike; :meth:`blocks` has the others."""
+        if len(self.uniform) > 1 and self.uniform_bytes > 0:
+            members = np.zeros(self.gpus, dtype=bool)
+            members[self.uniform] = True
+            yield Alike(members, members.astype(float), self.uniform_bytes)
+        if isinstance(self.matrix, AlikeRows) and self.matrix.few:
+            for number, row in enumerate(self.matrix.rows):
+                most = float(row.max(initial=0.0))
+                if most <= 0:
+                    continue
+                senders, weights = np.zeros(self.gpus, dtype=bool), np.zeros(self.gpus)
+                senders[self.members[self.matrix.row_of == number]] = True
+                weights[self.members] = row / most
+                yield Alike(senders, weights, most)
+
+    def _sent(self, alike: Alike) -> Floats:
+        """Return what each GPU sends to others."""
+        others = alike.amount * (alike.weights.sum() - alike.weights)
+        others[others <= alike.least] = 0.0
+        return np.where(alike.senders, others, 0.0)
+
     def blocks(self) -> Iterator[Pairs]:
-        """Yield all pairs but the uniform part, a few million at a time."""
+        """Yield all pairs but those of :meth:`alike`, a few million at a time."""
         moving = (self.pairs.sources != self.pairs.targets) & (self.pairs.amounts > 0)
         if moving.any():
             yield self.pairs.where(moving)
-        if self.matrix is None:
+        if self.matrix is None or (isinstance(self.matrix, AlikeRows) and self.matrix.few):
             return
         count = len(self.members)
         step = max(1, _BLOCK_PAIRS // max(1, count))

@@ -12,7 +12,7 @@ from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
-from topology.routes import MOST_PAIRS, FairTime, Link, LinkLoads, Traffic
+from topology.routes import MOST_PAIRS, FairTime, Link, LinkLoads, Traffic, count_pairs
 from topology.units import format_quantity
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
@@ -57,7 +57,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
         [
             Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
             *set_blocks("Set", cluster),
-            Text(_completion(loads, time), "Completion"),
+            Text(_completion(traffic, loads, time), "Completion"),
             Text(bound, "Bound"),
             Text(sent, "Bytes"),
             Text(f"{rate} effective, in the mean over senders", "Per GPU"),
@@ -78,11 +78,12 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
     return View(blocks, _traffic_data(cluster, traffic, loads, time))
 
 
-def _completion(loads: LinkLoads, time: FairTime | None) -> str:
+def _completion(traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> str:
     """Say when the last byte arrives."""
     if time is None or not time.fair:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
-        ask = "; --fair asks for it" if time is not None and time.classes <= MOST_PAIRS else ""
+        within = time is not None and count_pairs(traffic) <= MOST_PAIRS
+        ask = "; --fair asks for it" if within else ""
         return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why}{ask})"
     longer = time.completion_s / time.bound_s - 1
     beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "as the bound"

@@ -6,7 +6,7 @@ the domain.
 """
 
 from topology.routes.demand import Pairs
-from topology.routes.fair_time import FEW_CLASSES, MOST_PAIRS, FairTime, check_pairs, fair_s
+from topology.routes.fair_time import FEW_CLASSES, MOST_PAIRS, FairTime, check_pairs, count_pairs, fair_s
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -39,6 +39,7 @@ __all__ = [
     "Traffic",
     "alike_rows",
     "check_pairs",
+    "count_pairs",
     "fair_s",
     "link_loads",
     "pattern_traffic",

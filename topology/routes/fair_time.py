@@ -103,12 +103,17 @@ def check_pairs(traffic: Traffic) -> None:
     InputError
         If there are more than :data:`MOST_PAIRS`.
     """
-    pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])
+    pairs = count_pairs(traffic)
     if pairs > MOST_PAIRS:
         raise InputError(
             f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs are more "
             f"than the {MOST_PAIRS:,} that memory is for; ask for fewer GPUs, or for the bound alone."
         )
+
+
+def count_pairs(traffic: Traffic) -> int:
+    """Return how many pairs of GPUs a traffic may have."""
+    return sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])
 
 
 def count_classes(router: Router, traffic: Traffic) -> int:

@@ -12,7 +12,7 @@ from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
-from topology.routes import MOST_PAIRS, FairTime, Link, LinkLoads, Traffic, count_pairs
+from topology.routes import FairTime, Link, LinkLoads, Traffic, within_reach
 from topology.units import format_quantity
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
@@ -82,8 +82,7 @@ def _completion(traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> st
     """Say when the last byte arrives."""
     if time is None or not time.fair:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
-        within = time is not None and count_pairs(traffic) <= MOST_PAIRS
-        ask = "; --fair asks for it" if within else ""
+        ask = "; --fair asks for it" if time is not None and within_reach(traffic) else ""
         return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why}{ask})"
     longer = time.completion_s / time.bound_s - 1
     beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "as the bound"

@@ -6,7 +6,7 @@ the domain.
 """
 
 from topology.routes.demand import Pairs
-from topology.routes.fair_time import FEW_CLASSES, MOST_PAIRS, FairTime, check_pairs, count_pairs, fair_s
+from topology.routes.fair_time import FEW_CLASSES, FairTime, check_pairs, fair_s, within_reach
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -27,7 +27,6 @@ from topology.routes.traffic import (
 
 __all__ = [
     "FEW_CLASSES",
-    "MOST_PAIRS",
     "PATTERNS",
     "FairTime",
     "Link",
@@ -39,11 +38,11 @@ __all__ = [
     "Traffic",
     "alike_rows",
     "check_pairs",
-    "count_pairs",
     "fair_s",
     "link_loads",
     "pattern_traffic",
     "read_traffic",
     "traffic_matrix",
     "uniform_bytes_per_s",
+    "within_reach",
 ]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 FEW_CLASSES = 60_000
 """Classes of flows whose fair time takes a few seconds."""
-MOST_PAIRS = 40_000_000
-"""Pairs of GPUs beyond which their routes do not fit in memory; an all-to-all of a symmetric cluster has no limit."""
+_MOST_PAIRS = 4_000_000  # beyond, the routes of all pairs do not fit in memory
+_MOST_ALIKE = 40_000_000  # pairs of senders that are alike, which make fewer classes
 _BLOCK_PAIRS = 250_000
 _MOST_ROUTES = 400_000  # of pairs, each a flow of its own
 _FEW_GPUS = 33  # whose pairs are as quick as their symmetry
@@ -101,19 +101,27 @@ def check_pairs(traffic: Traffic) -> None:
     Raises
     ------
     InputError
-        If there are more than :data:`MOST_PAIRS`.
+        If there are more than memory is for.
     """
-    pairs = count_pairs(traffic)
-    if pairs > MOST_PAIRS:
+    pairs, most = _pairs_and_most(traffic)
+    if pairs > most:
         raise InputError(
             f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs are more "
-            f"than the {MOST_PAIRS:,} that memory is for; ask for fewer GPUs, or for the bound alone."
+            f"than the {most:,} that memory is for; ask for fewer GPUs, or for the bound alone."
         )
 
 
-def count_pairs(traffic: Traffic) -> int:
-    """Return how many pairs of GPUs a traffic may have."""
-    return sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])
+def within_reach(traffic: Traffic) -> bool:
+    """Whether memory is for the fair time of a traffic, were the cluster not symmetric."""
+    pairs, most = _pairs_and_most(traffic)
+    return pairs <= most
+
+
+def _pairs_and_most(traffic: Traffic) -> tuple[int, int]:
+    """Return how many pairs of GPUs there may be, and how many memory is for."""
+    pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])
+    written = traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows)
+    return pairs, _MOST_PAIRS if written else _MOST_ALIKE
 
 
 def count_classes(router: Router, traffic: Traffic) -> int:

@@ -71,14 +71,14 @@ def test_what_is_exported_is_imported_as_the_same_graph(tmp_path: Path, name: st
     cluster = of(tmp_path, text) if "\n" in text else resolve_cluster(text)
     imported = import_files([str(written(cluster, tmp_path, form))], ImportOptions(gpu=gpu))
     back = build_cluster(imported.spec)
-    assert edges(back, counts=form == "infragraph" and name != "broken") == edges(
-        cluster, counts=form == "infragraph" and name != "broken"
-    )
+    # a rate of SimAI's is as many links as the named system's go into it; health is no word of either
+    counted = name != "broken" and (form == "infragraph" or gpu != "h100-sxm")
+    assert edges(back, counts=counted) == edges(cluster, counts=counted)
     assert [(gpu.domain, gpu.rail) for gpu in back.gpus] == [(gpu.domain, gpu.rail) for gpu in cluster.gpus]
     assert len({gpu.node for gpu in back.gpus}) == len({gpu.node for gpu in cluster.gpus})
     before, after = physical_limits(cluster), physical_limits(back)
     assert (after.racks, after.hosts) == (before.racks, before.hosts)
-    if form == "infragraph" and name != "broken":
+    if counted:
         assert (after.copper, after.optical) == (before.copper, before.optical)
 
 

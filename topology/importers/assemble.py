@@ -19,6 +19,7 @@ from topology.importers.found import (
     Nodes,
     TrunkFound,
     WholeFound,
+    WholeLink,
     commonest,
     switch_kind,
 )
@@ -291,7 +292,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
             hosts = domains.setdefault(node.domain, [])
             hosts += [node.node] * (node.node not in hosts)
     _check_whole(whole, parts)
-    for link in whole.links:
+    for link in _counted(whole, parts):
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()
         elif link.scale_up:
@@ -307,6 +308,37 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     _join_islands(draft, whole, parts)
     _put_in_racks(draft, parts)
     return Assembled(draft.topology(), domains)
+
+
+def _counted(whole: WholeFound, parts: Parts) -> list[WholeLink]:
+    """Return links; a rate that SimAI has for all links of two nodes is as many as go into it of the catalog's.
+
+    Of links to leaves those of the named system's NICs, or of the slowest that a GPU has in the file.
+    """
+    links = list(whole.links)
+    if whole.kind != "simai":
+        return links
+    gpus = {node.id for node in whole.nodes if node.kind == "gpu"}
+    nics = [one.rate.value for one in links if one.rate and not one.scale_up and gpus & set(one.between)]
+    rates = {
+        True: parts.system.fabric.link_bytes_per_s.value if parts.system is not None else 0.0,
+        False: parts.design.fabric.link_bytes_per_s.value
+        if parts.design is not None
+        else min(nics, default=0.0),
+    }
+    found = []
+    for link in links:
+        each, rate = rates[link.scale_up], link.rate
+        count = round(rate.value / each) if rate is not None and each > 0 else 0
+        if rate is None or count < 2 or abs(rate.value - count * each) > 1e-9 * rate.value:
+            found.append(link)
+            continue
+        figure = replace(rate, value=each, text=f"{each * 8 / 1e9:g} Gb/s")
+        found.append(replace(link, count=count, rate=figure))
+        parts.take(
+            f"Links of {figure.text} {'inside domains' if link.scale_up else 'outside'}: as many as go into a rate."
+        )
+    return found
 
 
 def _check_whole(whole: WholeFound, parts: Parts) -> None:

@@ -65,10 +65,11 @@ def read_simai(source: Source) -> WholeFound:
     levels = levels_above(on_hosts, {i: joined[i] & set(outer) for i in outer})
     described: list[RawNode] = []
     for i, kind in kinds.items():
-        server = f"server{i // per_host}" if kind == "gpu" else None
-        rail = i % per_host if kind == "gpu" else None
+        first = i if kind == "gpu" else min(joined[i], default=gpus) if kind == "switch" else gpus
+        server = f"server{first // per_host}" if first < gpus else None
+        host, rail = (server, i % per_host) if kind == "gpu" else (None, None)
         level = switch_kind(levels.get(i, 1)) if kind == "leaf" else kind
-        described.append(RawNode(_name(i, kinds), level, server, server, rail=rail))
+        described.append(RawNode(_name(i, kinds), level, server, host, rail=rail))
     source.notes.append(
         f"{gpus} GPUs ({head[6]}), {per_host} a server, {chips} NVSwitches, {switches} switches, {links} links."
     )

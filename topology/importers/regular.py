@@ -314,7 +314,10 @@ class _Found:
         return commonest(
             (
                 round(
-                    sum(_rate(link.fabric)[0] / one if self.bundles else link.count for link in own.values()),
+                    sum(
+                        link.count * (_rate(link.fabric)[0] / one if self.bundles else 1)
+                        for link in own.values()
+                    ),
                     6,
                 ),
                 len(own),

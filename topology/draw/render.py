@@ -100,6 +100,9 @@ _TIP = re.compile(r'<a xlink:href="[^"]*" xlink:title="([^"]*)">(.*?)</a>', re.D
 # The library numbers these through all drawings of the process: equal drawings would differ.
 _COUNTED = re.compile(r'<g id="a_[^"]*">')
 _DOT_TIP = re.compile(r' href="#"| tooltip="[^"]*"(?=[^>]*>)')
+# A reader who asked for dark pages gets a dark picture: light and dark change places, hues stay.
+_DARK_LOOK = "invert(.9) hue-rotate(180deg) saturate(1.8)"
+_DARK = f"<style>@media (prefers-color-scheme: dark){{svg.rackplan{{filter:{_DARK_LOOK}}}}}</style>\n"
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
@@ -134,7 +137,10 @@ def render(source: str, suffix: str) -> bytes:
 
 
 def _finish_svg(svg: str) -> str:
-    """Name fallback fonts, turn link tooltips into plain ones, drop comments and running numbers."""
+    """Name fallback fonts, add dark colours, turn link tooltips into plain ones, drop comments and numbers."""
     svg = svg.replace(f'font-family="{FONT}"', f'font-family="{_FAMILIES}"')
     svg = _TIP.sub(r"<title>\1</title>\2", svg)
+    svg = svg.replace("<svg ", '<svg class="rackplan" ', 1).replace(
+        '<g id="graph0"', f'{_DARK}<g id="graph0"', 1
+    )
     return _COMMENT.sub("", _COUNTED.sub("<g>", svg))

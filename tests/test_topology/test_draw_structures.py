@@ -319,6 +319,27 @@ def test_a_raw_host_is_drawn_node_by_node(tmp_path: Path) -> None:
     assert picture.count("edge") == len(links)
 
 
+def test_every_link_is_drawn_or_counted(tmp_path: Path) -> None:
+    ring = draw(tmp_path, domains=[{**TORUS, "shape": [4, 4, 8]}])
+    assert {"to z = 0", "to z = 7"} <= set(ring.words)
+    assert ring.has("z: ring of 8, 2 x 100 GB/s a GPU, 128 links in all")
+    groups = fabric("dragonfly", routers_per_group=4, nodes_per_router=2)
+    assert draw(tmp_path, domains=[{**H100, "count": 32}], fabric=groups).has("g0 - g1: 21, g0 - g2: 22")
+    tiers = draw(tmp_path, domains=[{"part": "cm384"}])
+    assert tiers.has("first tier, in the hosts: 84 chips")
+    assert tiers.has("second tier: 112 chips in 7 planes, 5376 x 28 GB/s")
+
+
+def test_a_leaf_without_hosts_says_so(tmp_path: Path) -> None:
+    content = raw()
+    content["nodes"].append({"id": "storage", "kind": "leaf"})
+    link = next(one for one in content["links"] if "spine0" in one["between"])
+    content["links"].append({**link, "between": ["storage", "spine0"]})
+    picture = draw(tmp_path, **content)
+    assert picture.has("no GPUs below")
+    assert not any(word.startswith("0 ") and "GPU" in word for word in picture.words)
+
+
 def test_the_fold_finds_identical_parts() -> None:
     folded = Fold(resolve_cluster("gb200-nvl72@288"))
     assert len(folded.pods) == 4

@@ -244,7 +244,7 @@ class FabricView:
         short = {ends: "g" + " - g".join(one.removeprefix("group ") for one in ends) for ends in links}
         each = ", ".join(f"{short[ends]}: {one.count}" for ends, one in links.items())
         if len(links) > _MOST_PAIRS:
-            each = f"each two groups: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))}"
+            each = f"each two groups: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} links"
             each += f", {plural(len(links), 'pair')}"
         return f"{each}; in all {total.text()}"
 

@@ -311,7 +311,7 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
         lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
-    lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs under them"]
+    lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs below"]
     word = "router" if leaves and leaves[0].tier == "router" else "leaf"
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     if not hosts and len(leaves) > 1:

@@ -140,7 +140,7 @@ def _finish_svg(svg: str) -> str:
     """Name fallback fonts, add dark colours, turn link tooltips into plain ones, drop comments and numbers."""
     svg = svg.replace(f'font-family="{FONT}"', f'font-family="{_FAMILIES}"')
     svg = _TIP.sub(r"<title>\1</title>\2", svg)
-    svg = svg.replace("<svg ", '<svg class="rackplan" ', 1).replace(
+    svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1).replace(
         '<g id="graph0"', f'{_DARK}<g id="graph0"', 1
     )
     return _COMMENT.sub("", _COUNTED.sub("<g>", svg))

@@ -18,6 +18,8 @@ from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
 
+_ALL = 0.995  # of a rate, from which on nothing is lost in two digits
+
 
 @dataclass(frozen=True)
 class FaultyLinks:
@@ -101,10 +103,8 @@ class FaultyFabric:
             left = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
-        said = (
-            f"links between domains are broken or slow: an all-to-all of all GPUs has {left:.2g} of the rate as "
-            "built"
-        )
+        rate = f"{left:.2g} of the rate as built" if left < _ALL else "the rate as built all the same"
+        said = f"links between domains are broken or slow: an all-to-all of all GPUs has {rate}"
         return " ".join([*self._faulty.loads(pattern).notes, said])
 
     def alltoall(self, gpus: Sequence[int]) -> float:

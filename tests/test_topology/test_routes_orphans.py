@@ -29,7 +29,7 @@ def test_one_pair_each_way_goes_through_the_seven_others(rails: bool) -> None:
     assert (out, back) == (pytest.approx(7e9), pytest.approx(14e9))
     leaves = [loads.of("d0.n0.g1", f"d0.s{chip}") for chip in range(4)]
     assert sum(leaves) == pytest.approx(7e9)  # all of it over NVLink first
-    assert any("1 GPUs without a link out" in note for note in loads.notes)
+    assert any("1 GPU without a link out of its domain hands over" in note for note in loads.notes)
 
 
 def test_an_all_to_all_is_its_pairs() -> None:

@@ -20,6 +20,7 @@ from topology.routes.ecmp import Routed, Taken
 from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
 from topology.routes.planes import multipath
 from topology.routes.scale_up import ScaleUp
+from topology.units import plural
 
 _WHERE = "over the fabric between their domains"
 
@@ -207,7 +208,9 @@ class ScaleOut:
         ends[pairs.sources] = ends[pairs.targets] = True
         if count := int((ends & self.orphans).sum()):
             found.notes.append(
-                f"{count} GPUs without a link out of their domain hand over to others of their node or domain."
+                f"{plural(count, 'GPU')} without a link out of {'its' if count == 1 else 'their'} domain "
+                f"{'hands' if count == 1 else 'hand'} over to others of {'its' if count == 1 else 'their'} node or "
+                "domain."
             )
         hops = joined(
             Pairs(self._from, self._givers.gpus, given), Pairs(self._takers.gpus, self._takers.row, taken)

@@ -212,7 +212,7 @@ def _check(source: Source, matrix: _Matrix) -> None:
     if types is None:
         raise source.error(
             None,
-            "has no table of link types: run `amd-smi topology` without options, or with --link-type too.",
+            "has no table of link types: run `amd-smi topology` without options, which prints it.",
         )
     for a, b in combinations(range(len(matrix.names)), 2):
         for table in ("type", "weight", "hops"):

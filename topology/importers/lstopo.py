@@ -172,7 +172,7 @@ def read_lstopo(source: Source) -> NodeFound:
     if not gpus:
         raise source.error(
             None,
-            "has no GPU among its PCI devices; was it written with --no-io, or by a hwloc without PCI support?",
+            "has no GPU among its PCI devices; was it written without I/O devices, or by hwloc without PCI support?",
         )
     nics = _nics(tree)
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(gpus)}

@@ -16,10 +16,10 @@ from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.reading import nearest
 from topology.spec import Fault
 
-NIC, PLANE, LINK, SWITCH = "nic", "plane", "link", "switch"
+NODE, NIC, PLANE, LINK, SWITCH = "node", "nic", "plane", "link", "switch"
 SWITCHES = (SWITCH, *SCALE_OUT_KINDS)
-NAMED = (NIC, PLANE, *SWITCHES)
-"""Keys under which a cluster file names what is broken by its links; a chip inside a domain is a ``switch``."""
+NAMED = (NODE, NIC, PLANE, *SWITCHES)
+"""Keys under which a cluster file names what is broken by its parts; a chip inside a domain is a ``switch``."""
 _NIC_OF = ".nic"
 _ARROW = re.compile(r"\s*(?:->|-|,|\s)\s*")
 _CHIPS = re.compile(r"d(\d+)\.s(\d+)")
@@ -27,7 +27,7 @@ _MOST_NAMED = 4
 
 
 def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: str) -> list[Fault]:
-    """Return the links of a part of ``cluster`` as broken (``factor`` 0) or slow.
+    """Return the links of a part of ``cluster``, of a node the GPUs, as broken (``factor`` 0) or slow.
 
     Parameters
     ----------
@@ -42,6 +42,12 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
     InputError
         If there is no such part, or it has no link.
     """
+    if kind == NODE:
+        gpus = [gpu.id for gpu in cluster.gpus if gpu.node == name]
+        if not gpus:
+            nodes = dict.fromkeys(gpu.node for gpu in cluster.gpus)
+            raise InputError(f"{where}: there is no {name}; {_near(name, nodes, NODE)}")
+        return [Fault(gpu=gpu, factor=factor) for gpu in gpus]
     if kind == NIC:
         links = _nic_links(cluster, name, where)
     elif kind == PLANE:

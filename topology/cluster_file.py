@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from topology.broken import NAMED, PLANE, part_faults, with_faults
+from topology.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
     GPU_FIGURES,
@@ -52,12 +52,12 @@ def read_cluster_file(path: Path) -> ClusterSpec:
         for key in ("domains", "fabric"):
             if key in fields:
                 raise InputError(f"{where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
-        spec = raw_cluster_spec(name, _raw(fields, gpus), _faults(fields, ()), where)
+        spec = raw_cluster_spec(name, _raw(fields, gpus), _faults(fields), where)
     else:
         rows = fields.subs("domains")
         parts = [_part(row) if "part" in row else None for row in rows]
         domains = tuple(domain for row in rows for domain in _domains(row, gpus))
-        faults = _faults(fields, domains)
+        faults = _faults(fields)
         spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
     spec = _with_named(spec, fields)
     fields.done()
@@ -133,7 +133,7 @@ def _part(row: Fields) -> str:
         row.fail("part", str(error))
 
 
-def _faults(fields: Fields, domains: Sequence[DomainSpec]) -> tuple[Fault, ...]:
+def _faults(fields: Fields) -> tuple[Fault, ...]:
     """Return what is broken or degraded."""
     if fields.get("broken", []) == []:
         return ()
@@ -141,9 +141,6 @@ def _faults(fields: Fields, domains: Sequence[DomainSpec]) -> tuple[Fault, ...]:
     links: set[frozenset[str]] = set()
     for row in fields.subs("broken"):
         if any(key in row for key in NAMED):
-            continue
-        if "node" in row:
-            faults += _node_faults(row, domains)
             continue
         fault = read_fault(row)
         _check_factor(row, fault.factor)
@@ -161,7 +158,7 @@ def _check_factor(row: Fields, factor: float) -> None:
 
 
 def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
-    """Return ``spec`` with the links broken of what is named by kind: NICs, switches, planes."""
+    """Return ``spec`` with what is named by kind broken: nodes by their GPUs, NICs, switches, planes by links."""
     rows = [] if fields.get("broken", []) == [] else fields.subs("broken")
     rows = [row for row in rows if any(key in row for key in NAMED)]
     if not rows:
@@ -169,9 +166,13 @@ def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
     named: list[Fault] = []
     whole = build_cluster(replace(spec, faults=()))
     for row in rows:
-        kinds = [key for key in NAMED if key in row]
+        kinds = [key for key in (*NAMED, "gpu", "link") if key in row]
         if len(kinds) > 1:
             row.fail(kinds[1], f"one entry names one thing, and this one has `{kinds[0]}` too.")
+        if kinds[0] == NODE and "factor" in row:
+            row.fail(
+                "factor", f"{row.text(NODE)} is down as a whole; name its GPUs or links one by one instead."
+            )
         factor = read_factor(row)
         _check_factor(row, factor)
         kind, value = kinds[0], row.need(kinds[0])
@@ -179,25 +180,6 @@ def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
         row.done()
         named += part_faults(whole, kind, name, factor, row.at(kind))
     return replace(spec, faults=with_faults(spec.faults, named))
-
-
-def _node_faults(row: Fields, domains: Sequence[DomainSpec]) -> list[Fault]:
-    """Return the GPUs of a node that is down."""
-    node = row.text("node")
-    more = next((key for key in ("gpu", "link", "factor") if key in row), None)
-    if more is not None:
-        row.fail(more, f"{node} is down as a whole; name its GPUs or links one by one instead.")
-    row.done()
-    if not domains:
-        row.fail("node", f"{node}: name its GPUs one by one where nodes and links are written out.")
-    known = {
-        f"d{number}.n{place}": min(domain.gpus_per_node, domain.gpus - place * domain.gpus_per_node)
-        for number, domain in enumerate(domains)
-        for place in range(-(-domain.gpus // domain.gpus_per_node))
-    }
-    if node not in known:
-        row.fail("node", f"there is no {node}; {nearest(node, known)}")
-    return [Fault(gpu=f"{node}.g{place}") for place in range(known[node])]
 
 
 def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:

@@ -16,6 +16,14 @@ _MOST_OFFERED = 3
 _LONGEST = 100
 
 
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts ``d10`` after ``d9``."""
+    parts = re.split(r"(\d{1,18})", text)
+    return [
+        (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part
+    ]
+
+
 def plain_words(text: str) -> str:
     """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
     text = re.sub(r"\([^)]*\)", " ", text.lower())

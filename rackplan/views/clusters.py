@@ -13,11 +13,13 @@ from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
 from topology.routes import FairTime, Link, LinkLoads, Traffic, within_reach
-from topology.units import format_quantity
+from topology.spec import ClusterSpec
+from topology.units import format_quantity, plural
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6
 """Groups of links that are listed."""
+_KINDS = {"nic": "NIC", "pcie": "PCIe switch"}
 _MOST_SHOWN = 40
 """Parts unlike their siblings that are listed."""
 
@@ -208,15 +210,27 @@ def _found(imported: Imported) -> str:
     shape = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(6))
     out = sum(fault.gpu is not None for fault in spec.faults)
     broken = f"; {out} of them broken or absent" if out else ""
-    rate = format_quantity(min(domain.scale_up_bytes_per_s for domain in spec.domains), "byte/s")
     words = [
-        f"{sum(gpus.values()):,} GPUs ({', '.join(gpus)}{broken}) in {hosts} hosts",
-        f"{len(spec.domains)} scale-up domains ({shape} GPUs)",
-        f"scale-up at least {rate} each way per GPU",
+        f"{plural(sum(gpus.values()), 'GPU')} ({', '.join(gpus)}{broken}) in {plural(hosts, 'host')}",
+        f"{plural(len(spec.domains), 'scale-up domain')} ({shape} {'GPU' if set(sizes) == {1} else 'GPUs'})",
+        _scale_up_words(spec),
     ]
     if spec.scale_out is not None:
         words.append(f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}")
     if spec.raw is not None:
         kinds = Counter(node.kind for node in spec.raw.nodes if node.kind != "gpu")
-        words.append(", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no switches")
+        words.append(
+            ", ".join(plural(count, _KINDS.get(kind, kind)) for kind, count in kinds.items()) or "no switches"
+        )
     return "; ".join(words) + "."
+
+
+def _scale_up_words(spec: ClusterSpec) -> str:
+    """Say what the GPUs have inside their domains, and how many have nothing."""
+    rates = [domain.scale_up_bytes_per_s for domain in spec.domains]
+    least = min((rate for rate in rates if rate), default=0.0)
+    alone = sum(domain.gpus for domain, rate in zip(spec.domains, rates, strict=True) if not rate)
+    if not least:
+        return "no scale-up links"
+    some = f", but {plural(alone, 'GPU')} without" if alone else ""
+    return f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{some}"

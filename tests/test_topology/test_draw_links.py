@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from topology.draw.canvas import fitting, text_width
 from topology.draw.captions import broken_lines, common_head, ranges
-from topology.draw.parts import Links, most_common, natural
+from topology.draw.parts import Links, most_common
+from topology.names import natural
 from topology.units import plural
 
 FONT = Path(__file__).resolve().parents[2] / "topology" / "fonts" / "DejaVuSans.ttf"

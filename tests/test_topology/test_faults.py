@@ -152,6 +152,17 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
             resolve_cluster(str(path))
 
 
+def test_a_broken_node_of_written_out_nodes_is_its_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "raw.yaml"
+    path.write_text(
+        "nodes: [{id: 'n{h}.g{g}', kind: gpu, domain: 'n{h}', node: 'n{h}', gpu: h100-sxm, repeat: {h: 2, g: 2}},"
+        " {id: leaf, kind: leaf}]\n"
+        "links: [{between: ['n{h}.g{g}', leaf], fabric: ib-ndr400, repeat: {h: 2, g: 2}}]\n"
+        "broken: [{node: n1}]\n"
+    )
+    assert [gpu.id for gpu in resolve_cluster(str(path)).gpus] == ["n0.g0", "n0.g1"]
+
+
 def test_broken_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(

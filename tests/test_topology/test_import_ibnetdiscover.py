@@ -130,7 +130,7 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
         fabric.cables.append((f"leaf-0-{leaf}", port, name, 1, "4xNDR"))
     found = read(fabric)
     assert len(found.hosts) == 6
-    assert any("1 SHARP aggregation nodes" in note for note in found.notes)
+    assert any("1 SHARP aggregation node " in note for note in found.notes)
     assert any("x-CUFM-01" in note for note in found.notes)
     assert any(
         "ubuntu-pod0-port31: no adapter is on a leaf of its own rail" in line for line in found.anomalies

@@ -135,6 +135,7 @@ def test_without_a_matrix_links_are_the_catalogs_unless_nvml_would_have_seen_the
     text = text[: text.index("<distances2")] + "</topology>"
     found = read(text)
     assert (found.gpus, found.devices) == ((), 2)
+    assert [rate.value for rate in found.pcie if rate] == [63e9] * 2
     plain = read(text.replace("NVIDIA B200", "NVIDIA L40S"))
     assert (plain.gpus, plain.links, plain.link_kind) == (("GPU0", "GPU1"), (), "pcie")
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from topology.errors import InputError
+from topology.importers import ImportOptions, import_files
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
 
@@ -165,3 +171,10 @@ def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) 
         read_found(Source("topo.txt", text), "topo-m")
     assert str(caught.value).startswith(f"topo.txt: line {line}: "), str(caught.value)
     assert problem in str(caught.value)
+
+
+def test_nvlink_is_of_no_other_vendors_chip(tmp_path: Path) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")
+    with pytest.raises(InputError, match="its GPUs have NVLink, but trainium2 is AWS's"):
+        import_files([str(path)], ImportOptions(gpu="trainium2"))

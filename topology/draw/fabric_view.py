@@ -12,8 +12,9 @@ from topology.draw.blocks import Block, Section, choose
 from topology.draw.canvas import BAND_INK, FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Point, cell, fitting, table
 from topology.draw.captions import broken_lines, ids_text, scale_up_words
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Switch, most_common, natural
+from topology.draw.parts import Links, Switch, most_common
 from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure, planes_of
+from topology.names import natural
 from topology.units import format_number, plural
 
 _POD_GAP = 26

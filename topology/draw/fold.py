@@ -16,7 +16,8 @@ import numpy as np
 from networkx.utils import UnionFind
 
 from topology.cluster import Cluster
-from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch, natural
+from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch
+from topology.names import natural
 from topology.wiring import Bools, Ints, Wiring
 
 _TIERS = ("core", "spine", "leaf", "router")

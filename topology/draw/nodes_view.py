@@ -21,7 +21,8 @@ from topology.draw.canvas import (
 )
 from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
-from topology.draw.parts import Links, natural
+from topology.draw.parts import Links
+from topology.names import natural
 from topology.units import plural
 
 MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18

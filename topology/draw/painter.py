@@ -26,7 +26,8 @@ from topology.draw.canvas import (
 from topology.draw.captions import broken_lines, rate_text
 from topology.draw.fold import Fold
 from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage
-from topology.draw.parts import Host, Links, Pod, natural
+from topology.draw.parts import Host, Links, Pod
+from topology.names import natural
 from topology.units import format_number, plural
 
 _MOST_NAMED = 4

@@ -5,7 +5,6 @@ Each has a ``shape``, the same for those that are alike.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -97,14 +96,6 @@ def most_common(links: Iterable[Links]) -> tuple[Links, bool]:
         return Links(), True
     shape, _ = min(tally.items(), key=lambda item: (-item[1], item[0]))
     return Links(Counter(dict(shape))), len(tally) == 1
-
-
-def natural(text: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts ``d10`` after ``d9``."""
-    parts = re.split(r"(\d{1,18})", text)
-    return [
-        (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part
-    ]
 
 
 Shape = tuple[object, ...]

@@ -18,6 +18,7 @@ from networkx.utils import UnionFind
 from topology.importers.found import Format, NodeFound, commonest
 from topology.importers.source import Source
 from topology.reading import Fields, shown
+from topology.units import plural
 
 _TITLES = {
     r"ACCESS TABLE": "access",
@@ -265,7 +266,7 @@ def _tell(
     """Note what was counted, and what is unlike its siblings."""
     total = len(matrix.names) * (len(matrix.names) - 1) // 2
     source.notes.append(
-        f"{len(matrix.names)} GPUs; of {total} pairs {len(direct)} are joined by xGMI directly, "
+        f"{plural(len(matrix.names), 'GPU')}; of {plural(total, 'pair')} {len(direct)} are joined by xGMI directly, "
         f"{len(xgmi) - len(direct)} through others, {total - len(xgmi)} over PCIe."
     )
     if rates := sorted({rate for pair in direct if (rate := _bandwidth(matrix, pair))}):

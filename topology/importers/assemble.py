@@ -28,7 +28,7 @@ from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 
 @dataclass
@@ -69,14 +69,14 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
             f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
         )
     if system is not None and not rack_scale and system.gpus_per_node != gpus:
-        parts.note(f"{gpus} GPUs in this host; one of {system.part} has {system.gpus_per_node}.")
+        parts.note(f"{plural(gpus, 'GPU')} in this host; one of {system.part} has {system.gpus_per_node}.")
     if node.nics:
         tell_nics(node, parts)
         rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
         of_rate = f" of {', '.join(rates)}" if rates else ""
         parts.note(
-            f"{len(node.nics)} NIC ports{of_rate} lead nowhere in this file: left out; add the fabric's file (Slurm "
-            "topology, ibnetdiscover, ...) to join them."
+            f"{plural(len(node.nics), 'NIC port')}{of_rate} without a cable in this file: left out; add the fabric's "
+            "file (Slurm topology, ibnetdiscover, ...) to join them."
         )
     return Assembled(draft.topology(), {host: [host]})
 
@@ -122,7 +122,7 @@ def linked_as(node: NodeFound, parts: Parts) -> NodeFound:
             )
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False)
-    parts.check_links(node.place, list(per.values()), to_peers=bool(peers))
+    parts.check_links(node.place, list(per.values()), kind=node.link_kind, to_peers=bool(peers))
     return node
 
 
@@ -130,6 +130,8 @@ def _put_in_racks(draft: Draft, parts: Parts) -> None:
     """Give hosts that share a domain the racks that the catalog's system of these GPUs has, in their order."""
     system = parts.system
     if system is None or system.gpus == system.gpus_per_node:
+        if len({node.node for node in draft.nodes.values() if node.kind == "gpu"}) > 1:
+            parts.note("Racks: one for each host, as no file says which hosts share one.")
         return
     per_rack = system.gpus_per_node * system.nodes_per_rack
     by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
@@ -355,7 +357,7 @@ def _check_whole(whole: WholeFound, parts: Parts) -> None:
         for end in gpus.intersection(link.between) if link.scale_up and link.rate else ():
             rates[end] += link.count * link.rate.value if link.rate else 0.0
     usual = commonest(rate for rate in rates.values() if rate) or 0.0
-    parts.check_links(whole.place, [1] if usual else [], to_peers=False, bytes_per_s=usual)
+    parts.check_links(whole.place, [1] if usual else [], bytes_per_s=usual)
 
 
 def _in_hosts(nodes: Sequence[RawNode], parts: Parts) -> list[RawNode]:

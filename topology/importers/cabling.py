@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from topology.figures import Figure
 from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, unlike
 from topology.importers.source import Source
+from topology.names import natural
 
 _GENERIC = (
     "localhost",
@@ -145,7 +146,7 @@ class _Cabling:
             if adapter.host and adapter.host not in _GENERIC:
                 hosts[adapter.switch].add(adapter.host)
         pods: list[list[str]] = []
-        for leaf in sorted(hosts, key=_natural):
+        for leaf in sorted(hosts, key=natural):
             for pod in pods:
                 shared = len(hosts[leaf] & hosts[pod[0]])
                 if shared * 2 > min(len(hosts[leaf]), len(hosts[pod[0]])) > 0:
@@ -355,19 +356,14 @@ def _scheme(nic: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts n2 before n10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
 def _in_order(rows: Iterable[_Row]) -> list[_Row]:
     """Sort rows by the names that they begin with."""
-    return sorted(rows, key=lambda row: _natural(row[0]))
+    return sorted(rows, key=lambda row: natural(row[0]))
 
 
-def _order(adapter: Adapter) -> tuple[list[tuple[int, str]], int, list[tuple[int, str]]]:
+def _order(adapter: Adapter) -> tuple[list[tuple[int, int, str]], int, list[tuple[int, int, str]]]:
     """Order ports by host, rail and NIC."""
-    return _natural(adapter.host), -1 if adapter.rail is None else adapter.rail, _natural(adapter.nic)
+    return natural(adapter.host), -1 if adapter.rail is None else adapter.rail, natural(adapter.nic)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
 from topology.reading import shown
+from topology.units import plural
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(
@@ -68,9 +69,9 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
     source.notes.append(_counted(devices))
     sharp = sum(device.kind == "Ca" and _SHARP in device.name for device in devices.values())
     if sharp:
-        source.notes.append(f"{sharp} SHARP aggregation nodes (inside switches): left out.")
+        source.notes.append(f"{plural(sharp, 'SHARP aggregation node')} (inside switches): left out.")
     if routers := sum(device.kind == "Rt" for device in devices.values()):
-        source.notes.append(f"{routers} routers: left out.")
+        source.notes.append(f"{plural(routers, 'router')}: left out.")
     trunks: Counter[tuple[str, str]] = Counter()
     rates: dict[tuple[str, str], Figure] = {}
     for device in devices.values():
@@ -202,7 +203,9 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
 def _counted(devices: dict[str, _Device]) -> str:
     kinds = Counter(device.kind for device in devices.values())
     cables = sum(len(device.cables) for device in devices.values()) // 2
-    return f"{kinds['Switch']} switches, {kinds['Ca']} adapters, {cables} cables."
+    return (
+        f"{plural(kinds['Switch'], 'switch')}, {plural(kinds['Ca'], 'adapter')}, {plural(cables, 'cable')}."
+    )
 
 
 FORMAT = Format("ibnetdiscover", read_ibnetdiscover, in_text=looks_like_ibnetdiscover)

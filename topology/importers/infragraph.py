@@ -24,6 +24,7 @@ from topology.importers.pcie import deal
 from topology.importers.source import Source
 from topology.reading import Fields, shown
 from topology.spec import RawNode
+from topology.units import plural
 
 _MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000
@@ -317,7 +318,8 @@ class _Graph:
         )
         gpus = sum(node.kind == "gpu" for node in self._nodes.values())
         self._source.notes.append(
-            f"{gpus} xpus, {len(self._nodes) - gpus} other nodes, {self._wires.total()} links."
+            f"{plural(gpus, 'xpu')}, {plural(len(self._nodes) - gpus, 'other node')}, "
+            f"{plural(self._wires.total(), 'link')}."
         )
         return WholeFound(_with_domains(list(self._nodes.values()), links), links)
 

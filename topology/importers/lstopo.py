@@ -19,6 +19,7 @@ from topology.importers.found import Format, NodeFound, commonest
 from topology.importers.nccl_xml import PciGpu, PciHost, PciPlaces
 from topology.importers.source import Source
 from topology.reading import Element, parse_xml, shown
+from topology.units import plural
 
 _ROOT = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!DOCTYPE\s+topology\b[^>]*>\s*)?<topology\b")
 _CLASS = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE)
@@ -186,7 +187,7 @@ def read_lstopo(source: Source) -> NodeFound:
     host = _host(tree, gpus if told else [], gpus, nics)
     places = PciPlaces(host, list(names))
     source.anomalies += _unlike_slots(tree, gpus, names)
-    source.notes.append(f"{len(gpus)} GPUs{_of_models(gpus)} and {len(nics)} NIC ports.")
+    source.notes.append(f"{plural(len(gpus), 'GPU')}{_of_models(gpus)} and {plural(len(nics), 'NIC port')}.")
     return NodeFound(
         gpus=tuple(names.values()) if told else (),
         chips=tuple(links.chips.values()),
@@ -196,7 +197,7 @@ def read_lstopo(source: Source) -> NodeFound:
         link_kind=links.kind if links.found else "pcie",
         nics=places.nics,
         sockets=tuple(gpu.socket for gpu in gpus) if told else (),
-        pcie=tuple(places.rates.get(busid) for busid in names) if told else (),
+        pcie=tuple(places.rates.get(busid) for busid in names),
         switches=places.switches,
         uplinks=places.uplinks,
         devices=len(gpus),

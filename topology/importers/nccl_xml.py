@@ -16,7 +16,7 @@ from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
 from topology.reading import Element, parse_xml, shown
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"
@@ -117,7 +117,7 @@ def _node(host: PciHost, *, fragment: bool) -> NodeFound:
         )
     links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
     source.anomalies += [*_unlike_links(host, names, links.found), *_unlike_nics(host)]
-    source.notes.append(f"{len(host.gpus)} GPUs and {len(host.nets)} NIC ports.")
+    source.notes.append(f"{plural(len(host.gpus), 'GPU')} and {plural(len(host.nets), 'NIC port')}.")
     devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
     if not host.gpus:
         source.notes.append(
@@ -138,7 +138,7 @@ def _node(host: PciHost, *, fragment: bool) -> NodeFound:
         link_kind="xgmi" if "xgmi" in links.tags else "nvlink" if links.tags else "pcie",
         nics=places.nics,
         sockets=tuple(gpu.socket for gpu in host.gpus),
-        pcie=tuple(places.rates.get(busid) for busid in names),
+        pcie=tuple(places.rates.get(busid) for busid in names or devices),
         switches=places.switches,
         uplinks=places.uplinks,
         devices=len(devices),

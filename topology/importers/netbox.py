@@ -19,6 +19,7 @@ from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format, Found
 from topology.importers.source import Source
 from topology.reading import Fields
+from topology.units import plural
 
 Port = tuple[str, str]
 """A device and its interface."""
@@ -417,8 +418,8 @@ class _Fabric:
         for kind, count in left.items():
             some = [device for device, one in kinds.items() if one == kind][:_MOST_NAMED]
             self._notes.append(
-                f"{count} devices {_LEFT_OUT[kind]} ({', '.join(some)}{', ...' * (count > len(some))}): left out "
-                "with their cables."
+                f"{plural(count, 'device')} {_LEFT_OUT[kind]} ({', '.join(some)}{', ...' * (count > len(some))}): "
+                "left out with their cables."
             )
         return kinds
 
@@ -475,12 +476,12 @@ class _Fabric:
     ) -> None:
         hosts = {one.host for one in adapters}
         self._notes.append(
-            f"{len(switches)} switches, {len(hosts)} hosts, {len(adapters)} cables of hosts, {trunks.total()} of "
-            "switches."
+            f"{plural(len(switches), 'switch')}, {plural(len(hosts), 'host')}, {plural(len(adapters), 'cable')} of "
+            f"hosts, {trunks.total()} of switches."
         )
         for why, count in self._lost.items():
             hint = "; add NetBox's interfaces, which know both ends" if "panels" in why else ""
-            line = f"{count} cables {why}: left out{hint}."
+            line = f"{plural(count, 'cable')} {why}: left out{hint}."
             (self._notes if "power" in why or "management" in why else self._anomalies).append(line)
 
 

@@ -9,6 +9,7 @@ from topology.errors import InputError
 from topology.importers.found import FabricFound, Format, PortFound, TrunkFound, unlike
 from topology.importers.source import Source
 from topology.reading import Fields, shown
+from topology.units import plural
 
 
 def looks_like_netq(data: object) -> bool:
@@ -120,8 +121,10 @@ class _Graph:
                 if count != most
             ),
         ]
-        cables = f"{len(self.ports)} cables of hosts, {self.trunks.total()} of switches"
-        self.source.notes.append(f"{len(switches)} switches, {len(wired)} hosts, {cables}.")
+        cables = f"{plural(len(self.ports), 'cable')} of hosts, {self.trunks.total()} of switches"
+        self.source.notes.append(
+            f"{plural(len(switches), 'switch')}, {plural(len(wired), 'host')}, {cables}."
+        )
         return FabricFound(
             hosts={host: place for host, place in hosts.items() if host in wired},
             switches=switches,

@@ -14,6 +14,7 @@ from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, Po
 from topology.importers.hosts import Draft, add_switches, gpu_count, gpu_id, socket_id
 from topology.importers.parts import Parts
 from topology.importers.pcie import crossed, deal
+from topology.names import natural
 from topology.spec import FabricSpec, RawNode
 from topology.units import format_quantity
 
@@ -83,10 +84,10 @@ def _cables(
             return [_Cable("nic", leaf, parts.nic(), (gpu,), count) for gpu in range(gpus)]
         pairs = [(nic, leaf, nic.rate) for nic in (node.nics if node else ())]
     else:
-        known = [(nics.get(_base(port.nic, nics)), port) for port in ports]
-        if not all(nic and nic.near for nic, _ in known):
+        known = _paired(ports, nics, parts)
+        if not any(nic.near for nic in known):
             return _unplaced(fabric, ports, nics, gpus, usual, parts)
-        pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in known if nic]
+        pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in zip(known, ports, strict=True)]
     links = [parts.nic(rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
     if node is not None:
@@ -96,6 +97,23 @@ def _cables(
         for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
         if members
     ]
+
+
+def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], parts: Parts) -> list[NicFound]:
+    """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or none."""
+    named = [nics.get(_base(port.nic, nics)) for port in ports]
+    if all(named):
+        return [nic for nic in named if nic is not None]
+    near = [nic for nic in nics.values() if nic.near]
+    some = near if len(near) == len(ports) else list(nics.values())
+    if any(named) or len(some) != len(ports):
+        return []
+    some.sort(key=lambda nic: natural(nic.name))
+    parts.note(
+        f"NIC to port: in order, {some[0].name} is {ports[0].nic or 'the first'} and so on (names differ, there are "
+        "as many)."
+    )
+    return some
 
 
 def _unplaced(

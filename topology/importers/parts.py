@@ -27,7 +27,7 @@ from topology.fabric_file import given_figure, stand_in_latency
 from topology.figures import Figure
 from topology.reading import nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-from topology.units import format_quantity
+from topology.units import format_quantity, plural
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ _SM = {
     "gfx950": ("mi355x",),
 }
 """GPUs by CUDA compute capability (NVIDIA's list; 10.7 as NCCL prints it of VR200), or AMD's target (LLVM's list)."""
+_VENDORS = {"nvlink": "NVIDIA", "xgmi": "AMD"}
+_LINK_WORDS = {"nvlink": "NVLink", "xgmi": "xGMI"}
 _RATE_MARGIN = 0.25
 """Part by which the rate of a GPU's links may differ from the catalog's: what files call usable is somewhat less."""
 
@@ -216,7 +218,13 @@ class Parts:
         return f"{what} ({' or '.join(known) or 'no GPU of the catalog'})"
 
     def check_links(
-        self, place: str, links: Sequence[int], *, to_peers: bool, bytes_per_s: float = 0.0
+        self,
+        place: str,
+        links: Sequence[int],
+        *,
+        kind: str = "",
+        to_peers: bool = False,
+        bytes_per_s: float = 0.0,
     ) -> None:
         """Refuse a file whose GPUs have other scale-up links than those that the user named.
 
@@ -226,6 +234,8 @@ class Parts:
             The file.
         links:
             Links of each GPU of one host, 0 where it has none: one GPU may lack some, but not most of them.
+        kind:
+            ``nvlink`` or ``xgmi``, which one vendor's GPUs have.
         to_peers:
             Whether they go to the other GPUs of the host, not to switches.
         bytes_per_s:
@@ -236,6 +246,13 @@ class Parts:
         InputError
             If the catalog has another number of links for the GPU, or another rate.
         """
+        vendor = _VENDORS.get(kind, self.gpu.vendor)
+        if any(links) and self.gpu.vendor not in (vendor, "user", "none"):
+            raise InputError(
+                f"{place}: its GPUs have {_LINK_WORDS[kind]}, but {self.gpu.name} is {self.gpu.vendor}'s (option "
+                f"`gpu` {self.options.gpu}); give what they are, or a name of your own with option `hbm` and option "
+                "`fabric`."
+            )
         known = [load_domain(self.named_system)] if self.named_system else list(systems_of(self.gpu.name))
         known = [one for one in known if not one.shape and one.scale_up_bytes_per_s > 0]
         count = max(set(links) - {0}, key=list(links).count, default=0)
@@ -294,10 +311,12 @@ class Parts:
         """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
         count = self.options.gpus_per_node
         if count is not None:
-            self.take(f"{count} GPUs to a node (option `gpus_per_node`).")
+            self.take(f"{plural(count, 'GPU')} to a node (option `gpus_per_node`).")
             return count
         if self.options.gpu is not None and self.system is not None:
-            self.take(f"{self.system.gpus_per_node} GPUs to a node: catalog system {self.system.part}.")
+            self.take(
+                f"{plural(self.system.gpus_per_node, 'GPU')} to a node: catalog system {self.system.part}."
+            )
             return self.system.gpus_per_node
         raise AskError("how many GPUs a node has", "option `gpus_per_node` N")
 

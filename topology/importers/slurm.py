@@ -14,6 +14,7 @@ from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields, shown
+from topology.units import plural
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 _FIRST = re.compile(r"^\s*(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -184,14 +185,14 @@ def _blocks(source: Source, blocks: Mapping[str, SwitchRow]) -> FabricFound:
         f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
         for name, size, usual in unlike(sizes, majority=True)
     ]
-    source.notes.insert(0, f"{len(sizes)} blocks, {len(hosts)} hosts.")
+    source.notes.insert(0, f"{plural(len(sizes), 'block')}, {plural(len(hosts), 'host')}.")
     return FabricFound(hosts, domains=domains, blocks=True)
 
 
 def _tree(source: Source, switches: dict[str, SwitchRow]) -> FabricFound:
     """Return the tree of switches."""
     hosts = {host for row in switches.values() for host in row.hosts}
-    source.notes.insert(0, f"{len(switches)} switches, {len(hosts)} hosts.")
+    source.notes.insert(0, f"{plural(len(switches), 'switch')}, {plural(len(hosts), 'host')}.")
     return tree_found(source, switches)
 
 

@@ -18,6 +18,7 @@ from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
 from topology.importers.source import Source
 from topology.reading import shown
+from topology.units import plural
 
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
 _CELLS = re.compile(rf"{_CELL}+")
@@ -58,7 +59,7 @@ def read_topo_m(source: Source) -> NodeFound:
     matrix = _matrix(source)
     gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
     nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
-    source.notes.append(f"{len(gpus)} GPUs and {len(nics)} NICs.")
+    source.notes.append(f"{plural(len(gpus), 'GPU')} and {plural(len(nics), 'NIC')}.")
     chips, links = _scale_up(source, matrix, gpus)
     if not links and len(gpus) > 1:
         source.notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
@@ -258,7 +259,7 @@ def _scale_up(
         for gpu in gpus
         if not most[gpu]
     ]
-    source.notes.append(f"{len(links)} pairs of GPUs joined directly.")
+    source.notes.append(f"{plural(len(links), 'pair')} of GPUs joined directly.")
     return (), links
 
 

@@ -18,6 +18,7 @@ from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields
+from topology.units import plural
 
 _TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
 _OLD_TIERS = tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core"))
@@ -93,7 +94,9 @@ def _model(source: Source, data: Fields) -> FabricFound:
                 raise InputError(f"{block.where}: host {host} is in {seen[host]} already.")
             seen[host] = block.where
         if switch is None:
-            source.anomalies.append(f"{block.where}: {len(members)} hosts under no switch; left out.")
+            source.anomalies.append(
+                f"{block.where}: {plural(len(members), 'host')} under no switch; left out."
+            )
             continue
         hosts[switch] += members
         domain, part = _domain(block)
@@ -174,7 +177,10 @@ def _found(
     }
     count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}
     nested = f" ({len(set(inner.values()))} sub-domains)" if inner else ""
-    source.notes.append(f"{len(rows)} switches, {len(named)} hosts, {count} accelerator domains{nested}.")
+    source.notes.append(
+        f"{plural(len(rows), 'switch')}, {plural(len(named), 'host')}, {plural(count, 'accelerator domain')}"
+        f"{nested}."
+    )
     return replace(tree_found(source, rows, domains), subdomains=inner)
 
 

@@ -289,13 +289,14 @@ def _whole(cluster: Cluster) -> Cluster:
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
     """Return the loads of a named pattern, or of a file of bytes; shares of the time do not depend on how many."""
     from topology.draw import TrafficOverlay
-    from topology.routes import link_loads
+    from topology.routes import FEW_CLASSES, Router, fair_s
 
-    loads = link_loads(target, traffic_from_options(pattern, None, None, len(target.gpus)))
+    sent, router = traffic_from_options(pattern, None, None, len(target.gpus)), Router(target)
+    loads = router.loads(sent)
+    time = fair_s(router, sent, loads, most_classes=FEW_CLASSES)
     measured = pattern.lower().endswith(".npy")
-    return TrafficOverlay(
-        loads, Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
-    )
+    title = Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
+    return TrafficOverlay(loads, title, time.completion_s if time.fair else None)
 
 
 def _check_readable(text: str) -> None:

@@ -29,7 +29,8 @@ def plan_overlay(plan: Plan) -> Overlay:
     count = len(plan.deployment.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
-    details = [""] * count
+    experts = [""] * count
+    firsts = [""] * count
     tags = [""] * count
     several = len(plan.layout.replicas) > 1 or plan.layout.stages > 1
     for r, stages in enumerate(plan.layout.replicas):
@@ -46,14 +47,18 @@ def plan_overlay(plan: Plan) -> Overlay:
             for place, (gpu, slots) in enumerate(zip(gpus, assignment.slots_per_gpu, strict=True)):
                 labels[gpu] = str(slots)
                 held = assignment.slot_expert[0, assignment.slot_gpu == place]
-                details[gpu] = f"e{' '.join(map(str, sorted(held.tolist())))}" if len(held) else "none"
-    loaded = plan.loads is not None
+                first, *others = sorted(held.tolist()) or [-1]
+                experts[gpu] = " ".join(map(str, ["e" + str(first), *others])) if len(held) else "none"
+                firsts[gpu] = f"e{first}{f'+{len(others)}' if others else ''}" if len(held) else "none"
+    loaded, layer = plan.loads is not None, _first_layers(plan)
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,
         legend=f"expert load / mean{_range(values)}" if loaded else "",
-        details=details if any(details) else (),
-        cells=("slots per layer", _first_layers(plan)) if loaded else ("", ""),
+        details=(firsts, experts) if any(experts) else (),
+        cells=("slots per layer", f"first expert + how many more, of the {layer}", f"experts of the {layer}")
+        if loaded
+        else (),
         spans=(0.8, 1.2) if loaded else None,
         tags=tags if several else (),
         key=_key(plan),
@@ -75,9 +80,9 @@ def _first_layers(plan: Plan) -> str:
     firsts = [next((i for i in moe if i in stage.layers), None) for stage in plan.layout.replicas[0]]
     named = [str(first) for first in firsts if first is not None]
     if len(named) <= 1:
-        return f"experts of layer {''.join(named)}, the first of {len(moe)} layers with experts"
+        return f"first of {len(moe)} layers with experts, layer {''.join(named)}"
     more = ", ..." if len(named) > _MOST_FIRST else ""
-    return f"experts of the first layer of each stage that has any: {', '.join(named[:_MOST_FIRST])}{more}"
+    return f"first layer of each stage that has any: {', '.join(named[:_MOST_FIRST])}{more}"
 
 
 def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
@@ -89,7 +94,7 @@ def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Ov
         overlay,
         values=None if values is None else [0.0 if at is None else values[at] for at in known],
         labels=["" if at is None else overlay.labels[at] for at in known],
-        details=["" if at is None else overlay.details[at] for at in known] if overlay.details else (),
+        details=[["" if at is None else texts[at] for at in known] for texts in overlay.details],
         tags=["" if at is None else overlay.tags[at] for at in known] if overlay.tags else (),
     )
 

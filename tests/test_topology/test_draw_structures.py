@@ -326,8 +326,8 @@ def test_every_link_is_drawn_or_counted(tmp_path: Path) -> None:
     groups = fabric("dragonfly", routers_per_group=4, nodes_per_router=2)
     assert draw(tmp_path, domains=[{**H100, "count": 32}], fabric=groups).has("g0 - g1: 21, g0 - g2: 22")
     tiers = draw(tmp_path, domains=[{"part": "cm384"}])
-    assert tiers.has("first tier, in the hosts: 84 chips")
-    assert tiers.has("second tier: 112 chips in 7 planes, 5376 x 28 GB/s")
+    assert tiers.has("84 chips, d0.n0.s0 to d0.n11.s6")
+    assert tiers.has("112 switch chips in 7 planes, 5,376 links to the first tier")
 
 
 def test_a_leaf_without_hosts_says_so(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ _LONGEST_BLOCK, _KEPT_ROWS = 18, 6
 _MOST_SHAPES, _MOST_GROUPS = 8, 3
 _MOST_BLOCKS = 3
 _LEAST_HEADER = 28
+_CELL, _ROOM = 27, 990
 
 Thing = TypeVar("Thing")
 
@@ -181,12 +182,52 @@ def blocks_of(painter: Painter, pod: Pod, *, every_row: bool = False) -> list[Bl
     return blocks
 
 
-def rack_blocks(painter: Painter, number: int) -> list[Block]:
-    """Return one block for each rack of a domain, every row drawn."""
-    racks = _racks(painter.fold.hosts_by_domain[number])
-    return [
+def domain_section(painter: Painter, number: int) -> Section:
+    """Return one domain as columns under its switch chips: racks, or runs of hosts; too many are counted."""
+    racks, hosts = _racks(painter.fold.hosts_by_domain[number]), painter.fold.hosts_by_domain[number]
+    blocks = [
         _domain_block(painter, rack, several=len(racks) > 1, whole=False, every_row=True) for rack in racks
     ]
+    columns = max(block.columns for block in blocks)
+    wide = max(header_width(painter, block.rows) for block in blocks) + columns * _CELL
+    most = max(2, 2 * (_ROOM // wide))
+    if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_BLOCK:
+        rows = [row for block in blocks for row in block.rows]
+        size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
+        parts = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)]
+        blocks = [
+            replace(
+                blocks[0],
+                title=f"{part[0].header} to {part[-1].header}",
+                rows=part,
+                shape=tuple(row.host.shape for row in part),
+            )
+            for part in parts
+        ]
+    pods = [_part(painter, number, i, block) for i, block in enumerate(blocks)]
+    drawn = [Column([pod], [block]) for pod, block in zip(pods, blocks, strict=True)]
+    if len(blocks) > most:
+        drawn = []
+        for first, *rest in by_shape(zip(pods, blocks, strict=True), lambda both: both[1].shape):
+            drawn.append(Column([first[0]], [first[1]]))
+            if rest:
+                drawn.append(Column([pod for pod, _ in rest], like=first[0], same_domain=True))
+        if len(drawn) > most:
+            left = [pod for column in drawn[most - 1 :] for pod in column.pods]
+            drawn = [*drawn[: most - 1], Column(left, same_domain=True)]
+    chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
+    return Section(Group([Pod(number, hosts, [])], upper or chips), drawn)
+
+
+def _part(painter: Painter, number: int, place: int, block: Block) -> Pod:
+    """Return the hosts of a block of one domain; where it has two tiers of chips, with those of the first."""
+    hosts = block.hosts
+    if not painter.fold.chips(number, "upper"):
+        return Pod(place, hosts, [])
+    graph, switches = painter.cluster.graph, painter.fold.switches
+    found = dict.fromkeys(other for name in painter.gpu_ids(hosts) for other in graph[name])
+    chips = [switches[name] for name in found if name in switches and switches[name].tier == "chip"]
+    return Pod(place, hosts, chips)
 
 
 def _racks(hosts: list[Host]) -> list[list[Host]]:
@@ -227,7 +268,8 @@ def _single_block(painter: Painter, hosts: list[Host], *, every_row: bool) -> Bl
     numbers = tuple(host.domain for host in hosts)
     rows = _rows([painter.domain_name(number) for number in numbers], hosts, every_row=every_row)
     shape = tuple(host.shape for host in hosts)
-    return Block(f"{len(hosts)} x {kind_title(domain)}", domain, numbers, True, True, rows, shape)
+    title = kind_title(domain) if len(hosts) == 1 else f"{len(hosts)} x {kind_title(domain)}"
+    return Block(title, domain, numbers, True, True, rows, shape)
 
 
 def _rows(names: Sequence[str], hosts: Sequence[Host], *, every_row: bool) -> tuple[Row, ...]:

@@ -12,6 +12,7 @@ from topology.draw.fold import Fold
 from topology.figures import Evidence, weakest
 from topology.physical import physical_limits
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
+from topology.structures import structure_of
 from topology.units import format_quantity, plural
 
 _MOST_RANGES = 3
@@ -98,7 +99,13 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
     """Return the lines under the title; ``opened`` is the domain that is drawn, None for all."""
     spec = cluster.spec
     chosen = spec.domains if opened is None else spec.domains[opened : opened + 1]
-    kinds = {(domain.gpu.name, domain.fabric.name, domain.structure): domain for domain in chosen}
+    kinds: dict[object, DomainSpec] = {}
+    for domain in sorted(chosen, key=lambda domain: domain.scale_up_bytes_per_s):  # raw ones: the least stays
+        kinds.setdefault(
+            (domain.gpu.name, domain.fabric.name, domain.structure, domain.links_per_gpu), domain
+        )
+    order = {id(domain): place for place, domain in reversed(list(enumerate(chosen)))}
+    kinds = dict(sorted(kinds.items(), key=lambda item: order[id(item[1])]))
     shown = list(kinds.values())[:_MOST_KINDS]
     lines: list[str] = []
     for domain in shown:
@@ -142,11 +149,6 @@ UNCOUNTED = "switch chips: number not published"
 """What is said of the switches where one stands for all."""
 
 
-def switch_word(domain: DomainSpec) -> str:
-    """Return what to call the switches: chips where they exist, planes in a domain only thought of."""
-    return "switch plane" if domain.status in ("hypothetical", "blackboard") else "switch chip"
-
-
 def gpu_line(domain: DomainSpec) -> str:
     """Return one line about the GPU."""
     figures = domain.gpu.figures
@@ -161,14 +163,16 @@ def gpu_line(domain: DomainSpec) -> str:
 
 def scale_up_line(domain: DomainSpec) -> str:
     """Return one line about the scale-up links of a GPU."""
+    if domain.gpus == 1:
+        return "Scale-up: none, each GPU is a domain of its own"
     head = f"Scale-up, per GPU: {fabric_title(domain.fabric)}"
-    if domain.structure == "raw":
-        return f"{head}, at least {rate_text(domain.scale_up_bytes_per_s)} each way"
     return f"{head}, {own_links(domain)}"
 
 
 def own_links(domain: DomainSpec) -> str:
-    """Return "18 x 25 GB/s = 450 GB/s each way" for the scale-up links of one GPU; a torus by dimension."""
+    """Return "18 x 25 GB/s = 450 GB/s each way" for the scale-up links of one GPU; by dimension if rates differ."""
+    if not domain.links_per_gpu:  # of a raw graph the least that a GPU has is known
+        return f"at least {rate_text(domain.scale_up_bytes_per_s)} each way"
     if domain.links_bundled:
         return f"{rate_text(domain.scale_up_bytes_per_s)} each way"
     if not domain.dimension_fabrics:
@@ -186,50 +190,29 @@ def rate_text(bytes_per_s: float) -> str:
     return "an unpublished rate" if isnan(bytes_per_s) else format_quantity(bytes_per_s, "byte/s")
 
 
-def torus_text(domain: DomainSpec) -> str:
-    """Return "torus 4 x 4 x 4", and which dimensions are not closed to rings."""
-    text = f"torus {' x '.join(map(str, domain.shape))}"
-    long = [wrap for size, wrap in zip(domain.shape, domain.wrap, strict=True) if size > 1]
-    if all(long):
-        return text
-    if not any(long):
-        return text.replace("torus", "grid")
-    opened = [
-        name
-        for name, size, wrap in zip("xyzuvw", domain.shape, domain.wrap, strict=False)
-        if size > 1 and not wrap
-    ]
-    return f"{text}, open along {', '.join(opened)}"
-
-
-def scale_up_words(folded: Fold, domain: DomainSpec, number: int) -> list[str]:
-    """Return what joins the GPUs of a domain, in two short lines."""
-    rate = f"{rate_text(domain.scale_up_bytes_per_s)} each way per GPU"
-    if domain.structure == "torus":
-        return [torus_text(domain), rate]
-    if domain.structure == "mesh":
-        return [
-            f"full mesh, {each_way(domain.links_per_neighbour, domain.fabric)} a pair".replace(
-                " each way", ""
-            ),
-            rate,
-        ]
-    chips, upper = folded.chips(number), folded.chips(number, "upper")
-    if domain.structure == "two-tier" or upper:
-        return [f"{len(chips)} chips under {len(upper)} in {planes_text(domain)}", rate]
-    if not chips:
-        return ["GPUs linked directly" if domain.gpus > 1 else "one GPU", f"at least {rate}"]
+def chips_text(folded: Fold, number: int) -> str:
+    """Return what joins the GPUs of a domain: as its structure says, of a raw graph what is in it."""
+    domain, chips = folded.specs[number], folded.chips(number)
     if domain.links_bundled:
-        return [UNCOUNTED, rate]
-    word = switch_word(domain)
-    text = f"{len(chips)} {word}s" if len(chips) > 1 else f"1 {word}"
-    return [text, f"at least {rate}" if domain.structure == "raw" else rate]
+        return UNCOUNTED
+    if not folded.raw:
+        return structure_of(domain).words(domain)
+    return plural(len(chips), "switch chip") if chips else "GPUs linked directly, no switch between them"
 
 
-def planes_text(domain: DomainSpec) -> str:
-    """Return how many planes a two-tier domain has."""
-    planes = len(domain.links_per_switch)
-    return plural(planes, "plane") if planes else "two tiers"
+def scale_up_words(folded: Fold, number: int) -> list[str]:
+    """Return what joins the GPUs of a domain, how many links, and what each GPU has of them."""
+    domain, hosts = folded.specs[number], folded.hosts_by_domain[number]
+    rate = f"{rate_text(domain.scale_up_bytes_per_s)} each way per GPU"
+    chips, text = folded.chips(number), chips_text(folded, number)
+    if domain.gpus == 1:
+        return ["one GPU, no scale-up link"]
+    rate = f"at least {rate}" if folded.raw else rate
+    if domain.links_bundled:
+        return [text, rate]
+    links = folded.scale_up_links(hosts).count  # with chips each has one end at a GPU, without them two
+    links = links + sum(chip.up.count for chip in chips) if chips else links // 2
+    return [f"{text}, {plural(links, 'link')}", rate]
 
 
 def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:

@@ -9,16 +9,17 @@ from pathlib import Path
 from topology.cluster import Cluster
 from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
 from topology.draw.captions import own_links, physical_line, subtitles, title
-from topology.draw.domain_view import draw_domain_view
-from topology.draw.fabric_view import FabricView
 from topology.draw.nodes_view import MOST_IN_CIRCLE, draw_nodes_view, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
+from topology.draw.rack_view import draw_rack_view, one_rack
 from topology.draw.render import FORMATS, render
+from topology.draw.tiers_view import TieredView
 from topology.draw.torus_view import draw_torus_view, torus_notes
 from topology.errors import InputError
 from topology.files import write_whole
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
+from topology.structures import structure_of
 from topology.units import plural
 
 LARGEST_DRAWN = 131_072
@@ -104,18 +105,21 @@ def dot_source(
 def _draw(painter: Painter, level: str, number: int) -> list[str]:
     """Draw one level; return lines that say what it shows and leaves out."""
     domain = painter.cluster.spec.domains[number]
+    picture = structure_of(domain).picture
     if level == "fabric":
-        FabricView(painter).draw()
+        TieredView(painter).draw()
     elif level == "nodes":
         return draw_nodes_view(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
-    elif domain.structure == "torus":
+    elif picture == "grid":
         draw_torus_view(painter, number)
         return torus_notes(domain)
-    elif level == "gpu" or (domain.structure == "mesh" and domain.gpus <= MOST_IN_CIRCLE):
+    elif level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
         names, notes = nodes_of_domain(painter, number)
         return [*notes, *draw_nodes_view(painter, names)]
+    elif one_rack(painter, number):
+        draw_rack_view(painter, number)
     else:
-        draw_domain_view(painter, number)
+        TieredView(painter, number).draw()
     return []
 
 

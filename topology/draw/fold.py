@@ -43,10 +43,13 @@ class Fold:
         The host of each GPU and part of a host, by id.
     number:
         Number of each GPU by its id.
+    specs, raw:
+        The domains as specified, and whether they are a raw graph.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._gpus, self._wiring, self._specs = cluster.gpus, cluster.wiring, cluster.spec.domains
+        self._gpus, self._wiring, self.specs = cluster.gpus, cluster.wiring, cluster.spec.domains
+        self.raw = cluster.spec.raw is not None
         self._ends: dict[str, Counter[Shape]] = defaultdict(Counter)
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
         by_id = _hosts(cluster)
@@ -72,10 +75,27 @@ class Fold:
     @cached_property
     def hosts_by_domain(self) -> list[list[Host]]:
         """Hosts of each domain, in order."""
-        found: list[list[Host]] = [[] for _ in self._specs]
+        found: list[list[Host]] = [[] for _ in self.specs]
         for host in self.hosts:
             found[host.domain].append(host)
         return found
+
+    @cached_property
+    def _parts(self) -> dict[str, list[str]]:
+        """Ids of the GPUs of each host and of everything inside it, by host."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, host in self.owner.items():
+            found[host.id].append(name)
+        return found
+
+    def parts(self, hosts: Iterable[Host]) -> list[str]:
+        """Ids of the working GPUs of some hosts and of everything inside those: NICs too."""
+        return [name for host in hosts for name in self._parts.get(host.id, ())]
+
+    @cached_property
+    def rails(self) -> int:
+        """How many rails the leaves are of."""
+        return len({leaf.rail for leaf in self.tier("leaf")} - {None})
 
     def chip_ids(self, domains: Iterable[int], *tiers: str) -> list[str]:
         """Ids of the scale-up switch chips of some domains: of all tiers, or of ``tiers``."""
@@ -200,15 +220,12 @@ class Fold:
 
     def _host_shapes(self) -> None:
         """Give each host its shape: its GPUs and everything inside, each with its links."""
-        inside: dict[str, list[str]] = defaultdict(list)
-        for name, host in self.owner.items():
-            if name not in self.number:
-                inside[host.id].append(name)
         known: dict[Shape, Shape] = {}  # equal shapes become one object: cheaper to hash and to keep
         for host in self.hosts:
             parts = [self._end_shape(self._gpus[i].id, self._gpus[i].rail) for i in host.gpus]
-            others = sorted(self._end_shape(name, 0) for name in inside.get(host.id, ()))
-            part = self._specs[host.domain].gpu.name
+            inside = (name for name in self.parts([host]) if name not in self.number)
+            others = sorted(self._end_shape(name, 0) for name in inside)
+            part = self.specs[host.domain].gpu.name
             shape = (part, len(host.broken), *parts, *others)
             host.shape = known.setdefault(shape, shape)
 
@@ -218,7 +235,7 @@ class Fold:
 
     def _domain_shapes(self) -> list[Shape]:
         """Return the shape of each domain."""
-        of: list[list[Shape]] = [[] for _ in self._specs]
+        of: list[list[Shape]] = [[] for _ in self.specs]
         for host in self.hosts:
             of[host.domain].append(host.shape)
         chips: list[list[Shape]] = [[] for _ in of]
@@ -227,7 +244,7 @@ class Fold:
                 chips[switch.domain].append(switch.shape)
         names: dict[object, int] = {}
         shapes: list[Shape] = []
-        for spec, inner, outer in zip(self._specs, of, chips, strict=True):
+        for spec, inner, outer in zip(self.specs, of, chips, strict=True):
             key = (spec.part, spec.gpu.name, spec.structure, spec.shape, tuple(inner), tuple(outer))
             shapes.append((names.setdefault(key, len(names)),))
         return shapes
@@ -241,6 +258,10 @@ class Fold:
             if not host.up:  # without a link to the fabric: drawn beside the others of its domain
                 joined.union(beside.get(host.domain, host.id), host.id)
             beside.setdefault(host.domain, host.id)
+        for a, b in self._wiring.broken_links:  # a leaf without a link left stays where it was cabled
+            for one, other in ((a, b), (b, a)):
+                if one in self.owner and other in self.switches and self.switches[other].domain is None:
+                    joined.union(self.switches[other].group, self.owner[one].id)
         members: dict[str, list[Host]] = defaultdict(list)
         for host in self.hosts:
             members[joined[host.id]].append(host)
@@ -265,6 +286,9 @@ class Fold:
                 parts[host.domain][pod.number] += 1
         for domain in parts.values():
             joined.union(*(f"pod {number}" for number in domain))
+        for a, b in self._wiring.broken_links:
+            if {a, b} <= spines | first:
+                joined.union(a, b)
         members: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             pod.shape = _pod_shape(pod, parts, self.domain_shapes)

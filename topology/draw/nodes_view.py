@@ -23,6 +23,7 @@ from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Links
 from topology.names import natural
+from topology.structures import structure_of
 from topology.units import plural
 
 MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18
@@ -55,7 +56,7 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
     """
     fold, graph = painter.fold, painter.cluster.graph
     hosts = fold.hosts_by_domain[number]
-    if painter.cluster.spec.domains[number].structure == "mesh":
+    if structure_of(painter.cluster.spec.domains[number]).picture == "pairs":
         return [name for host in hosts for name in _places(painter, host)], []
     chips = fold.chip_ids([number])
     for shown in (hosts, hosts[:1]):
@@ -187,7 +188,7 @@ class _View:
             for name, width in zip(row, wide, strict=True):
                 self.x[name] = x + width / 2
                 x += width + gap
-        y, drop = 0.0, _DROP if len(self.links) < _MANY else 1.6 * _DROP
+        y, drop = 0.0, 0.0
         for number, (row, lines, wide) in enumerate(zip(self.rows, texts, widths, strict=True)):
             height = self._height(row, lines)
             for name, width in zip(row, wide, strict=True):
@@ -195,10 +196,12 @@ class _View:
                 self.canvas.box(_box_name(name), (self.x[name] - width / 2, y), (width, height), html)
             self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
             if number + 1 < len(self.rows):
+                words = self._gap_words(number)
+                drop = max(_DROP if len(self.links) < _MANY else 1.6 * _DROP, 15.0 * len(words) + 16)
                 self.canvas.text(
                     f"gap{number}",
                     ((_MARGIN - 20) / 2, y + height + drop / 2),
-                    self._gap_words(number),
+                    words,
                     QUIET,
                 )
             y += height + drop
@@ -387,6 +390,7 @@ class _View:
         extra: list[list[str]] = []
         if kind == "gpu" and number is not None:
             if painter.overlay is not None:
+                painter.detail_width(inside, 1, inside)
                 extra.append([painter.gpu(number, inside, 18)])
             if painter.plain and painter.cluster.gpus[number].rail is not None and self.row:
                 rail = painter.cluster.gpus[number].rail
@@ -414,7 +418,12 @@ class _View:
 
 
 def _bundles(chips: Sequence[str]) -> list[list[str]]:
-    """Return chips by bundles that are drawn as one box: as few in each as fit side by side."""
+    """Return chips by bundles that are drawn as one box: those of a plane, or as few in each as fit side by side."""
+    planes: dict[str, list[str]] = defaultdict(list)
+    for chip in chips:
+        planes[chip.rpartition(".")[0]].append(chip)
+    if 1 < len(planes) < len(chips) > _MOST_CHIPS:
+        return list(planes.values())
     for each in range(-(-len(chips) // _MOST_CHIPS), len(chips) + 1):
         bundles = [list(chips[i : i + each]) for i in range(0, len(chips), each)]
         if sum(_width(_title(bundle)) for bundle in bundles) + _MARGIN <= _MOST_WIDE:

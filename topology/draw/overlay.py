@@ -35,9 +35,9 @@ class Overlay:
     spans:
         Values that the ramp covers at least, so that a small spread is not drawn as a large one.
     details:
-        Longer texts in the place of the labels, drawn where the cells are wide enough; none, or one a GPU.
+        Longer texts in the place of the labels, the longer the later: one a GPU each; drawn are those that fit.
     cells:
-        What the labels are, and what the details are.
+        What the labels are, and what each of the details.
     tags:
         What each GPU belongs to, in a few characters ("S0"); empty texts for those that belong to nothing,
         no tags at all where there is nothing to tell apart.
@@ -49,10 +49,15 @@ class Overlay:
     labels: Sequence[str]
     legend: str
     spans: Point | None = None
-    details: Sequence[str] = ()
-    cells: tuple[str, str] = ("", "")
+    details: Sequence[Sequence[str]] = ()
+    cells: Sequence[str] = ()
     tags: Sequence[str] = ()
     key: Sequence[str] = ()
+
+    @property
+    def texts(self) -> list[Sequence[str]]:
+        """What may stand in the cells, from the shortest to the longest."""
+        return [self.labels, *self.details]
 
     def check(self, gpus: int) -> None:
         """Check that there is one finite value and one label for each of ``gpus``.
@@ -143,6 +148,13 @@ class TrafficOverlay:
 
     loads: LinkLoads
     title: str
+    fair_s: float | None = None
+    """Seconds until all has arrived if flows share links max-min fairly; None where it was not computed."""
+
+
+def percent(share: float) -> str:
+    """Return "11 %"; what rounds to nothing is more than that."""
+    return "under 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 class Usage:
@@ -150,7 +162,7 @@ class Usage:
 
     def __init__(self, cluster: Cluster, overlay: TrafficOverlay) -> None:
         self._graph = cluster.graph
-        self._loads, self._title = overlay.loads, overlay.title
+        self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
         self._bytes = overlay.loads.per_edge()
         hottest = overlay.loads.hottest(1)
         self._hottest = hottest[0] if hottest else None
@@ -195,7 +207,10 @@ class Usage:
         loads = self._loads
         seconds = format_quantity(loads.bound_s, "s", 3)
         moved = format_quantity(loads.total_bytes, "byte", 3)
-        lines = [f"Traffic: {self._title}, {moved} in all; takes at least {seconds}"]
+        takes = f"takes at least {seconds} (busiest link)"
+        if self._fair_s is not None:
+            takes = f"takes {format_quantity(self._fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
+        lines = [f"Traffic: {self._title}, {moved} in all; {takes}"]
         if self._hottest is not None:
             link = self._hottest.link
             others = int((loads.seconds >= loads.transfer_s * _ALL_THE_TIME).sum()) - 1

@@ -25,7 +25,7 @@ from topology.draw.canvas import (
 )
 from topology.draw.captions import broken_lines, rate_text
 from topology.draw.fold import Fold
-from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage
+from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage, percent
 from topology.draw.parts import Host, Links, Pod
 from topology.names import natural
 from topology.units import format_number, plural
@@ -41,10 +41,12 @@ class Marks:
         self.broken_links = cluster.wiring.broken_links
         self.degraded = tuple(folded.degraded)
         self._words: dict[str, list[str]] = defaultdict(list)
-        out = set(self.broken_gpus)
-        for a, b in self.broken_links:
-            if a not in out and b not in out:  # the links of a broken GPU are broken with it
-                self._both(a, b, "broken")
+        cut = {end for pair in self.broken_links for end in pair} & folded.switches.keys()
+        self.dead = [name for name in folded.switches if name in cut and not folded.switches[name].linked]
+        self._out = {*self.broken_gpus, *self.dead}
+        self._alone = [pair for pair in self.broken_links if not self._out & set(pair)]
+        for a, b in self._alone:  # the links of what is out of service are broken with it
+            self._both(a, b, "broken")
         for a, b, health in self.degraded:
             self._both(a, b, f"x {health:.3g}")
         if cluster.spec.raw is not None:
@@ -75,19 +77,19 @@ class Marks:
             return
         usual = max(tally, key=lambda count: (tally[count], count))
         for name, count in counts:
-            if count < usual and not self._words.get(name):
+            if count < usual and not self.of(name):
                 self._words[name].append(f"{count} of {usual} {word}")
 
     def of(self, name: str) -> list[str]:
         """Return the words about a node; none if nothing is wrong with it."""
-        if name in self.broken_gpus:
+        if name in self._out:
             return ["out of service"]
         return self._words.get(name, [])
 
     @property
     def names(self) -> set[str]:
         """Ids of everything that is not as it was built, or not as its siblings are."""
-        return {*self.broken_gpus, *(name for name, words in self._words.items() if words)}
+        return {*self._out, *(name for name, words in self._words.items() if words)}
 
     def lines(self, names: Iterable[str], most: int = 3) -> list[str]:
         """Return at most ``most`` lines about ``names``: "d0.n0.g1: d0.s5 broken"."""
@@ -96,10 +98,11 @@ class Marks:
 
     def summary(self) -> list[str]:
         """Return the lines of the caption that name what is broken."""
-        links = [f"{a} - {b}" for a, b in self.broken_links]
+        links = [f"{a} - {b}" for a, b in self._alone]
         slow = [f"{a} - {b} at x {health:.3g}" for a, b, health in self.degraded]
         all_of = (
             ("Out of service", self.broken_gpus, "GPUs"),
+            ("Switches out of service", self.dead, "switches"),
             ("Broken links", links, "links"),
             ("Degraded links", slow, "links"),
         )
@@ -143,7 +146,7 @@ class Painter:
         self.usage = Usage(cluster, traffic) if traffic is not None else None
         self._said: set[tuple[str, ...]] = set()
         self.opened: int | None = None
-        self.detailed = False
+        self.told = 0
         if overlay is not None:
             overlay.check(len(cluster.gpus))
 
@@ -178,6 +181,13 @@ class Painter:
         """Return the colour of a bundle of links: ``plain``, or how busy its busiest is."""
         return plain if self.usage is None else self.usage.colour(self.usage.busiest(pairs))
 
+    def look(self, pairs: Sequence[Ends], fill: str = "#ffffff", ink: str = INK) -> dict[str, str]:
+        """Return fill and ink of words about links: how busy they are, where traffic is drawn."""
+        if self.usage is None:
+            return {"bgcolor": fill, "ink": ink}
+        share = self.usage.busiest(pairs)
+        return {"bgcolor": self.usage.colour(share), "ink": self.usage.ink(share)}
+
     def link(
         self,
         tail: str,
@@ -196,7 +206,7 @@ class Painter:
         if self.usage is not None and pairs is not None:
             share = self.usage.busiest(pairs)
             colour, width = self.colour(pairs, colour), self.usage.width(share)
-            tip = tip or f"{share * 100:.0f} % of the time busy"
+            tip = tip or f"{percent(share)} of the time busy"
         self.canvas.link(tail, head, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
 
     def say(
@@ -277,13 +287,11 @@ class Painter:
         if self.overlay is None or self.overlay.values is None or self.ramp is None:
             ink, fill = (FAULT, FAULT_FILL) if words else (INK, "#ffffff")
             return cell(place, tooltip=tip, bgcolor=fill, ink=ink, color=colour, **size)
-        label, value = self.overlay.labels[place], self.overlay.values[place]
-        detail = self.overlay.details[place] if self.overlay.details else ""
-        fits = bool(detail) and text_width(detail, SMALL_POINTS) <= width
-        self.detailed |= fits
+        texts, value = self.overlay.texts, self.overlay.values[place]
+        text = texts[self.told][place]
         return cell(
-            detail if fits else label[:_LABEL_CHARACTERS],
-            tooltip=f"{tip}: {detail or label}, {format_number(value)}",
+            text if self.told else text[:_LABEL_CHARACTERS],
+            tooltip=f"{tip}: {texts[-1][place]}, {format_number(value)}",
             bgcolor=self.ramp.fill(value),
             ink=self.ramp.ink(value),
             color=colour,
@@ -291,10 +299,15 @@ class Painter:
         )
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
-        """Return the width of a GPU's cell: as wide as what the overlay says of it in detail, if there is room."""
-        texts = self.overlay.details if self.overlay is not None else ()
-        wide = max([least, *(text_width(text, SMALL_POINTS) + 4 for text in texts)])
-        return wide if wide * columns <= most else least
+        """Return the width of a GPU's cell: for the longest that the overlay says of all, as far as there is room."""
+        texts = self.overlay.texts if self.overlay is not None else []
+        for told in range(len(texts) - 1, 0, -1):
+            wide = max([least, *(text_width(text, SMALL_POINTS) + 4 for text in texts[told])])
+            if wide * columns <= most:
+                self.told = told
+                return wide
+        self.told = 0
+        return least
 
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
@@ -374,7 +387,7 @@ class Painter:
         if self.usage is not None:
             html, width = self.usage.legend()
         elif self.overlay is not None and self.ramp is not None:
-            cells = self.overlay.cells[self.detailed]
+            cells = self.overlay.cells[self.told] if self.told < len(self.overlay.cells) else ""
             words = f"{self.overlay.legend} (in cells: {cells})" if cells else self.overlay.legend
             html, width = self.ramp.legend(words)
         if html:

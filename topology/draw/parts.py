@@ -138,6 +138,11 @@ class Switch:
     above: set[str] = field(default_factory=set)
 
     @property
+    def linked(self) -> bool:
+        """Whether it has a link left."""
+        return any(links.count for links in (self.up, self.down, self.side, self.far))
+
+    @property
     def shape(self) -> Shape:
         """The same for switches with the same links."""
         return (self.tier, self.up.shape, self.down.shape, self.side.shape, self.far.shape)

@@ -22,8 +22,9 @@ from topology.draw.canvas import (
     wrapped,
 )
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
+from topology.draw.overlay import percent
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Pod, Switch
+from topology.draw.parts import Pod, Switch
 from topology.units import plural
 
 _MOST_CELLS = 16
@@ -48,26 +49,36 @@ def _leaf_box(
     names = [leaf.id for leaf in leaves]
     texts = [title, local, *painter.marks.lines(names)]
     wide = float(max(70, *(text_width(text, SMALL_POINTS) + 10 for text in texts)))
-    if rails is not None:
+    if leaves[0].tier == "chip":
+        title, rows, span, wide = f"{plural(len(leaves), 'chip')}, {ids_text(names)}", [], 1, inner
+    elif rails is not None:
         wide = inner
         planes = planes_of(leaves)
         rows = [_rail_row(painter, own, cell_width, *rails, apart=len(planes) > 1) for own in planes]
         span = rails[1] + 1
     else:
         rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
-    sheet = Sheet(wide, QUIET)
+    sheet = Sheet(wide, NVLINK if leaves[0].tier == "chip" else QUIET)
     for i, part in enumerate(wrapped(title, wide - 6, SMALL_POINTS) if rails else [title]):
         port = {} if i else {"port": "up"}
         sheet.line(part, 14, colspan=span, size=SMALL_POINTS, width=round(wide) - 4, **port)
     sheet.add_all(rows, 16)
-    word = "router" if leaves[0].tier == "router" else "leaf"
+    word = _word(leaves)
     left = len(leaves) - _MOST_CELLS
-    for text in (f"and {plural(left, word)} more" if left > 0 and not rails else "", local):
-        if text:
-            sheet.line(text, 12, colspan=span, size=SMALL_POINTS)
+    if rows and left > 0 and not rails:
+        sheet.line(f"and {plural(left, word)} more", 12, colspan=span, size=SMALL_POINTS)
+    if local:
+        pairs = painter.around(names, names)
+        sheet.line(local, 13, colspan=span, size=SMALL_POINTS, **painter.look(pairs))
     sheet.add_all(painter.fault_rows(names, span, width=wide - 8), 12)
     sheet.line("", 1, colspan=span, port="foot")
     return sheet
+
+
+def _word(leaves: Sequence[Switch]) -> str:
+    """Return what switches of the first tier are called."""
+    tier = leaves[0].tier if leaves else "leaf"
+    return "first-tier chip" if tier == "chip" else tier
 
 
 def leaf_port(name: str) -> str:
@@ -151,7 +162,7 @@ def _short(leaf: Switch, leaves: list[Switch]) -> str:
 
 def _title(leaves: list[Switch]) -> str:
     """Return what the leaves are, together."""
-    word = "router" if leaves[0].tier == "router" else "leaf"
+    word = _word(leaves)
     if len(leaves) == 1:
         return f"{word} {leaves[0].id}"
     heads = [common_head([leaf.id for leaf in own]) for own in planes_of(leaves)]
@@ -187,7 +198,7 @@ class PodView:
 
     column: Column
     name: str
-    leaves: Sheet
+    head: Sheet | None
     blocks: list[BlockView]
     width: float
     x: float = 0.0
@@ -220,16 +231,10 @@ def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
     if only and max(leaf.rail or 0 for leaf in pod.leaves) >= only.columns:
         only = None
     rails = (only.header, only.columns) if only else None
-    leaves = _leaf_box(painter, pod, inner, cell_width, rails)
-    return PodView(column, f"pod{pod.number}", leaves, blocks, max(inner, leaves.width))
-
-
-def block_links(pod: Pod, block: Block) -> Links:
-    """Return the links from the hosts of a block (and those alike) to the leaves."""
-    domains = {*block.numbers, *block.alike}
-    racks = None if block.whole or block.alike else {host.rack for host in block.hosts}
-    hosts = [h for h in pod.hosts if h.domain in domains and (racks is None or h.rack in racks)]
-    return Links.sum(links for host in hosts for links in host.up.values())
+    if not pod.leaves and painter.opened is not None:  # right under the chips of the domain
+        return PodView(column, f"pod{pod.number}", None, blocks, inner)
+    head = _leaf_box(painter, pod, inner, cell_width, rails)
+    return PodView(column, f"pod{pod.number}", head, blocks, max(inner, head.width))
 
 
 def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
@@ -252,7 +257,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     rails = {painter.cluster.gpus[i].rail for host in block.hosts for i in host.gpus}
     cabled = {leaf.rail for leaf in pod.leaves if leaf.rail is not None}
     in_rails = len(cabled) > 1 and len(planes_of(pod.leaves)[0]) == len(cabled)
-    by_rail = in_rails and max(rails, default=0) < columns
+    by_rail = in_rails and max(rails, default=0) < columns <= painter.fold.rails
     if by_rail:
         cells = [
             painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13)
@@ -276,10 +281,8 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     """Return what joins the GPUs of a domain: lines with fill and ink, the traffic on it last."""
-    lines = [
-        (line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, block.domain, block.numbers[0])
-    ]
-    if block.single:
+    lines = [(line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, block.numbers[0])]
+    if len(block.rows) > 1 and block.single:
         lines.insert(0, ("each row is a domain", NVLINK_FILL, BAND_INK))
     numbers = (*block.numbers, *block.alike)
     odd = painter.marks.lines(painter.fold.chip_ids(numbers), 2)
@@ -288,7 +291,7 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
         share = painter.usage.busiest(painter.usage.inside(numbers))
         lines.append(
             (
-                f"busiest scale-up link: {share * 100:.0f} %",
+                f"busiest scale-up link: {percent(share)}",
                 painter.usage.colour(share),
                 painter.usage.ink(share),
             )
@@ -312,14 +315,16 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     else:
         lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
     lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs below"]
-    word = "router" if leaves and leaves[0].tier == "router" else "leaf"
+    word = _word(leaves)
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     if not hosts and len(leaves) > 1:
         above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
     wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in [above, *lines]))
-    head = Sheet(wide, QUIET, dashed=True)
-    head.line(above, 20, width=wide - 4, port="up", size=SMALL_POINTS)
-    head.line("", 1, port="foot")
+    head: Sheet | None = None
+    if leaves or painter.opened is None:
+        head = Sheet(wide, QUIET, dashed=True)
+        head.line(above, 20, width=wide - 4, port="up", size=SMALL_POINTS)
+        head.line("", 1, port="foot")
     body = Sheet(wide, NVLINK, dashed=True)
     body.line("", 6, port="head")
     body.lines(lines, 15, wide - 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from topology.draw.canvas import (
@@ -18,15 +19,26 @@ from topology.draw.canvas import (
     table,
     text_width,
 )
-from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text, switch_word
+from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.painter import Painter, Place
-from topology.draw.parts import Host, Links, Switch, most_common
+from topology.draw.parts import Host, Links, Switch
 from topology.units import plural
 
 _CELL, _CPU, _ROW, _GAP, _REACH = 30, 32, 18, 3, 70
 _BAND = 20
-_MOST_DETAIL = 460
+_MOST_TRAYS, _MOST_GPUS = 18, 8
+_MOST_DETAIL = 700
 _CHIPS_IN_ROW = 6
+_MOST_KINDS = 3
+
+
+def one_rack(painter: Painter, number: int) -> bool:
+    """Whether a domain is one rack whose chips all hosts share, with trays that fit one column."""
+    hosts, fold = painter.fold.hosts_by_domain[number], painter.fold
+    small = len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= _MOST_GPUS
+    racks = {host.rack for host in hosts}
+    whole = len(racks) in (1, len(hosts))
+    return small and whole and bool(fold.chips(number)) and not fold.chips(number, "upper")
 
 
 def draw_rack_view(painter: Painter, number: int) -> None:
@@ -193,16 +205,11 @@ class _Rack:
         if self.domain.links_bundled:
             return [f"Scale-up links of {plural(gpus, 'GPU')}:", f"each GPU {own_links(self.domain)}"]
         total = self.painter.fold.scale_up_links(self.hosts)
-        nodes, _ = most_common(self.painter.fold.scale_up_links([host]) for host in self.hosts)
-        chips, _ = most_common(chip.down for chip in self.chips)
-        return [
-            f"Scale-up: {plural(total.count, 'link')} of {plural(gpus, 'GPU')}",
-            *(["", "each node tray:", *broken_lines(nodes.text())] if nodes.count else []),
-            *(
-                [
-                    "",
-                    f"each of {plural(len(self.chips), switch_word(self.domain))}:",
-                    *broken_lines(chips.text()),
-                ]
-            ),
-        ]
+        words = [f"Scale-up: {plural(total.count, 'link')} of {plural(gpus, 'GPU')}"]
+        nodes = [links for host in self.hosts if (links := self.painter.fold.scale_up_links([host])).count]
+        for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
+            kinds = Counter(links.text() for links in of)
+            for text, count in kinds.most_common(_MOST_KINDS):
+                each = f"each of {plural(count, word)}:" if count > 1 else f"one {word}:"
+                words += ["", each, *broken_lines(text)]
+        return words

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from topology.draw.canvas import BAND_INK, FAULT, NVLINK, OUTLINE, Point, Sheet, cell
+from topology.draw.canvas import BAND_INK, FAULT, NVLINK, OUTLINE, Point, Sheet, cell, text_width
 from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
@@ -92,6 +92,7 @@ class _Grid:
         shape = self.domain.shape
         self.rows = shape[0]
         self.columns = shape[1] if len(shape) > 1 else 1
+        self.cell = painter.detail_width(_CELL, min(self.columns, _LARGEST_SIDE), 560)
         shown = self.rows if self.rows <= _LARGEST_SIDE else _SHOWN_SIDE
         self.middle = (
             2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (shown // 2) + 9
@@ -106,16 +107,16 @@ class _Grid:
         odd = {at[2:] for at, name in self.ids.items() if self.painter.marks.of(name)}
         kept = [rest for rest in self.rest if rest == self.rest[0] or rest in odd][:_MOST_PLANES]
         planes: list[_Plane] = []
-        left, before = 0, self.rest[0]
+        left: list[Coordinate] = []
         for rest in self.rest:
             if rest not in kept:
-                left, before = left + 1, rest
+                left.append(rest)
                 continue
             if left:
-                planes.append(self._alike(left, before))
-                left = 0
+                planes.append(self._alike(left))
+                left = []
             planes.append(self._plane(rest))
-        return [*planes, self._alike(left, before)] if left else planes
+        return [*planes, self._alike(left)] if left else planes
 
     def to_next(self, rest: Coordinate) -> tuple[Links, list[tuple[str, str]], Coordinate]:
         """Return the links from a plane to the next one along the third dimension, their ends, and that plane."""
@@ -132,13 +133,16 @@ class _Grid:
                 pairs.append((a, b))
         return links, pairs, following
 
-    def _alike(self, count: int, last: Coordinate) -> _Plane:
-        """Return the placeholder for planes that are like the one before, up to ``last``."""
-        sheet = Sheet(118, NVLINK, dashed=True)
-        gpus = count * self.rows * self.columns
-        sheet.line(f"x {plural(count, 'plane')} alike", 18, bold=True, width=114, port="mid")
-        sheet.line(plural(gpus, "GPU"), 16, width=114)
-        return _Plane(last, sheet, count)
+    def _alike(self, rest: list[Coordinate]) -> _Plane:
+        """Return the placeholder for planes that are like the one before."""
+        which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
+        title = f"x {plural(len(rest), 'plane')} alike"
+        wide = max(text_width(text, 9, bold=True) for text in (title, which)) + 10
+        sheet = Sheet(wide + 4, NVLINK, dashed=True)
+        sheet.line(title, 18, bold=True, width=wide, port="mid")
+        for text in (which, plural(len(rest) * self.rows * self.columns, "GPU")):
+            sheet.line(text, 16, width=wide)
+        return _Plane(rest[-1], sheet, len(rest))
 
     def _plane(self, rest: Coordinate) -> _Plane:
         """Return one plane: a row for each place along x, a column for each along y, bars for links."""
@@ -149,7 +153,7 @@ class _Grid:
         tag = self.painter.tag([self.place[self._at(row, column, rest)] for row, column in places])
         title = f"{_words(rest) or 'x down, y across'} {tag}".strip()
         span = 2 * columns + 1
-        width = columns * (_CELL + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
+        width = columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4
         sheet = Sheet(width, OUTLINE)
         sheet.line(title, 15, bold=True, colspan=span)
         sheet.add(self._down_row(-1, rest, columns), _STUB)
@@ -176,7 +180,7 @@ class _Grid:
         cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
         for column in range(columns):
             at = self._at(row, column, rest)
-            cells.append(self.painter.gpu(self.place[at], _CELL, 18))
+            cells.append(self.painter.gpu(self.place[at], self.cell, 18))
             last = column == columns - 1
             width, edge = _STUB if last else _BRIDGE, last and columns == self.columns
             cells.append(self._bar(at, self._at(row, column + 1, rest), 1, width, 3, edge=edge))

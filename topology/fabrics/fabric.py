@@ -63,6 +63,8 @@ class Fabric(ABC):
     """GPUs of one host are on as many leaves, so bytes can change rails inside a domain."""
     spines, cores = True, False
     """Which tiers there are above the leaves."""
+    spine = "spine"
+    """What one spine of the graph is called."""
     switch = "a leaf"
     """What messages call the switch that hosts are on."""
 

@@ -21,6 +21,8 @@ class SpinePlanes(Fabric):
     scalable units, 512 spines and 256 cores over 64). What three cannot reach has a second tier of cores.
     """
 
+    spine = "spine plane"
+
     def add_planes(self, laying: Laying, out: ScaleOutSpec) -> Ints:
         """Add one spine for each plane."""
         planes = np.arange(out.spines)

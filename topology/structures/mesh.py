@@ -19,6 +19,7 @@ LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
 class Mesh(Structure):
     """A full mesh of ``links_per_neighbour`` links between each two GPUs."""
 
+    picture = "pairs"
     ways = ((Way.MULTIPATH, ""), DETOUR)
 
     def check(self, domain: DomainSpec, where: str) -> None:

@@ -33,6 +33,9 @@ class Structure(ABC):
     whole = False
     """A domain of it is never cut down to fewer GPUs."""
 
+    picture = "tiers"
+    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or a ``grid`` of GPUs."""
+
     @abstractmethod
     def check(self, domain: DomainSpec, where: str) -> None:
         """Refuse a domain that lacks what it needs; ``where`` is its place for the message."""

@@ -39,7 +39,8 @@ class Switched(Structure):
         return {**super().keys(domain), "links_per_switch": domain.links_per_switch}
 
     def words(self, domain: DomainSpec) -> str:
-        """Count the chips."""
+        """Count the chips: planes where no chip has as many ports."""
         if domain.links_bundled:
             return "switched; the number of chips and links is not published"
-        return plural(len(domain.links_per_switch), "switch chip")
+        planes = domain.status in ("hypothetical", "blackboard")
+        return plural(len(domain.links_per_switch), "switch plane" if planes else "switch chip")

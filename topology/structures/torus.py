@@ -19,6 +19,7 @@ class Torus(Structure):
     """A grid of ``shape``; hosts are blocks of ``node_shape``."""
 
     whole = True
+    picture = "grid"
     ways = ((Way.DIMENSION_ORDER, ""), DETOUR)
 
     def check(self, domain: DomainSpec, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Several domains and the fabric between them: cores, spines, leaves, blocks of GPUs, downwards."""
+"""Tiers of switches over columns of GPUs: all domains under their fabric, or racks of one domain under its chips."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from topology.draw.blocks import Block, Section, choose
-from topology.draw.canvas import BAND_INK, FAULT, INK, NVLINK, NVLINK_FILL, QUIET, Point, cell, fitting, table
-from topology.draw.captions import broken_lines, ids_text, scale_up_words
+from topology.draw.blocks import Block, Section, choose, domain_section
+from topology.draw.canvas import (
+    BAND_INK,
+    FAULT,
+    INK,
+    NVLINK,
+    NVLINK_FILL,
+    QUIET,
+    Point,
+    cell,
+    fitting,
+    table,
+    text_width,
+)
+from topology.draw.captions import broken_lines, chips_text, ids_text, scale_up_words
+from topology.draw.overlay import percent
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Switch, most_common
-from topology.draw.pod_view import GAP, BlockView, PodView, block_links, leaf_port, measure, planes_of
+from topology.draw.parts import Host, Links, Switch, most_common
+from topology.draw.pod_view import GAP, BlockView, PodView, leaf_port, measure, planes_of
+from topology.fabrics import fabric_of
 from topology.names import natural
 from topology.units import format_number, plural
 
@@ -49,21 +63,28 @@ class _Part:
         return self.views[-1].x + self.views[-1].width + _POD_GAP / 2
 
 
-class FabricView:
-    """Places the parts from top to bottom; each kind of bundle is labelled where it comes first."""
+class TieredView:
+    """Places the tiers from top to bottom; each kind of bundle is labelled where it comes first.
 
-    def __init__(self, painter: Painter) -> None:
-        self.canvas, self.painter = painter.canvas, painter
-        self.sections = choose(painter)
-        self.captions: list[list[str]] = []
-        self.direct = any(switch.far.count for switch in painter.fold.tier("router"))
-        self.first_word = "router" if painter.fold.tier("router") else "leaf"
+    Of one domain (``number``) the tiers are its switch chips: one, or a second one over those in its hosts. Of all
+    domains they are cores, spines and leaves, or the groups of routers that are linked directly.
+    """
+
+    def __init__(self, painter: Painter, number: int | None = None) -> None:
+        self.canvas, self.painter, self.fold, self.number = painter.canvas, painter, painter.fold, number
+        self.sections = choose(painter) if number is None else [domain_section(painter, number)]
+        self.captions = 0
+        self.direct = number is None and any(switch.far.count for switch in self.fold.tier("router"))
+        pods = [pod for section in self.sections for column in section.columns for pod in column.pods]
+        self.leaves = [leaf for pod in (self.fold.pods if number is None else pods) for leaf in pod.leaves]
+        self.first_word = "router" if self.fold.tier("router") else "leaf"
+        self.line, self.fill = (QUIET, "#ececec") if number is None else (NVLINK, NVLINK_FILL)
 
     def draw(self) -> None:
-        """Draw all domains of the cluster and the fabric between them."""
+        """Draw all tiers."""
         lines = self._lines()
         y = 0.0
-        cores = self.painter.fold.tier("core")
+        cores = self.fold.tier("core") if self.number is None else []
         if cores:
             right = max(part.right for line in lines for part in line)
             ports = [(part.left + part.right) / 2 for part in lines[0]]
@@ -76,9 +97,9 @@ class FabricView:
 
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
-        cell_width = 30 if len(self.painter.cluster.gpus) > 9999 else 26
-        widest = max(host.places for host in self.painter.fold.hosts)
-        cell_width = self.painter.detail_width(cell_width, widest, _MOST_DETAIL)
+        widest = max(host.places for host in self.fold.hosts)
+        least = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        cell_width = self.painter.detail_width(least, widest, _MOST_DETAIL)
         views = [
             [measure(self.painter, column, cell_width) for column in section.columns]
             for section in self.sections
@@ -113,37 +134,50 @@ class FabricView:
 
     def _line(self, parts: list[_Part], y: float, *, first: bool) -> float:
         """Draw one line of columns below ``y``; return where it ends."""
-        spined = any(part.section.group.spines for part in parts) or self.direct
-        leaf_at = y
-        if spined:
-            for part in parts:
-                self._spines(part, y, first=first)
-            leaf_at = y + _BAR + _DROP
-            self._caption(y + _BAR / 2, ["between groups"] if self.direct else ["spine"], INK)
-            self._caption(y + _BAR + _DROP / 2, self._uplink_words() if first else [], QUIET)
+        topped = any(part.section.group.spines for part in parts) or self.direct or self.number is not None
         views = [view for part in parts for view in part.views]
-        leaf_height = max(view.leaves.height for view in views)
-        block_at = leaf_at + leaf_height + _DROP
-        self._caption(leaf_at + 19, self._leaf_words(), INK)
-        self._caption(leaf_at + leaf_height + _DROP / 2, self._downlink_words() if first else [], QUIET)
-        self._caption(block_at + 24, ["GPUs by domain", "and node"], INK)
+        lowest = y
+        if topped:
+            for part in parts:
+                self._top(part, y, first=first)
+            self._caption(y + _BAR / 2, self._top_words(), INK)
+            lowest = y + _BAR
+        block_at = lowest + _DROP
+        if self.leaves or self.number is None:
+            leaf_at = lowest + _DROP if topped else y
+            height = max(view.head.height for view in views if view.head is not None)
+            if topped and first:
+                self._caption(lowest + _DROP / 2, self._uplink_words(), QUIET)
+            self._caption(leaf_at + 19, self._leaf_words(), INK)
+            lowest = leaf_at + height
+            block_at = lowest + _DROP
+        if first:
+            self._caption(lowest + _DROP / 2, self._downlink_words(), QUIET)
+        own = ["GPUs by domain", "and node"] if self.number is None else ["GPUs by node"]
+        self._caption(block_at + 24, own, INK)
         rails = sum(
             len(view.blocks) * len(view.pod.leaves) for view in views if view.by_rail and view.column.open
         )
         for part in parts:
             for i, view in enumerate(part.views):
-                if spined:
-                    self._uplinks(part, i, view, y + _BAR)
-                own_at = leaf_at + leaf_height - view.leaves.height
-                self._pod(view, own_at, block_at, bundled=rails > _MOST_RAIL_LINKS)
-            self._shared_band(part, block_at)
-        shared = any(self._shared_runs(part) for part in parts)
+                above = f"{part.bar}:p{i}:s"
+                if view.head is not None:
+                    centre = view.x + view.width / 2
+                    at = (centre - view.head.width / 2, lowest - view.head.height)
+                    self.canvas.sheet(view.name, at, view.head)
+                    if topped:
+                        self._uplinks(above, view, y + _BAR)
+                    above = f"{view.name}:foot:s"
+                self._blocks(view, above, block_at, bundled=rails > _MOST_RAIL_LINKS)
+            if self.number is None:
+                self._shared_band(part, block_at)
+        shared = self.number is None and any(self._shared_runs(part) for part in parts)
         return block_at + max(view.height for view in views) + (28 if shared else 0)
 
-    def _spines(self, part: _Part, y: float, *, first: bool) -> None:
-        """Draw the spines over one part, and their links to the cores."""
+    def _top(self, part: _Part, y: float, *, first: bool) -> None:
+        """Draw the top tier over one part, and its links to the cores."""
         group, alike = part.section.group, part.section.alike
-        part.bar = f"spine{part.number}.{len(self.captions)}"
+        part.bar = f"spine{part.number}.{self.captions}"
         ports = [view.x + view.width / 2 for view in part.views]
         note = f"; x {len(alike)} more groups alike" if alike else ""
         if part.section.differ:
@@ -152,11 +186,8 @@ class FabricView:
             text = f"groups linked directly, no switch between them{note}"
             self._box(part.bar, (part.left, y), part.right, text, ports, self._between_groups(), INK)
         else:
-            scale_out = self.painter.cluster.spec.scale_out
-            rails = bool(group.spines) and scale_out is not None and scale_out.kind == "rail"
-            word = "spine plane" if rails else "spine"
             note = _AS_ABOVE if part.continued else note
-            self._bar(part.bar, (part.left, y), part.right, group.spines, word, ports, note)
+            self._bar(part.bar, (part.left, y), part.right, group.spines, self._top_word(), ports, note)
         links = Links.sum(spine.up for spine in group.spines)
         if links.count and not first and not part.continued:
             text = f"to the cores: {links.text()}"
@@ -165,6 +196,13 @@ class FabricView:
             pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
             self.painter.link(f"core:p{part.number}:s", f"{part.bar}:up:n", pairs, width=3.0)
             self.painter.say(((part.left + part.right) / 2, y - _DROP / 2), links, kind="core")
+
+    def _top_word(self) -> str:
+        """Return what one switch of the top tier is called."""
+        if self.number is not None:
+            return "switch chip"
+        fabric = fabric_of(self.painter.cluster.spec.scale_out)
+        return "spine" if fabric is None else fabric.spine
 
     def _bar(
         self,
@@ -176,22 +214,43 @@ class FabricView:
         ports: Sequence[float],
         note: str = "",
     ) -> None:
-        """Draw a tier of switches as one bar, in red those that are not as built."""
+        """Draw a tier of switches as one bar, in red those that are not as built; their ids where there is room."""
         planes = self._planes(switches)
-        ids = f" ({'; '.join(ids_text(own) for own in planes)})" if switches else ""
+        ids = "; ".join(ids_text(own) for own in planes) if switches else ""
         if len(planes) > 1:
             word = word.removesuffix(" plane")
             note = f", {plural(len(planes), 'plane')} of NICs that nothing joins{note}"
-        title = f"{plural(len(switches), word)}{ids}{note}" if switches else f"no {word}"
-        if note == _AS_ABOVE:
-            title = f"{plural(len(switches), word)}{note}"
+        title = plural(len(switches), word) if switches else f"no {word}"
+        title = f"{title if self.number is None else self._domain_title(self.number, title)}{note}"
         odd = self.painter.marks.odd_names(switch.id for switch in switches)
-        self._box(name, at, right, title, ports, "; ".join(self.painter.marks.lines(odd, _MOST_ODD)))
+        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), FAULT
+        if ids and not note.endswith(_AS_ABOVE):
+            whole = title.replace(note, f" ({ids}){note}") if note else f"{title} ({ids})"
+            if second or text_width(whole, 9, bold=True) <= right - at[0] - 12:
+                title = whole
+            else:
+                second, ink = ids, INK
+        self._box(name, at, right, title, ports, second, ink)
+
+    def _domain_title(self, number: int, second: str) -> str:
+        """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
+        hosts, bundled = self.fold.hosts_by_domain[number], self.fold.specs[number].links_bundled
+        if self.leaves:
+            up = Links.sum(chip.up for chip in self.leaves)
+            planes = len(self.fold.specs[number].links_per_switch)
+            within = f" in {plural(planes, 'plane')}" if planes else ""
+            return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
+        links, text = self.fold.scale_up_links(hosts), chips_text(self.fold, number)
+        if bundled or not self.fold.chips(number):
+            return text
+        return (
+            f"{text}, {plural(links.count, 'link')} to {plural(sum(len(host.gpus) for host in hosts), 'GPU')}"
+        )
 
     def _planes(self, switches: Sequence[Switch]) -> list[list[str]]:
         """Return the ids of switches by the plane of NICs that they are in."""
         scale_out = self.painter.cluster.spec.scale_out
-        if scale_out is None or scale_out.planes == 1:
+        if scale_out is None or scale_out.planes == 1 or self.number is not None:
             return [[switch.id for switch in switches]]
         planes: dict[str, list[str]] = {}
         for switch in switches:
@@ -205,11 +264,11 @@ class FabricView:
         right: float,
         title: str,
         ports: Sequence[float],
-        fault: str = "",
+        second: str = "",
         ink: str = FAULT,
     ) -> None:
         """Draw a bar with a port above each of ``ports`` (x of a middle)."""
-        title, fault = fitting(title, right - at[0] - 12, 9), fitting(fault, right - at[0] - 12, 8)
+        title, second = fitting(title, right - at[0] - 12, 9), fitting(second, right - at[0] - 12, 8)
         # A cell is centred on each port; cells without a port fill what is left between them.
         bounds = [at[0] + 1, *((a + b) / 2 for a, b in pairwise(ports)), right - 1]
         cells: list[str] = []
@@ -222,16 +281,17 @@ class FabricView:
                 if wide >= 1:
                     cells.append(cell("", width=round(done + wide) - round(done), height=3, **port))
                 done += wide
-        tall = round((_BAR - 8) / (2 if fault else 1))
+        tall = round((_BAR - 8) / (2 if second else 1))
         rows = [[cell(title, bold=True, height=tall, port="up")]]
-        rows += [[cell(fault, height=tall, size=8, ink=ink)]] if fault else []
+        rows += [[cell(second, height=tall, size=8, ink=ink)]] if second else []
         strip = [f"<td>{table([cells])}</td>"]
-        html = table([*rows, strip], border=1, color=QUIET, bgcolor="#ececec", width=round(right - at[0]))
+        wide = round(right - at[0])
+        html = table([*rows, strip], border=1, color=self.line, bgcolor=self.fill, width=wide)
         self.canvas.box(name, at, (right - at[0], _BAR), html)
 
     def _between_groups(self) -> str:
         """Count the links between groups of routers: of each two where they are few, else from least to most."""
-        group = {name: switch.group for name, switch in self.painter.fold.switches.items()}
+        group = {name: switch.group for name, switch in self.fold.switches.items()}
         pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
         graph = self.painter.cluster.graph
         for name, own in group.items():
@@ -249,73 +309,84 @@ class FabricView:
             each += f", {plural(len(links), 'pair')}"
         return f"{each}; in all {total.text()}"
 
-    def _uplinks(self, part: _Part, number: int, view: PodView, y: float) -> None:
-        """Draw the bundle from the leaves of a column to the spines above it, which end at ``y``."""
+    def _uplinks(self, above: str, view: PodView, y: float) -> None:
+        """Draw the bundle from the leaves of a column to the tier above it, which ends at ``y``."""
         leaves = [leaf for pod in view.column.pods for leaf in pod.leaves]
         links = Links.sum(leaf.far if self.direct else leaf.up for leaf in leaves)
         if not links.count:
             return
-        every = [(leaf, above) for leaf in leaves for above in sorted(leaf.above)]
-        group_of = {name: switch.group for name, switch in self.painter.fold.switches.items()}
+        group_of = {name: switch.group for name, switch in self.fold.switches.items()}
         pairs = [
-            (leaf.id, above) for leaf, above in every if not self.direct or group_of[above] != leaf.group
+            (leaf.id, other)
+            for leaf in leaves
+            for other in sorted(leaf.above)
+            if not self.direct or group_of[other] != leaf.group
         ]
         dashed = links.degraded or not view.column.open
-        self.painter.link(f"{part.bar}:p{number}:s", f"{view.name}:up:n", pairs, width=2.0, dashed=dashed)
+        self.painter.link(above, f"{view.name}:up:n", pairs, colour=self.line, width=2.0, dashed=dashed)
         self.painter.say((view.x + view.width / 2, y + _DROP / 2), links, kind="up")
 
-    def _pod(self, view: PodView, leaf_at: float, block_at: float, *, bundled: bool) -> None:
-        """Draw the leaves and blocks of one column, and the links between them."""
-        centre = view.x + view.width / 2
-        self.canvas.sheet(view.name, (centre - view.leaves.width / 2, leaf_at), view.leaves)
-        x = centre - (sum(block.sheet.width + GAP for block in view.blocks) - GAP) / 2
+    def _blocks(self, view: PodView, above: str, block_at: float, *, bundled: bool) -> None:
+        """Draw the blocks of one column, and their links to what is above them."""
+        x = view.x + (view.width - sum(block.sheet.width + GAP for block in view.blocks) + GAP) / 2
         for b, block in enumerate(view.blocks):
             name = f"{view.name}.b{b}"
             self.canvas.sheet(name, (x, block_at), block.sheet)
             if view.by_rail and block.block is not None and not bundled and block.by_rail:
                 self._rails(view, block.block, name)
             else:
-                self._downlink(view, block, name, x + block.sheet.width / 2, block_at)
+                self._downlink(view, block, (above, f"{name}:head:n"), x + block.sheet.width / 2, block_at)
             x += block.sheet.width + GAP
 
     def _rails(self, view: PodView, block: Block, name: str) -> None:
         """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
-        ids = self._ids(block)
+        ids = set(self.fold.parts(self._hosts(view, block)))
         wiring = self.painter.cluster.wiring
         for same in zip(*planes_of(view.pod.leaves), strict=True):
             pairs, leaf = [], same[-1]
             for one in same:
-                below = {wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()}
-                pairs += [(one.id, name) for name in ids if name in below]
+                below = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
+                pairs += [(one.id, name) for name in below if name in ids]
             if pairs and leaf.rail is not None:
                 ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
                 self.painter.link(*ends, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
 
-    def _downlink(self, view: PodView, block: BlockView, name: str, x: float, block_at: float) -> None:
-        """Draw one bundle from the leaves to a block, or to what is left out."""
-        pods, shown = view.column.pods, block.block
-        if shown is not None:
-            links, ids = block_links(view.pod, shown), self._ids(shown)
-        else:
-            hosts = [host for pod in pods for host in pod.hosts]
-            links = Links.sum(link for host in hosts for link in host.up.values())
-            ids = self.painter.gpu_ids(hosts)
+    def _downlink(
+        self, view: PodView, block: BlockView, ends: tuple[str, str], x: float, block_at: float
+    ) -> None:
+        """Draw one bundle from what is above to a block, or to what is left out."""
+        hosts = self._hosts(view, block.block)
+        links = self._of_hosts(hosts)
         if not links.count:
             return
-        pairs = self.painter.around([leaf.id for pod in pods for leaf in pod.leaves], ids)
-        ends, width = (f"{view.name}:foot:s", f"{name}:head:n"), 3.0 if shown else 2.0
-        self.painter.link(*ends, pairs, width=width, dashed=not shown)
+        high = [leaf.id for pod in view.column.pods for leaf in pod.leaves]
+        if self.number is not None and not self.leaves:
+            high = self.fold.chip_ids([self.number])
+        pairs = self.painter.around(high, self.fold.parts(hosts))
+        drawn = block.block is not None
+        dashed = not drawn or (self.number is not None and links.degraded)
+        self.painter.link(*ends, pairs, colour=self.line, width=3.0 if drawn else 2.0, dashed=dashed)
         centre = view.x + view.width / 2
+        total = self.number is not None and self.painter.cluster.spec.domains[self.number].links_bundled
         if abs(x - centre) < 1:
-            self.painter.say((x, block_at - _DROP / 2), links, kind="down")
+            self.painter.say((x, block_at - _DROP / 2), links, kind="down", total=total)
         else:  # a slanted line: the words stand on its outer side, where it ends
             self.painter.say((x, block_at - 18), links, kind="down", left=x < centre)
 
-    def _ids(self, block: Block) -> list[str]:
-        """Return the ids of the working GPUs of a block, drawn or alike."""
-        numbers = (*block.numbers, *block.alike)
-        hosts = [host for n in numbers for host in self.painter.fold.hosts_by_domain[n]]
-        return self.painter.gpu_ids(hosts)
+    def _hosts(self, view: PodView, block: Block | None) -> list[Host]:
+        """Return the hosts of a block of a column, drawn or alike; all of the column where it is left out."""
+        hosts = [host for pod in view.column.pods for host in pod.hosts]
+        if block is None or self.number is not None:
+            return hosts
+        domains = {*block.numbers, *block.alike}
+        racks = None if block.whole or block.alike else {host.rack for host in block.hosts}
+        return [host for host in hosts if host.domain in domains and (racks is None or host.rack in racks)]
+
+    def _of_hosts(self, hosts: Sequence[Host]) -> Links:
+        """Return the links of hosts to the tier above them."""
+        if self.number is not None:
+            return self.fold.scale_up_links(hosts)
+        return Links.sum(links for host in hosts for links in host.up.values())
 
     def _shared_runs(self, part: _Part) -> list[list[PodView]]:
         """Return the runs of columns that show parts of one domain each."""
@@ -339,15 +410,14 @@ class FabricView:
         """Draw one band under the columns of a domain that is spread over several."""
         for run in self._shared_runs(part):
             number = run[0].pod.domains[0]
-            domain = self.painter.cluster.spec.domains[number]
-            words = ", ".join(scale_up_words(self.painter.fold, domain, number))
+            words = ", ".join(scale_up_words(self.fold, number))
             wide = run[-1].x + run[-1].width - run[0].x
             name = self.painter.domain_name(number)
             text, fill, ink = f"{name}, one domain: {words}", NVLINK_FILL, BAND_INK
             if self.painter.usage is not None:
                 share = self.painter.usage.busiest(self.painter.usage.inside([number]))
                 fill, ink = self.painter.usage.colour(share), self.painter.usage.ink(share)
-                text = f"{name}, {share * 100:.0f} % busy: {words}"
+                text = f"{name}, {percent(share)} busy: {words}"
             row = [cell(fitting(text, wide - 10, 8), width=round(wide), height=18, size=8, ink=ink)]
             html = table([row], border=1, color=NVLINK, bgcolor=fill)
             y = block_at + max(view.height for view in run) + 8
@@ -355,41 +425,46 @@ class FabricView:
 
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""
-        self.canvas.text(f"tier{len(self.captions)}", (62, y), lines, ink)
-        self.captions.append(lines)
+        self.canvas.text(f"tier{self.captions}", (62, y), lines, ink)
+        self.captions += 1
 
-    def _leaves(self) -> list[Switch]:
-        """Return all first-tier switches."""
-        return [leaf for pod in self.painter.fold.pods for leaf in pod.leaves]
+    def _top_words(self) -> list[str]:
+        """Say what the top tier is."""
+        if self.number is not None:
+            return ["second tier", "of switch chips"] if self.leaves else ["switch chips"]
+        return ["between groups"] if self.direct else ["spine"]
 
     def _leaf_words(self) -> list[str]:
         """Say what the first tier is."""
+        if self.number is not None:
+            return ["first tier,", "in the hosts"]
         if self.first_word == "router":
             return ["routers", "by group"]
-        rails = [leaf.rail for leaf in self._leaves()]
+        rails = [leaf.rail for leaf in self.leaves]
         if not rails or None in rails or len(set(rails)) == 1:
             return ["leaf"]
         out = self.painter.cluster.spec.scale_out
         return ["leaf, one per rail", *(["and plane"] if out is not None and out.planes > 1 else [])]
 
     def _uplink_words(self) -> list[str]:
-        """Say what goes up from each leaf, and how it compares with what comes from below."""
-        leaves = self._leaves()
-        links, all_alike = most_common(leaf.far if self.direct else leaf.up for leaf in leaves)
+        """Say what goes up from each switch of the first tier, and how it compares with what comes from below."""
+        links, all_alike = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
         if not links.count:
             return []
-        each, most = (
-            ("each router:", "most routers:") if self.direct else ("each leaf, up:", "most leaves, up:")
-        )
-        return [each if all_alike else most, *broken_lines(links.text()), self._ratio(links)]
+        one, more = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}[
+            "chip" if self.number is not None else self.first_word
+        ]
+        each = f"each {one}" if all_alike else f"most {more}"
+        each += ":" if self.direct else ", up:"
+        return [each, *broken_lines(links.text()), self._ratio(links)]
 
     def _ratio(self, up: Links) -> str:
-        """Say the oversubscription of the first tier: as designed, else of most leaves."""
+        """Say the oversubscription of the first tier: as designed, else of most switches."""
         scale_out = self.painter.cluster.spec.scale_out
-        if scale_out is not None and scale_out.kind != "raw":
+        if self.number is None and scale_out is not None and scale_out.kind != "raw":
             ratio = scale_out.oversubscription
         else:
-            down, _ = most_common(leaf.down for leaf in self._leaves())
+            down, _ = most_common(leaf.down for leaf in self.leaves)
             ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
         if not ratio > 0:
             return ""
@@ -397,7 +472,9 @@ class FabricView:
 
     def _downlink_words(self) -> list[str]:
         """Say what goes from each GPU (or host) to the first tier."""
-        linked = [host for host in self.painter.fold.hosts if host.up and not host.broken]
+        if self.number is not None:
+            return self._scale_up_words(self.number)
+        linked = [host for host in self.fold.hosts if host.up and not host.broken]
         whole = [Links.sum(host.up.values()) for host in linked]
         shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
         each, all_alike = most_common(share for share in shares if share is not None)
@@ -408,3 +485,11 @@ class FabricView:
         if not links.count:
             return []
         return ["each host:" if all_alike else "most hosts:", *broken_lines(links.text())]
+
+    def _scale_up_words(self, number: int) -> list[str]:
+        """Say what goes from each GPU of the domain to its chips."""
+        gpus = [gpu for host in self.fold.hosts_by_domain[number] for gpu in host.gpus]
+        links, all_alike = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
+        if not links.count or self.painter.cluster.spec.domains[number].links_bundled:
+            return []
+        return ["each GPU:" if all_alike else "most GPUs:", *broken_lines(links.text())]

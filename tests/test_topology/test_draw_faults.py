@@ -55,6 +55,15 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_pa
     assert FAULT in text
 
 
+def test_a_switch_out_of_service_stays_where_it_is_cabled(tmp_path: Path) -> None:
+    content = {"domains": [{"part": "gb200-nvl72", "count": 4}]}
+    text = source(tmp_path, content, [{"switch": "f.p1.l2"}, {"switch": "f.s0"}, {"switch": "d2.s5"}])
+    for name in ("f.p1.l2", "f.s0", "d2.s5"):
+        assert f"{name}: out of service" in text
+    assert "Switches out of service: d2.s5, f.p1.l2, f.s0" in text
+    assert not [word for word in ("no spine", "no GPUs below", "broken<") if word in text]
+
+
 def test_equal_faults_are_not_collapsed(tmp_path: Path) -> None:
     text = source(tmp_path, PODS, [{"gpu": "d5.n3.g1"}, {"gpu": "d9.n3.g1"}])
     assert "x 13 alike" in text

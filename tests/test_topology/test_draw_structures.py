@@ -330,6 +330,30 @@ def test_every_link_is_drawn_or_counted(tmp_path: Path) -> None:
     assert tiers.has("112 switch chips in 7 planes, 5,376 links to the first tier")
 
 
+def test_links_of_nics_that_gpus_share_are_drawn(tmp_path: Path) -> None:
+    """Four GPUs a host behind two NICs, one for each of two leaves: no rail of a GPU's own, and no link lost."""
+    nodes: list[dict[str, Any]] = [{"id": f"leaf{r}", "kind": "leaf", "rail": r} for r in range(2)]
+    nodes.append({"id": "spine", "kind": "spine"})
+    links: list[dict[str, Any]] = [
+        {"between": [f"leaf{r}", "spine"], "count": 8, "rate": "50 GB/s"} for r in range(2)
+    ]
+    for h in range(8):
+        nodes.append({"id": f"h{h}s", "kind": "switch", "domain": f"h{h}"})
+        nodes += [{"id": f"h{h}n{r}", "kind": "nic", "node": f"h{h}", "rail": r} for r in range(2)]
+        links += [{"between": [f"h{h}n{r}", f"leaf{r}"], "rate": "50 GB/s"} for r in range(2)]
+        for g in range(4):
+            host = {"domain": f"h{h}", "node": f"h{h}", "gpu": "h100-sxm", "rail": g}
+            nodes.append({"id": f"h{h}g{g}", "kind": "gpu", **host})
+            links.append({"between": [f"h{h}g{g}", f"h{h}n{g // 2}"], "rate": "64 GB/s"})
+            links.append({"between": [f"h{h}g{g}", f"h{h}s"], "count": 18, "rate": "25 GB/s"})
+    picture = draw(tmp_path, "fabric", nodes=nodes, links=links)
+    assert "none" not in picture.words
+    assert {"16 x 50 GB/s", "each host:"} <= set(picture.words)
+    busy = draw(tmp_path, "fabric", "all-to-all", nodes=nodes, links=links)
+    assert "#c00000" in busy.edge_colours()
+    assert "#c8c8c8" not in busy.edge_colours()  # idle
+
+
 def test_a_leaf_without_hosts_says_so(tmp_path: Path) -> None:
     content = raw()
     content["nodes"].append({"id": "storage", "kind": "leaf"})

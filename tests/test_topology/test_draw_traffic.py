@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from topology import InputError, resolve_cluster
@@ -55,6 +57,13 @@ def test_all_links_that_tie_are_red() -> None:
     text = source("gb200-nvl72@144", "all-to-all")
     assert text.count(f'color="{FAULT}", penwidth') == 10  # rails and uplinks of both domains
     assert "more as busy, red too" in text
+
+
+def test_both_times_are_told() -> None:
+    shown = overlay("hgx-h100", "ring")
+    text = dot_source(resolve_cluster("hgx-h100"), traffic=replace(shown, fair_s=0.25))
+    assert "takes 250 ms (max-min fair), at least" in text
+    assert "max-min" not in dot_source(resolve_cluster("hgx-h100"), traffic=shown)
 
 
 def test_incast_is_busy_at_one_host_alone() -> None:

@@ -59,11 +59,17 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
     if structure_of(painter.cluster.spec.domains[number]).picture == "pairs":
         return [name for host in hosts for name in _places(painter, host)], []
     chips = fold.chip_ids([number])
+    broken: dict[str, set[str]] = defaultdict(set)
+    for a, b in painter.marks.broken_links:
+        broken[a].add(b)
+        broken[b].add(a)
     for shown in (hosts, hosts[:1]):
         gpus = [name for host in shown for name in _places(painter, host)]
         inside = [name for name, owner in fold.owner.items() if owner in shown and name not in fold.number]
         while True:
-            near = {other for name in (*gpus, *inside) if name in graph for other in graph[name]}
+            near = {
+                other for name in (*gpus, *inside) if name in graph for other in {*graph[name], *broken[name]}
+            }
             near = {name for name in near if name in fold.switches}
             upper = {other for name in near for other in graph[name] if other in chips}
             names = [*gpus, *inside, *sorted(near | upper, key=natural)]

@@ -300,14 +300,15 @@ class Painter:
 
     def detail_width(self, least: int, columns: int, most: int) -> int:
         """Return the width of a GPU's cell: for the longest that the overlay says of all, as far as there is room."""
-        texts = self.overlay.texts if self.overlay is not None else []
-        for told in range(len(texts) - 1, 0, -1):
-            wide = max([least, *(text_width(text, SMALL_POINTS) + 4 for text in texts[told])])
-            if wide * columns <= most:
-                self.told = told
-                return wide
-        self.told = 0
-        return least
+        self.told, wide = self.detail_widths(least, columns, most)[0]
+        return wide
+
+    def detail_widths(self, least: int, columns: int, most: int) -> list[tuple[int, int]]:
+        """Return which texts of the overlay have room and how wide their cells are, the longest first."""
+        texts = self.overlay.texts if self.overlay is not None else [()]
+        wide = [max([least, *(text_width(text, SMALL_POINTS) + 8 for text in part)]) for part in texts]
+        fits = [(told, wide[told]) for told in range(len(texts) - 1, 0, -1) if wide[told] * columns <= most]
+        return [*fits, (0, least)]
 
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""

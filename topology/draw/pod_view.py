@@ -313,7 +313,7 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     if column.same_domain:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
-        lines += [f"{plural(len(domains), 'more domain')}", ranges(domains)]
+        lines += [*([] if spread else [plural(len(domains), "more domain")]), ranges(domains)]
     lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs below"]
     word = _word(leaves)
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)

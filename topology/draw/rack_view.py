@@ -66,9 +66,7 @@ def draw_rack_view(painter: Painter, number: int) -> None:
             continue
         width = 1.0 + min(3.0, links.count / 72)
         pairs = rack.pairs(name)
-        painter.link(
-            f"{name}:tray:e", f"band:p{i}:w", pairs, colour=NVLINK, width=width, dashed=links.degraded
-        )
+        painter.link(f"{name}:e", f"band:p{i}:w", pairs, colour=NVLINK, width=width, dashed=links.degraded)
     painter.draw_legend((0.0, y + 14))
 
 
@@ -124,27 +122,29 @@ class _Rack:
         name = f"tray {host.id}".replace(":", ";")
         self.members[name] = painter.gpu_ids([host])
         sheet = Sheet(self.width, OUTLINE)
-        cells = [
-            cell(
-                self._title(host), width=self.head, height=_ROW, size=8, bold=True, align="left", port="tray"
-            )
-        ]
+        cells = [cell(self._title(host), width=self.head, height=_ROW, size=8, bold=True, align="left")]
         cells += [cell("CPU", width=_CPU, height=_ROW, size=8, bgcolor="#e4e4e4") for _ in range(self.cpus)]
         cells += [painter.gpu(place, self.cell, _ROW) for place in places]
         cells += [cell("", width=self.cell) for _ in range(self.columns - len(places))]
-        for place in (*places, *([""] * (self.columns - len(places)))) if self.nics else ():
-            rail = painter.cluster.gpus[place].rail if isinstance(place, int) else None
-            text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
-            blank = rail is None
-            cells.append(
-                cell("", width=self.nic) if blank else painter.rail_cell(rail, self.nic, text, height=_ROW)
-            )
+        for rail, place in enumerate(places) if self.nics else ():
+            if isinstance(place, int):
+                cells.append(self._nic(painter.cluster.gpus[place].rail))
+            else:  # its NICs are there, and nothing uses them
+                cells.append(self._nic(rail, bgcolor="#ececec", ink=QUIET))
+        cells += [cell("", width=self.nic) for _ in range(self.columns - len(places)) if self.nics]
         sheet.add(cells, _ROW)
         if tags := painter.tag_row(places):
             sheet.add([cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else []), *tags], 12)
         span = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
         sheet.add_all(painter.fault_rows(painter.names(host), span, width=self.width - 8), 12)
         return name, sheet, painter.fold.scale_up_links([host])
+
+    def _nic(self, rail: int, **look: str) -> str:
+        """Return the cell of the NICs of one GPU."""
+        text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
+        if look:
+            return cell(text, width=self.nic, height=_ROW, size=SMALL_POINTS, **look)
+        return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
 
     def switch_trays(self) -> list[Tray]:
         """Return the trays of switch chips; one box of all of them where nobody says how many a tray holds."""
@@ -163,18 +163,13 @@ class _Rack:
         self.members[name] = [chip.id for chip in chips]
         sheet = Sheet(self.width, NVLINK)
         if self.domain.links_bundled:
-            sheet.line(
-                UNCOUNTED, _ROW, size=8, bgcolor=NVLINK_FILL, ink=BAND_INK, port="tray", width=self.width - 4
-            )
+            sheet.line(UNCOUNTED, _ROW, size=8, bgcolor=NVLINK_FILL, ink=BAND_INK, width=self.width - 4)
             return name, sheet, Links.sum(chip.down for chip in chips)
         head = max(self.head, text_width(title, 8, bold=True) + 4)
         row = min(len(chips), _CHIPS_IN_ROW)
         wide = int((self.width - head - 4) // row) - 1
         for start in range(0, len(chips), row):
-            port = {} if start else {"port": "tray"}
-            cells = [
-                cell("" if start else title, width=head, height=_ROW, size=8, bold=True, align="left", **port)
-            ]
+            cells = [cell("" if start else title, width=head, height=_ROW, size=8, bold=True, align="left")]
             cells += [self._chip(chip, wide) for chip in chips[start : start + row]]
             sheet.add(cells, _ROW)
         faults = self.painter.fault_rows([chip.id for chip in chips], row + 1, width=self.width - 8)

@@ -21,6 +21,7 @@ from topology.draw.canvas import (
     fitting,
     table,
     text_width,
+    wrapped,
 )
 from topology.draw.captions import broken_lines, chips_text, ids_text, scale_up_words
 from topology.draw.overlay import percent
@@ -32,10 +33,10 @@ from topology.names import natural
 from topology.units import format_number, plural
 
 _POD_GAP = 26
-_MOST_DETAIL = 720
+_MOST_DETAIL = 770
 _BAR, _DROP = 40, 76
 _MARGIN = 150
-_MOST_WIDE = 1140
+_MOST_WIDE, _TALLEST = 1140, 2000
 _MOST_RAIL_LINKS = 72
 _MOST_ODD, _MOST_PAIRS = 3, 6
 _LINE_GAP = 42
@@ -99,12 +100,16 @@ class TieredView:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
         least = 30 if len(self.painter.cluster.gpus) > 9999 else 26
-        cell_width = self.painter.detail_width(least, widest, _MOST_DETAIL)
-        views = [
-            [measure(self.painter, column, cell_width) for column in section.columns]
-            for section in self.sections
-        ]
-        lines = self._broken(views, _MOST_WIDE)
+        for told, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
+            self.painter.told = told
+            views = [
+                [measure(self.painter, column, cell_width) for column in section.columns]
+                for section in self.sections
+            ]
+            lines = self._broken(views, _MOST_WIDE)
+            tall = [max(view.height for part in line for view in part.views) for line in lines]
+            if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
+                break
         for wide in range(_MARGIN + 100, _MOST_WIDE, 20):
             if len(lines) == 1:
                 break
@@ -172,7 +177,7 @@ class TieredView:
             if self.number is None:
                 self._shared_band(part, block_at)
         shared = self.number is None and any(self._shared_runs(part) for part in parts)
-        return block_at + max(view.height for view in views) + (28 if shared else 0)
+        return block_at + max(view.height for view in views) + (38 if shared else 0)
 
     def _top(self, part: _Part, y: float, *, first: bool) -> None:
         """Draw the top tier over one part, and its links to the cores."""
@@ -418,10 +423,13 @@ class TieredView:
                 share = self.painter.usage.busiest(self.painter.usage.inside([number]))
                 fill, ink = self.painter.usage.colour(share), self.painter.usage.ink(share)
                 text = f"{name}, {percent(share)} busy: {words}"
-            row = [cell(fitting(text, wide - 10, 8), width=round(wide), height=18, size=8, ink=ink)]
-            html = table([row], border=1, color=NVLINK, bgcolor=fill)
+            rows = [
+                [cell(line, width=round(wide), height=15, size=8, ink=ink)]
+                for line in wrapped(text, wide - 16, 8)
+            ]
+            html = table(rows, border=1, color=NVLINK, bgcolor=fill)
             y = block_at + max(view.height for view in run) + 8
-            self.canvas.box(f"{run[0].name}.band", (run[0].x, y), (wide, 20), html)
+            self.canvas.box(f"{run[0].name}.band", (run[0].x, y), (wide, 15 * len(rows) + 2), html)
 
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""

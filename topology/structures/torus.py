@@ -105,10 +105,15 @@ class Torus(Structure):
         return f", torus {' x '.join(map(str, domain.shape))}"
 
     def words(self, domain: DomainSpec) -> str:
-        """Say which dimensions are rings."""
-        kinds = ("ring" if wrap else "line" for wrap in domain.wrap)
-        rings = (f"{size} {kind}" for size, kind in zip(domain.shape, kinds, strict=True))
-        return f"torus {' x '.join(map(str, domain.shape))} ({', '.join(rings)})"
+        """Say which dimensions are not closed to rings."""
+        size = " x ".join(map(str, domain.shape))
+        long = [
+            (name, wrap) for name, n, wrap in zip("xyzuvw", domain.shape, domain.wrap, strict=False) if n > 1
+        ]
+        opened = [name for name, wrap in long if not wrap]
+        if opened and len(opened) == len(long):
+            return f"grid {size}, no rings"
+        return f"torus {size}" + (f", open along {', '.join(opened)}" if opened else "")
 
 
 def torus_places(domain: DomainSpec) -> Ints:

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from topology.figures import Figure
 from topology.importers.hostlist import compress_hosts
 
 _NUMBER = re.compile(r"(\d{1,9})(?!\d)")
@@ -68,8 +69,10 @@ def _item(row: Mapping[str, Any], shapes: dict[Hashable, int]) -> _Item:
         pieces = [_NUMBER.split(text) for text in texts]
         numbers += [number for parts in pieces for number in parts[1::2]]
         rest = tuple(tuple(parts[::2]) for parts in pieces)
-        shape.append((name, rest) if texts else (name, str(value)))
-        weight += len(name) + 4 + len(str(value))
+        # where a figure was read does not matter
+        same = (value.value, value.text) if isinstance(value, Figure) else str(value)
+        shape.append((name, rest) if texts else (name, same))
+        weight += len(name) + 4 + len(str(same))
     return _Item(shapes.setdefault(tuple(shape), len(shapes)), tuple(numbers), weight, row)
 
 

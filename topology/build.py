@@ -14,7 +14,7 @@ from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
-from topology.structures.raw import check_raw, lay_raw, raw_domains, raw_gpus, raw_scale_out
+from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
 from topology.structures.torus import torus_places
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
@@ -104,7 +104,7 @@ def raw_cluster_spec(
         type, or the GPUs are not connected.
     """
     check_raw(raw, where)
-    wiring = lay_raw(raw, raw_gpus(raw))
+    wiring = laid_raw(raw)[1]
     domains = raw_domains(raw, wiring, where)
     scale_out = raw_scale_out(raw, wiring) if len(domains) > 1 else None
     if len(domains) > 1 and scale_out is None:
@@ -120,7 +120,7 @@ def raw_cluster_spec(
 def _gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:
     """Return all GPUs of a specification in order, broken ones too."""
     if spec.raw is not None:
-        return raw_gpus(spec.raw)
+        return laid_raw(spec.raw)[0]
     gpus: list[Gpu] = []
     for d, domain in enumerate(spec.domains):
         for n, rack in enumerate(_racks(domain)):
@@ -150,7 +150,7 @@ def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
         If a fault names what does not exist, or the fabric cannot be cabled.
     """
     if spec.raw is not None:
-        wiring = lay_raw(spec.raw, gpus)
+        wiring = laid_raw(spec.raw)[1]
     else:
         whole, places, first = Laying(0), [], 0
         coordinates: list[tuple[int, ...] | None] = []

@@ -86,7 +86,8 @@ def _rolled_once(items: list[_Item], length: int, shapes: dict[Hashable, int]) -
     at = 0
     while at < len(items):
         loop, end = None, at
-        if kinds[at : at + length] == kinds[at + length : at + 2 * length]:
+        alike = kinds[at : at + length] == kinds[at + length : at + 2 * length]
+        if alike and _in_step(items, at, length):
             loop, end = _loop(items, kinds, at, length, shapes)
         if loop is None:
             found.append(items[at])
@@ -95,6 +96,19 @@ def _rolled_once(items: list[_Item], length: int, shapes: dict[Hashable, int]) -
             found.append(loop)
             at = end
     return found
+
+
+def _in_step(items: Sequence[_Item], at: int, length: int) -> bool:
+    """Whether the numbers of a body and the next that differ do so by the same: else no loop begins here."""
+    step = 0
+    for one, other in zip(items[at : at + length], items[at + length : at + 2 * length], strict=True):
+        for old, new in zip(one.numbers, other.numbers, strict=True):
+            if old != new:
+                by = int(new) - int(old)
+                if step not in (0, by):
+                    return False
+                step = by
+    return step != 0
 
 
 def _loop(

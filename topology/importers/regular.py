@@ -20,6 +20,7 @@ from topology.build import build_cluster, check_cluster
 from topology.catalog import systems_of
 from topology.errors import InputError
 from topology.fabrics import check_scale_out
+from topology.graph import SCALE_OUT_KINDS
 from topology.importers.assemble import Assembled
 from topology.importers.found import FabricFound, commonest
 from topology.importers.parts import Parts, missing
@@ -555,17 +556,17 @@ def _compared(
     names = {**switches, **_gpu_names(hosts, found, switches, spec)}
     cluster = build_cluster(spec)
     wiring = cluster.wiring
-    have, stray = _renamed(found, names, _chip_names(hosts, found, unit), wiring)
+    have, strays = _renamed(found, names, _chip_names(hosts, found, unit), wiring)
     known = set(names.values())
     gone = [gpu.id for gpu in cluster.gpus if gpu.id not in known] + sorted(names[gpu] for gpu in found.odd)
-    links = None if stray else _lacking(wiring, have, gone)
+    links = None if strays else _lacking(wiring, have, gone)
     few = links is not None and max(len(gone) / spec.gpus, len(links) / len(wiring.a)) <= _MOST_LACKING
     if links is None or not few:
-        if _alike(found, wiring):
+        if _alike(found, wiring, have, strays):
             return spec, order
-        if stray is not None:
+        if strays:
             kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-            ends = " to ".join(stray.between)
+            ends = " to ".join(strays[0].between)
             parts.note(f"Written out link by link: {ends} is no link of a regular {kind}.")
         return None
     faults = [*(Fault(gpu=gpu) for gpu in gone), *links]
@@ -583,20 +584,24 @@ def _compared(
 
 def _renamed(
     found: _Found, names: Mapping[str, str], chips: Mapping[str, list[tuple[str, float]]], wiring: Wiring
-) -> tuple[Floats, RawLink | None]:
-    """Return ``[2, links]`` rate and latency found of each link of ``wiring``, NaN of none, and a link it lacks."""
+) -> tuple[Floats, list[RawLink]]:
+    """Return ``[2, links]`` rate and latency found of each link of ``wiring``, NaN of none, and links it lacks."""
     rows = [(link, *part) for link in found.links for part in _split(link, names, chips)]
+    known = [a in wiring.number and b in wiring.number for _, a, b, _ in rows]
+    at = np.full(len(rows), -1)
+    at[known] = wiring.find([(a, b) for (_, a, b, _), one in zip(rows, known, strict=True) if one])
+    fits = at >= 0
+    fits[fits] = np.bincount(at[fits], minlength=len(wiring.a))[at[fits]] == 1
     have = np.full((2, len(wiring.a)), np.nan)
-    for link, a, b, _ in rows:
-        if a not in wiring.number or b not in wiring.number:
-            return have, link
-    at = wiring.find([(a, b) for _, a, b, _ in rows])
-    wrong = np.bincount(at, minlength=len(wiring.a))[at] > 1 if (at >= 0).all() else at < 0
-    if wrong.any():
-        return have, rows[int(np.argmax(wrong))][0]
-    have[0, at] = [count * link.fabric.link_bytes_per_s.value for link, _, _, count in rows]
-    have[1, at] = [link.fabric.latency_s.value for link, _, _, _ in rows]
-    return have, None
+    have[0, at[fits]] = [
+        count * link.fabric.link_bytes_per_s.value
+        for (link, _, _, count), one in zip(rows, fits, strict=True)
+        if one
+    ]
+    have[1, at[fits]] = [
+        link.fabric.latency_s.value for (link, *_), one in zip(rows, fits, strict=True) if one
+    ]
+    return have, [rows[row][0] for row in np.flatnonzero(~fits).tolist()]
 
 
 def _lacking(wiring: Wiring, have: Floats, gone: Sequence[str]) -> list[Fault] | None:
@@ -688,15 +693,23 @@ def _split(
             yield one, other, link.count * part * share
 
 
-def _alike(found: _Found, wiring: Wiring) -> bool:
-    """Whether as many links of each rate were found between kinds as are built: uplinks that do not divide."""
+def _alike(found: _Found, wiring: Wiring, have: Floats, strays: Sequence[RawLink]) -> bool:
+    """Whether only links between switches differ, as many of each rate as are built: uplinks that do not divide."""
+    above = wiring.is_kind(*SCALE_OUT_KINDS)
+    below = ~(above[wiring.a] & above[wiring.b])
+    built = np.stack([wiring.bytes_per_s, wiring.latency_s])
+    if not (abs(have[:, below] / built[:, below] - 1) <= _SAME).all():
+        return False
+    if any(found.kinds[end] not in SCALE_OUT_KINDS for link in strays for end in link.between):
+        return False
     links = (wiring.a, wiring.b, wiring.count, wiring.link_bytes_per_s)
-    built = Counter(
+    wanted = Counter(
         (frozenset((wiring.kinds[a], wiring.kinds[b])), count, rate)
-        for a, b, count, rate in zip(*(part.tolist() for part in links), strict=True)
+        for a, b, count, rate in zip(*(part[~below].tolist() for part in links), strict=True)
     )
     seen = Counter(
         (frozenset(found.kinds[end] for end in link.between), link.count, _rate(link.fabric)[0])
         for link in found.links
+        if found.levels.keys() >= set(link.between)
     )
-    return built == seen
+    return wanted == seen

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import finalize
 
 import numpy as np
 
@@ -55,12 +56,14 @@ def check_raw(raw: RawTopology, where: str) -> None:
             raise InputError(f"{where}: node {node.id}: is a {node.kind}, so it cannot have the key `gpu`.")
     if not any(node.kind == "gpu" for node in raw.nodes):
         raise InputError(f"{where}: nodes: none has the kind gpu.")
-    seen: dict[frozenset[str], FabricSpec] = {}
+    seen: dict[tuple[str, str], FabricSpec] = {}
     for link in raw.links:
         _check_link(link, ids, seen, where)
 
 
-def _check_link(link: RawLink, ids: Counter[str], seen: dict[frozenset[str], FabricSpec], where: str) -> None:
+def _check_link(
+    link: RawLink, ids: Counter[str], seen: dict[tuple[str, str], FabricSpec], where: str
+) -> None:
     """Check one link; ``seen`` are those before it."""
     a, b = link.between
     for end in (a, b):
@@ -68,20 +71,33 @@ def _check_link(link: RawLink, ids: Counter[str], seen: dict[frozenset[str], Fab
             raise InputError(f"{where}: link [{a}, {b}]: no node has the id {end!r}.")
     if a == b:
         raise InputError(f"{where}: link [{a}, {b}]: joins a node to itself.")
-    other = seen.setdefault(frozenset((a, b)), link.fabric)
-    if other != link.fabric:
+    other = seen.setdefault((a, b) if a < b else (b, a), link.fabric)
+    if other is not link.fabric and other != link.fabric:
         raise InputError(
             f"{where}: link [{a}, {b}]: two links of different fabric or rate join these nodes ({other.name}, "
             f"{link.fabric.name}); write them as one with their common rate, or put a switch between."
         )
 
 
-def raw_gpus(raw: RawTopology) -> tuple[Gpu, ...]:
-    """Return the GPUs of a raw graph: grouped by domain in order of first appearance, otherwise as written.
+def laid_raw(raw: RawTopology) -> tuple[tuple[Gpu, ...], Wiring]:
+    """Return the GPUs and the links of a raw graph, found once.
 
-    A GPU that names no node is in one with its domain; one that names no rack, in that of its node; one that
-    names no rail has its position in its node.
+    GPUs are grouped by domain in order of first appearance, otherwise as written. One that names no node is in one
+    with its domain; one that names no rack, in that of its node; one that names no rail has its position in its node.
     """
+    key = id(raw)
+    if key not in _LAID:
+        gpus = _gpus(raw)
+        _LAID[key] = gpus, _lay(raw, gpus)
+        finalize(raw, _LAID.pop, key, None)
+    return _LAID[key]
+
+
+_LAID: dict[int, tuple[tuple[Gpu, ...], Wiring]] = {}
+"""By identity: graphs are too large to compare."""
+
+
+def _gpus(raw: RawTopology) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     for number, (label, members) in enumerate(_gpus_by_domain(raw)):
         rails: Counter[str] = Counter()
@@ -95,7 +111,8 @@ def raw_gpus(raw: RawTopology) -> tuple[Gpu, ...]:
 
 def _gpus_by_domain(raw: RawTopology) -> list[tuple[str, list[RawNode]]]:
     """Return (label, GPUs) of each domain in order of first appearance."""
-    inferred = _components(raw)
+    named = all(node.domain for node in raw.nodes if node.kind == "gpu")
+    inferred = {} if named else _components(raw)
     groups: dict[str, list[RawNode]] = {}
     for node in raw.nodes:
         if node.kind == "gpu":
@@ -122,7 +139,7 @@ def _components(raw: RawTopology) -> dict[str, str]:
 
 
 def raw_domains(raw: RawTopology, wiring: Wiring, where: str) -> tuple[DomainSpec, ...]:
-    """Return the domains of a raw graph, ``wiring`` that which :func:`lay_raw` made of it.
+    """Return the domains of a raw graph, ``wiring`` that which :func:`laid_raw` made of it.
 
     Raises
     ------
@@ -241,7 +258,7 @@ def _oversubscription(wiring: Wiring, tail: Ints, head: Ints, link: Ints) -> flo
     return float(np.max(downs[ups > 0] / ups[ups > 0], initial=1.0))
 
 
-def lay_raw(raw: RawTopology, gpus: Sequence[Gpu]) -> Wiring:
+def _lay(raw: RawTopology, gpus: Sequence[Gpu]) -> Wiring:
     """Lay the GPUs, then the other nodes, then the links; several equal links between two nodes are one."""
     laying = Laying(0)
     laying.add(
@@ -261,15 +278,14 @@ def lay_raw(raw: RawTopology, gpus: Sequence[Gpu]) -> Wiring:
         domain=[domains.get(node.id, -1) for node in others],
         rail=[-1 if node.rail is None else node.rail for node in others],
     )
-    counts: dict[frozenset[str], int] = {}
-    firsts: dict[frozenset[str], RawLink] = {}
-    for link in raw.links:
-        pair = frozenset(link.between)
-        firsts.setdefault(pair, link)
-        counts[pair] = counts.get(pair, 0) + link.count
     number = {name: i for i, name in enumerate(laying.names)}
-    a, b = ([number[link.between[end]] for link in firsts.values()] for end in (0, 1))
-    laying.link([link.fabric for link in firsts.values()], a, b, list(counts.values()))
+    a, b = (np.array([number[link.between[end]] for link in raw.links], dtype=np.int64) for end in (0, 1))
+    pairs = np.minimum(a, b) * len(number) + np.maximum(a, b)
+    _, first, pair = np.unique(pairs, return_index=True, return_inverse=True)
+    counts = np.bincount(pair, [link.count for link in raw.links], len(first))
+    order = np.argsort(first)
+    first = first[order]
+    laying.link([raw.links[link].fabric for link in first.tolist()], a[first], b[first], counts[order])
     return Wiring.of(laying, [None] * len(laying.names))
 
 

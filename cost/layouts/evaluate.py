@@ -222,7 +222,8 @@ def _arranged(pricer: Pricer, imbalance: float | None, chunk_tokens: float | Non
         for place in np.flatnonzero(behind <= NEAR).tolist():
             one = id(what[of[place]])
             nearest[one] = min(nearest.get(one, np.inf), float(behind[place]))
-        kept.append(set(sorted(nearest.keys() - known, key=lambda one: nearest[one])[:MOST_NEAR]))
+        others = [one for one in nearest if one not in known]
+        kept.append(set(sorted(others, key=lambda one: nearest[one])[:MOST_NEAR]))
     whole, alone = kept
     return [base + [one for one in more if id(one) in near] for near in (whole, whole | alone)]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.layout import StageSpec
 from cost.layouts.candidates import Arrangement, Variant
 from cost.layouts.stages import Pricer, Stage, StageTable
 from cost.model import StageShard
@@ -37,11 +36,15 @@ def balanced_ranges(
         The same of what is balanced next: of the splits whose largest stage is as small as can be, the one that is
         best in this.
     """
-    runs = run_sums(layers, fixed)
-    largest, found = best_cuts(runs)
+    return _balanced(run_sums(layers, fixed), None if then is None else run_sums(*then))
+
+
+def _balanced(runs: Array, then: Array | None, row_of: Sequence[int] | None = None) -> tuple[range, ...]:
+    """The same, of sums as of :func:`run_sums`; ``row_of`` as in :func:`best_cuts`."""
+    largest, found = best_cuts(runs, row_of)
     if then is None:
         return found
-    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, run_sums(*then)))[1]
+    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, then), row_of)[1]
 
 
 def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -53,7 +56,7 @@ def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray
     return np.where(start >= end, np.inf, runs)
 
 
-def best_cuts(runs: Array) -> tuple[float, tuple[range, ...]]:
+def best_cuts(runs: Array, row_of: Sequence[int] | None = None) -> tuple[float, tuple[range, ...]]:
     """Return the largest stage of the split whose largest stage is smallest, and the split.
 
     Parameters
@@ -61,6 +64,8 @@ def best_cuts(runs: Array) -> tuple[float, tuple[range, ...]]:
     runs:
         What layers ``i`` to ``j - 1`` take on each stage, ``[stages, layers + 1, layers + 1]``; infinite where there
         are none or no room. An infinite answer says that no split has room.
+    row_of:
+        The row of ``runs`` that each stage has, where some have the same; None: each its own.
 
     Notes
     -----
@@ -68,17 +73,25 @@ def best_cuts(runs: Array) -> tuple[float, tuple[range, ...]]:
     last stage begins, of the larger of the best before and its own: ``stages * layers^2`` steps, exact (Bokhari 1988,
     IEEE Transactions on Computers 37).
     """
-    stages, count = len(runs), runs.shape[1] - 1
-    best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
-    cuts = np.zeros((stages, count + 1), dtype=np.int64)
-    for stage in range(stages):
-        worst = np.maximum(best[:, None], runs[stage])
-        cuts[stage] = worst.argmin(axis=0)
-        best = worst[cuts[stage], np.arange(count + 1)]
+    row_of = range(len(runs)) if row_of is None else row_of
+    count, ends = runs.shape[1] - 1, np.arange(runs.shape[1])
+    backward = np.ascontiguousarray(
+        runs.transpose(0, 2, 1)
+    )  # [rows, j, i]: what is compared lies side by side
+    best = np.maximum(runs[row_of[0], 0], 0.0)
+    cuts = []
+    for row in row_of[1:-1]:
+        worst = np.maximum(best, backward[row])
+        cuts.append(worst.argmin(axis=1))
+        best = worst[ends, cuts[-1]]
     found = [count]
-    for stage in range(stages - 1, -1, -1):
-        found.append(int(cuts[stage, found[-1]]))
-    return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
+    if len(row_of) > 1:
+        worst = np.maximum(best, backward[row_of[-1], count])
+        found.append(int(worst.argmin()))
+        best = worst[found[-1:] * (count + 1)]
+    for cut in reversed(cuts):
+        found.append(int(cut[found[-1]]))
+    return float(best[count]), tuple(range(a, b) for a, b in pairwise([0, *found[::-1]]))
 
 
 TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
@@ -98,12 +111,12 @@ class _Weights:
     first: Array
     last: Array
 
-    def over(self, kind_of: NDArray[np.int64], stages: list[int]) -> tuple[Array, Array]:
-        """What layers take on stages of these kinds, in order, ``[stages, layers]``; each stage besides."""
-        fixed = np.zeros(len(stages))
-        fixed[0] += self.first[stages[0]]
-        fixed[-1] += self.last[stages[-1]]
-        return self.kinds[kind_of][:, stages].T, fixed
+    def runs(self, kind_of: NDArray[np.int64], rows: list[tuple[int, bool, bool]]) -> Array:
+        """What runs of layers take (:func:`run_sums`) on stages of a kind that may be the first and the last."""
+        stages, first, last = (np.array(column) for column in zip(*rows, strict=True))
+        return run_sums(
+            self.kinds[kind_of][:, stages].T, self.first[stages] * first + self.last[stages] * last
+        )
 
 
 def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = False) -> list[Variant]:
@@ -113,25 +126,35 @@ def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = Fal
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these. With ``few``
     that for many sequences, with a layer more or less beside the head, and that for room.
     """
-    deployment = pricer.deployment
-    layers = len(deployment.model.layers)
+    one_stage = [(range(len(pricer.deployment.model.layers)),)]
+    _balance(pricer, [what for what in whole if what.stages > 1 and what not in pricer.balanced])
     found: list[Variant] = []
-    kinds: dict[Stage, int] = {}
-    stages = [_stage_kinds(pricer, what, kinds) if what.stages > 1 else [] for what in whole]
-    weights = _weights(pricer, list(kinds)) if kinds else []
-    kind_of = np.array(deployment.model.kind_of)
-    for what, row in zip(whole, stages, strict=True):
-        splits: list[tuple[range, ...]]
-        if what.stages == 1:
-            splits = [(range(layers),)]
-        else:
-            *times, memory = (weight.over(kind_of, row) for weight in weights)
-            best = [balanced_ranges(*time, then=memory) for time in times]
-            splits = list(dict.fromkeys([*best, balanced_ranges(*memory, then=times[-1])]))
+    for what in whole:
+        splits = one_stage
+        if what.stages > 1:
+            *best, roomy = pricer.balanced[what]
+            splits = list(dict.fromkeys([*best, roomy]))
             ends = dict.fromkeys([*_shorter(best[-1])[-1:], best[-1], splits[-1]])
             splits = list(ends) if few else between(splits)
         found += [Variant(what, ranges) for ranges in splits]
     return found
+
+
+def _balance(pricer: Pricer, whole: Sequence[Arrangement]) -> None:
+    """Enter the balanced splits of arrangements: at each of :data:`TYPICAL`, then of memory."""
+    stages = [pricer.line(what, 0).kinds for what in whole]
+    used = sorted({kind for row in stages for kind in row})
+    weights = _weights(pricer, [pricer.kinds[kind] for kind in used]) if used else []
+    place = {kind: number for number, kind in enumerate(used)}
+    kind_of = np.array(pricer.deployment.model.kind_of)
+    for what, row in zip(whole, stages, strict=True):
+        last = len(row) - 1
+        ends = [(place[kind], index == 0, index == last) for index, kind in enumerate(row)]
+        rows = list(dict.fromkeys(ends))
+        row_of = [rows.index(end) for end in ends]
+        *times, memory = (weight.runs(kind_of, rows) for weight in weights)
+        best = [_balanced(time, memory, row_of) for time in times]
+        pricer.balanced[what] = [*best, _balanced(memory, times[-1], row_of)]
 
 
 def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
@@ -164,17 +187,10 @@ def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
     return found
 
 
-def _stage_kinds(pricer: Pricer, what: Arrangement, kinds: dict[Stage, int]) -> list[int]:
-    """The stages of a replica without layers, each as an index into ``kinds``, which grows."""
-    specs = [StageSpec(gpus, range(0)) for gpus in what.replicas[0]]
-    bare = [replace(stage, first=False, last=False) for stage in pricer.stages(specs)]
-    return [kinds.setdefault(stage, len(kinds)) for stage in bare]
-
-
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
     model, phase = pricer.deployment.model, pricer.deployment.workload.phase
-    table = StageTable.of([(0, 1, stage) for stage in stages], len(model.kinds))
+    table = StageTable.bare(stages, len(model.kinds))
     parts, many = len(model.kinds) + 2, len(stages)
     rows = np.tile(np.arange(many), parts)
     one = np.repeat(np.eye(parts), many, axis=1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layout import StageSpec
-from cost.layouts.candidates import Variant, expand, slots_of
+from cost.layouts.candidates import Arrangement, Variant, expand, slots_of
 from cost.machine import Machine
 from cost.memory import domain_hbm_bytes, even_memory
 from cost.model import StageShard
@@ -30,16 +29,12 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage as its cost goes; equal ones of a pipeline are priced once.
+    """One stage as its cost goes, whatever layers it holds.
 
     Attributes
     ----------
     machine, gpus, domain_gpus, hbm_bytes:
         What it runs on; ``domain_gpus``: GPUs of the group in the domain that has fewest of them.
-    counts:
-        Layers of each distinct kind.
-    first, last:
-        Whether it has the embedding, and the head.
     in_flight, at_once:
         Sequences per GPU that it caches, and that pass it at once, for each sequence per GPU of the replica.
     """
@@ -47,45 +42,66 @@ class Stage:
     gpus: int
     domain_gpus: int
     machine: int
-    counts: tuple[int, ...]
-    first: bool
-    last: bool
     in_flight: float
     at_once: float
     hbm_bytes: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """One replica of an arrangement: ``kinds`` of its stages, its GPUs and its hops by fabric (:class:`Hops`)."""
+
+    kinds: list[int]
+    gpus: int
+    hops: dict[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class StageTable:
     """Distinct stages of all pipelines, one after the other: the columns of :class:`Stage`, ``[stages]``.
 
-    ``pipeline`` is that which a stage is of, ``times`` how many stages of it are alike; ``counts`` are ``[kinds,
-    stages]``.
+    ``pipeline`` is that which a stage is of, ``times`` how many stages of it are alike; ``counts`` are its layers of
+    each distinct kind, ``[kinds, stages]``; ``first`` and ``last`` say whether it has the embedding, and the head.
     """
 
     pipeline: Index
     times: Array
-    machine: Index
     counts: Array
+    first: Array
+    last: Array
+    machine: Index
     gpus: Array
     domain_gpus: Array
     hbm_bytes: Array
-    first: Array
-    last: Array
     in_flight: Array
     at_once: Array
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, Stage]], kinds: int) -> StageTable:
-        """Return stages side by side; each row has its pipeline and how many stages of that are alike."""
-        pipeline, times, stages = zip(*rows, strict=True)
-        names = ("gpus", "domain_gpus", "hbm_bytes", "first", "last", "in_flight", "at_once")
-        return cls(
-            np.array(pipeline, dtype=np.int64),
-            np.array(times, dtype=np.float64),
-            np.array([stage.machine for stage in stages], dtype=np.int64),
-            np.array([stage.counts for stage in stages], dtype=np.float64).reshape(-1, kinds).T.copy(),
-            *(np.array([getattr(stage, name) for stage in stages], dtype=np.float64) for name in names),
+    def of(
+        cls,
+        stages: Sequence[Stage],
+        kind: Index,
+        *,
+        pipeline: Index,
+        times: Array,
+        counts: Array,
+        first: Array,
+        last: Array,
+    ) -> StageTable:
+        """Return stages side by side, ``kind`` the place of each among ``stages``."""
+        machine = np.array([stage.machine for stage in stages], dtype=np.int64)[kind]
+        names = ("gpus", "domain_gpus", "hbm_bytes", "in_flight", "at_once")
+        columns = (np.array([getattr(stage, name) for stage in stages], dtype=np.float64) for name in names)
+        return cls(pipeline, times, counts, first, last, machine, *(column[kind] for column in columns))
+
+    @classmethod
+    def bare(cls, stages: Sequence[Stage], kinds: int) -> StageTable:
+        """Return stages without layers, of one pipeline."""
+        many = len(stages)
+        one, none, each = np.ones(many), np.zeros(many), np.arange(many)
+        counts = np.zeros((kinds, many))
+        return cls.of(
+            stages, each, pipeline=np.zeros_like(each), times=one, counts=counts, first=none, last=none
         )
 
     def held(self, deployment: Deployment, rows: Index) -> StageShard:
@@ -148,29 +164,30 @@ class Pricer:
     deployment: Deployment
     redundant: int | None = None
     machines: list[Machine] = field(default_factory=list)
+    kinds: list[Stage] = field(default_factory=list)
+    balanced: dict[Arrangement, list[tuple[range, ...]]] = field(default_factory=dict)
+    _kind: dict[Stage, int] = field(default_factory=dict)
+    _lines: dict[tuple[Arrangement, int], Line] = field(default_factory=dict)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
-    _counts: dict[range, tuple[int, ...]] = field(default_factory=dict)
 
-    def stages(self, stages: Sequence[StageSpec]) -> Iterable[Stage]:
-        """Yield each stage of a replica as its cost goes."""
-        model = self.deployment.model
-        total = sum(len(stage.gpus) for stage in stages)
-        for index, stage in enumerate(stages):
-            if stage.layers not in self._counts:
-                held = model.kind_of[stage.layers.start : stage.layers.stop]
-                self._counts[stage.layers] = tuple(held.count(kind) for kind in range(len(model.kinds)))
-            machine, domain_gpus, hbm_bytes = self.place(stage)
-            yield Stage(
-                gpus=len(stage.gpus),
-                domain_gpus=domain_gpus,
-                machine=machine,
-                counts=self._counts[stage.layers],
-                first=index == 0,
-                last=index == len(stages) - 1,
-                in_flight=total / len(stage.gpus),
-                at_once=total / len(stage.gpus) / len(stages),
-                hbm_bytes=hbm_bytes,
-            )
+    def line(self, what: Arrangement, replica: int) -> Line:
+        """Return one replica of an arrangement, wherever its layers are cut."""
+        if (what, replica) not in self._lines:
+            stages = [StageSpec(gpus, range(0)) for gpus in what.replicas[replica]]
+            total = sum(len(stage.gpus) for stage in stages)
+            kinds = [self._kind_of(stage, total, len(stages)) for stage in stages]
+            self._lines[what, replica] = Line(kinds, total, _hops(self.deployment, stages))
+        return self._lines[what, replica]
+
+    def _kind_of(self, stage: StageSpec, total: int, depth: int) -> int:
+        """Place among ``kinds`` of a stage of a replica of ``total`` GPUs in ``depth`` stages."""
+        machine, domain_gpus, hbm_bytes = self.place(stage)
+        each = total / len(stage.gpus)
+        found = Stage(len(stage.gpus), domain_gpus, machine, each, each / depth, hbm_bytes)
+        if found not in self._kind:
+            self._kind[found] = len(self.kinds)
+            self.kinds.append(found)
+        return self._kind[found]
 
     def place(self, stage: StageSpec) -> tuple[int, int, float]:
         """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""
@@ -311,27 +328,58 @@ class Pipelines:
 
 def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     """Return the distinct pipelines of ``variants``, their stages and their hops."""
-    found: list[tuple[int, int, int, int]] = []
-    rows: list[tuple[int, int, Stage]] = []
-    hop_rows: list[dict[str, tuple[float, float, float]]] = []
-    known: dict[tuple[int, int], dict[str, tuple[float, float, float]]] = {}
-    lead: list[int] = []
-    for number, what in enumerate(variants):
-        first: dict[Stage, int] = {}
-        for replica, count in what.arrangement.alike:
-            stages = what.stages(replica)
-            distinct = Counter(pricer.stages(stages))
-            lead += [first.setdefault(stage, len(rows) + place) for place, stage in enumerate(distinct)]
-            rows += [(len(found), times, stage) for stage, times in distinct.items()]
-            key = id(what.arrangement), replica  # wherever its layers are cut
-            if key not in known:
-                known[key] = _hops(pricer.deployment, stages)
-            hop_rows.append(known[key])
-            found.append((number, count, sum(len(stage.gpus) for stage in stages), len(stages)))
-    variant, *rest = np.array(found, dtype=np.int64).reshape(-1, 4).T
-    alike, gpus, depth = (column.astype(np.float64) for column in rest)
-    table = StageTable.of(rows, len(pricer.deployment.model.kinds))
-    return Pipelines(variant, alike, gpus, depth, table, Hops.of(hop_rows), np.array(lead, dtype=np.int64))
+    model = pricer.deployment.model
+    found = [
+        (number, count, pricer.line(what.arrangement, replica))
+        for number, what in enumerate(variants)
+        for replica, count in what.arrangement.alike
+    ]
+    lines = [line for _, _, line in found]
+    variant = np.array([number for number, _, _ in found], dtype=np.int64)
+    depth = np.array([len(line.kinds) for line in lines], dtype=np.int64)
+    pipeline = np.repeat(np.arange(len(found)), depth)
+    kind = np.fromiter((kind for line in lines for kind in line.kinds), dtype=np.int64)
+    stop = np.fromiter((one.stop for number in variant for one in variants[number].ranges), dtype=np.int64)
+    end = np.cumsum(depth)
+    start = np.roll(stop, 1)
+    start[end - depth] = 0
+    first, last = np.zeros((2, len(kind)))
+    first[end - depth], last[end - 1] = 1.0, 1.0
+    # what each stage holds, as a number
+    before = np.zeros((len(model.layers) + 1, len(model.kinds)), dtype=np.int64)
+    before[1:] = np.cumsum(np.array(model.kind_of)[:, None] == np.arange(len(model.kinds)), axis=0)
+    counts = before[stop] - before[start]
+    held = np.unique(counts, axis=0, return_inverse=True)[1].reshape(-1)
+    stage = _pairs(_pairs(kind, held), (2 * first + last).astype(np.int64))
+    _, at, times = np.unique(_pairs(pipeline, stage), return_index=True, return_counts=True)
+    order = np.argsort(at)
+    at = at[order]
+    _, leader, same = np.unique(
+        _pairs(variant[pipeline[at]], stage[at]), return_index=True, return_inverse=True
+    )
+    table = StageTable.of(
+        pricer.kinds,
+        kind[at],
+        pipeline=pipeline[at],
+        times=times[order].astype(np.float64),
+        counts=counts[at].T.astype(np.float64),
+        first=first[at],
+        last=last[at],
+    )
+    return Pipelines(
+        variant,
+        np.array([count for _, count, _ in found], dtype=np.float64),
+        np.array([line.gpus for line in lines], dtype=np.float64),
+        depth.astype(np.float64),
+        table,
+        Hops.of([line.hops for line in lines]),
+        leader[same.reshape(-1)],
+    )
+
+
+def _pairs(one: Index, other: Index) -> Index:
+    """Return a number of each pair of two columns of numbers."""
+    return one * (int(other.max(initial=0)) + 1) + other
 
 
 def _hops(deployment: Deployment, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:

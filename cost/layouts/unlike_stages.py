@@ -57,7 +57,7 @@ def order_problem(
     model, many = deployment.model, len(groups)
     total = sum(len(group) for group in groups)
     specs = [StageSpec(group, range(0)) for group in groups]
-    table = StageTable.of([(0, 1, _stage(pricer, spec, total, stages)) for spec in specs], len(model.kinds))
+    table = StageTable.bare([_stage(pricer, spec, total, stages) for spec in specs], len(model.kinds))
     parts = len(model.kinds) + 2
     rows, one = np.tile(np.arange(many), parts), np.repeat(np.eye(parts), many, axis=1)
     kinds = tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds))
@@ -88,9 +88,8 @@ def order_problem(
 
 def _stage(pricer: Pricer, spec: StageSpec, total: int, stages: int) -> Stage:
     machine, domain_gpus, hbm_bytes = pricer.place(spec)
-    gpus, none = len(spec.gpus), (0,) * len(pricer.deployment.model.kinds)
-    each = total / gpus
-    return Stage(gpus, domain_gpus, machine, none, False, False, each, each / stages, hbm_bytes)
+    each = total / len(spec.gpus)
+    return Stage(len(spec.gpus), domain_gpus, machine, each, each / stages, hbm_bytes)
 
 
 def hop_seconds(

@@ -199,6 +199,7 @@ class Router:
         relay = rails if rail_local_forward is None else rail_local_forward
         several = len(cluster.spec.domains) > 1
         self._out = ScaleOut(self._net, cluster.gpus, self._up, relay=relay) if several else None
+        self._uniform: dict[tuple[int, bytes], float] = {}
 
     @property
     def network(self) -> Network:
@@ -289,8 +290,17 @@ class Router:
         InputError
             If some pair has no route.
         """
+        parts, others = self._up.parts(np.asarray(gpus, dtype=np.int64))
+        for key, part in parts.items():
+            if key not in self._uniform:
+                self._uniform[key] = self._uniform_among(part)
+        found = [self._uniform[key] for key in parts]
+        return min([*found, *[self._uniform_among(others)] * bool(len(others))], default=np.inf)
+
+    def _uniform_among(self, gpus: Ints) -> float:
+        """The same, all of them routed at once."""
         net, members = self._net, np.zeros(self._net.gpus, dtype=bool)
-        members[np.asarray(gpus, dtype=np.int64)] = True
+        members[gpus] = True
         found = self._up.route(NO_PAIRS, Alike(members, members.astype(float), 1.0))
         self._check_rates(found)
         used = np.flatnonzero(found.load_bytes)

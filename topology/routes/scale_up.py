@@ -104,6 +104,27 @@ class ScaleUp:
                 found.notes += [note] * (note != "" and note not in found.notes)
         return found
 
+    def parts(self, gpus: Ints) -> tuple[dict[tuple[int, bytes], Ints], Ints]:
+        """Return those of ``gpus`` that share a domain with others of them, domain by domain.
+
+        Where pairs keep to their domain, the GPUs by the kind of the domain and their places in it: of equal ones the
+        first, for what they send is alike. Then all those of other domains.
+        """
+        members = np.zeros(self._net.gpus, dtype=bool)
+        members[gpus] = True
+        found: dict[tuple[int, bytes], Ints] = {}
+        others = [np.zeros(0, dtype=np.int64)]
+        for number in np.unique(self._kind[self._domain[gpus]]).tolist():
+            kind = self._kinds[number]
+            inside = members[kind.places]
+            for row in np.flatnonzero(inside.sum(axis=1) > 1).tolist():
+                part = kind.places[row][inside[row]]
+                if kind.ways[0].joins_all:
+                    found.setdefault((number, inside[row].tobytes()), part)
+                else:
+                    others.append(part)
+        return found, np.concatenate(others)
+
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
         """Return the latency of the route of each pair inside a domain, -inf where there is none."""
         gpus = self._net.gpus

@@ -126,7 +126,7 @@ def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = Fal
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these. With ``few``
     that for many sequences, with a layer more or less beside the head, and that for room.
     """
-    one_stage = [(range(len(pricer.deployment.model.layers)),)]
+    one_stage: list[tuple[range, ...]] = [(range(len(pricer.deployment.model.layers)),)]
     _balance(pricer, [what for what in whole if what.stages > 1 and what not in pricer.balanced])
     found: list[Variant] = []
     for what in whole:

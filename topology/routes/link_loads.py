@@ -294,8 +294,8 @@ class Router:
         for key, part in parts.items():
             if key not in self._uniform:
                 self._uniform[key] = self._uniform_among(part)
-        found = [self._uniform[key] for key in parts]
-        return min([*found, *[self._uniform_among(others)] * bool(len(others))], default=np.inf)
+        most = self._uniform_among(others) if len(others) else np.inf
+        return min(most, *(self._uniform[key] for key in parts), np.inf)
 
     def _uniform_among(self, gpus: Ints) -> float:
         """The same, all of them routed at once."""

@@ -83,7 +83,7 @@ def test_a_degraded_uplink_is_dashed_with_its_factor(tmp_path: Path) -> None:
     text = source(tmp_path, LEAVES, [{"link": ["f.l5", "f.s1"], "factor": 0.5}])
     assert "x 14 alike" in text
     assert "+ 8 x 50 GB/s x 0.5" in text
-    line = next(line for line in text.splitlines() if '-- "pod5":"up":"n"' in line)
+    line = next(line for line in text.splitlines() if '-- "pod5" ' in line)
     assert "dashed" in line
 
 

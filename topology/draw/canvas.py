@@ -1,7 +1,7 @@
 """A drawing with fixed positions, as DOT source: colours, text widths, tables of cells, boxes and links.
 
 Positions are computed here, not by a layout program: tiers stay tiers, columns stay rails, and the same cluster gives
-the same bytes. Graphviz draws the boxes, measures the text and clips the links (engine ``nop``).
+the same bytes. Graphviz draws the boxes, measures the text and draws the links (engine ``nop2``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from math import ceil
 
 Point = tuple[float, float]
 """x and y, or width and height, in points."""
+Line = tuple[tuple[str, Point], tuple[str, Point]]
+"""A box and a place of each end."""
 FONT = "DejaVu Sans"
 INK = "#1a1a1a"
 QUIET = "#767676"
@@ -152,13 +154,13 @@ class Canvas:
         rows = [[cell(line, ink=ink, size=points, align="left", width=width, height=row)] for line in lines]
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
-    def link(
-        self, tail: str, head: str, colour: str, width: float = 1.0, style: str = "solid", tip: str = ""
-    ) -> None:
-        """Draw a straight line between two places, written ``"box"`` or ``"box:port:side"``."""
-        ends = " -- ".join(":".join(f'"{safe(part)}"' for part in end.split(":")) for end in (tail, head))
+    def link(self, line: Line, colour: str, width: float = 1.0, style: str = "solid", tip: str = "") -> None:
+        """Draw a straight line; boxes cover what of it lies under them."""
+        (tail, (x, y)), (head, (to_x, to_y)) = line
+        path = f"{x:.2f},{-y:.2f} {x:.2f},{-y:.2f} {to_x:.2f},{-to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
-        self._edges.append(f'  {ends} [color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}];')
+        look = f'color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}'
+        self._edges.append(f'  "{safe(tail)}" -- "{safe(head)}" [pos="{path}", {look}];')
 
     def source(self) -> str:
         """Return the drawing as DOT."""
@@ -167,7 +169,7 @@ class Canvas:
         title, self._nodes = self._nodes, nodes
         head = [
             "graph rackplan {",
-            '  graph [layout="nop", splines="line", outputorder="edgesfirst", bgcolor="#ffffff", pad="0.2",',
+            '  graph [layout="nop2", splines="line", outputorder="edgesfirst", bgcolor="#ffffff", pad="0.2",',
             f'    fontname="{FONT}", fontcolor="{INK}"];',
             f'  node [fontname="{FONT}", fontsize="{TEXT_POINTS}", fontcolor="{INK}"];',
         ]

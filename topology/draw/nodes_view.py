@@ -15,6 +15,7 @@ from topology.draw.canvas import (
     NVLINK_FILL,
     OUTLINE,
     QUIET,
+    Point,
     cell,
     table,
     text_width,
@@ -31,7 +32,7 @@ _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))
 _CHIPS = (("upper",), ("switch",))
 _MARGIN, _MOST_WIDE = 176, 1180
-_LINE, _DROP, _GAP, _STRIP = 13, 96, 8, 3
+_LINE, _DROP, _GAP, _PAD = 13, 96, 8, 6
 _NARROWEST = 46
 MOST_IN_CIRCLE, _MOST_TEXTS, _MANY = 12, 4, 40
 _WORDS = {
@@ -138,6 +139,8 @@ class _View:
         }
         self.broken = sorted(pair for pair in broken if not {pair, pair[::-1]} & self.links.keys())
         self.x: dict[str, float] = {}
+        self.y: dict[str, float] = {}
+        self.size: dict[str, Point] = {}
         self.rows = self._rows()
         self.row = (
             {name: number for number, row in enumerate(self.rows) for name in row} if self.others else {}
@@ -198,6 +201,7 @@ class _View:
         for number, (row, lines, wide) in enumerate(zip(self.rows, texts, widths, strict=True)):
             height = self._height(row, lines)
             for name, width in zip(row, wide, strict=True):
+                self.size[name], self.y[name] = (width, height), y
                 html = self._box(name, lines[name], width, height)
                 self.canvas.box(_box_name(name), (self.x[name] - width / 2, y), (width, height), html)
             self.canvas.text(f"row{number}", ((_MARGIN - 20) / 2, y + height / 2), [self._row_words(row)])
@@ -231,10 +235,11 @@ class _View:
         for g, name in enumerate(self.gpus):
             angle = 2 * pi * (g + 0.5) / count
             x, y = across * (1 + sin(angle) * (1 if count > 2 else -1)), down * (1 - cos(angle))
+            self.x[name], self.y[name] = x + width / 2, y + height / 2
             html = self._box(name, texts[name], width, height)
             self.canvas.box(_box_name(name), (x, y), (width, height), html)
         for a, b in (*self.links, *self.broken):
-            self._draw((a, b), (_box_name(a), _box_name(b)), NVLINK)
+            self._draw((a, b), ((self.x[a], self.y[a]), (self.x[b], self.y[b])), NVLINK)
         self.painter.draw_legend((0.0, 2 * down + height + 20))
         kinds = Counter(self._of(ends).text() for ends in self.links)
         each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
@@ -242,15 +247,14 @@ class _View:
             return [f"Each two GPUs, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
         return [f"Each line joins two GPUs: {each}"]
 
-    def _draw(self, ends: Ends, places: Ends, colour: str) -> None:
+    def _draw(self, ends: Ends, places: tuple[Point, Point], colour: str) -> None:
         """Draw one line: red and dashed where its link is broken."""
         pairs = self.links.get(ends)
         links = self._of(ends) if pairs else Links()
         tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
         dashed = links.degraded or not pairs
-        self.painter.link(
-            *places, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip
-        )
+        line = ((_box_name(ends[0]), places[0]), (_box_name(ends[1]), places[1]))
+        self.painter.link(line, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip)
 
     def _line(self, ends: Ends) -> None:
         """Draw one link between two rows, or between neighbours of one row."""
@@ -259,16 +263,23 @@ class _View:
             row = self.rows[self.row[a]]
             if row.index(b) - row.index(a) != 1:
                 return  # counted in the boxes
-            places = (f"{_box_name(a)}:box:e", f"{_box_name(b)}:box:w")
+            middle = self.y[a] + self.size[a][1] / 2
+            places = ((self.x[a], middle), (self.x[b], middle))
         else:
-            places = (f"{_box_name(a)}:{_port(b)}:s", f"{_box_name(b)}:{_port(a)}:n")
+            places = (self._at(a, b, 1), self._at(b, a, -1))
         rails = [
             self.graph.nodes[n].get("rail")
             for n in ends
             if self.kind(n) in ("gpu", "nic") and n in self.graph
         ]
         rail = next((rail for rail in rails if rail is not None), None)
-        self._draw(ends, places, self.painter.rail(rail))
+        self._draw(ends, places if ends == (a, b) else places[::-1], self.painter.rail(rail))
+
+    def _at(self, name: str, other: str, way: int) -> Point:
+        """Return where on the lower (1) or upper (-1) edge of a box its line to another begins: in their order."""
+        near, (wide, tall) = self._near(name, way), self.size[name]
+        x = self.x[name] + wide * ((near.index(other) + 0.5) / len(near) - 0.5)
+        return (x, self.y[name] + (tall - 6 if way > 0 else 6))
 
     def _near(self, name: str, way: int) -> list[str]:
         """Return the nodes above (-1) or below (1) that a node has a line to, left to right."""
@@ -290,12 +301,12 @@ class _View:
             max(
                 _NARROWEST,
                 *(text_width(line, 8, bold=True) + 8 for line in texts[name]),
-                3 * self._ports(name),
+                3 * self._most_links(name),
             )
             for name in row
         ]
 
-    def _ports(self, name: str) -> int:
+    def _most_links(self, name: str) -> int:
         """Return how many links a node has at most on one side; 0 where there are no rows."""
         return max(len(self._near(name, way)) for way in (-1, 1)) if self.row else 0
 
@@ -304,7 +315,7 @@ class _View:
         extra = 0
         if set(row) & set(self.gpus):
             extra = (18 if self.painter.overlay is not None else 0) + (13 if self.painter.plain else 0)
-        return _LINE * max(len(lines) for lines in texts.values()) + extra + 2 * _STRIP + 4
+        return _LINE * max(len(lines) for lines in texts.values()) + extra + _PAD
 
     def _lines(self, name: str, *, brief: bool) -> list[str]:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
@@ -381,7 +392,7 @@ class _View:
         return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
 
     def _box(self, name: str, lines: Sequence[str], width: int, height: int) -> str:
-        """Return the box of one node: a port for each link above and below, its lines, its rail."""
+        """Return the box of one node: its lines, what an overlay says of it, its rail."""
         painter, kind = self.painter, self.kind(name)
         number = painter.fold.number.get(name)
         words = ["out of service"] if name not in self.graph else self._faults(name)
@@ -392,7 +403,7 @@ class _View:
         }
         fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
         inside = width - 2
-        rows = [self._strip(name, -1, inside)] if self.row else []
+        rows: list[list[str]] = []
         extra: list[list[str]] = []
         if kind == "gpu" and number is not None:
             if painter.overlay is not None:
@@ -401,26 +412,12 @@ class _View:
             if painter.plain and painter.cluster.gpus[number].rail is not None and self.row:
                 rail = painter.cluster.gpus[number].rail
                 extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
-        tall = (height - 2 * _STRIP - 4 - 15 * len(extra)) // len(lines)
+        tall = (height - _PAD - 15 * len(extra)) // len(lines)
         rows += [
             [cell(text, bold=i == 0, size=8, height=tall, width=inside, ink=FAULT if text in words else None)]
             for i, text in enumerate(lines)
         ]
-        rows += extra
-        rows += [self._strip(name, 1, inside)] if self.row else []
-        return table(rows, border=1, color=line, bgcolor=fill, port="box")
-
-    def _strip(self, name: str, way: int, inside: int) -> list[str]:
-        """Return the ports of a box on one side, those of nodes further left first."""
-        near = self._near(name, way)
-        if not near:
-            return [cell("", height=_STRIP, width=inside)]
-        bounds = [round(inside * i / len(near)) for i in range(len(near) + 1)]
-        cells = [
-            cell("", width=bounds[i + 1] - bounds[i], height=_STRIP, port=_port(other))
-            for i, other in enumerate(near)
-        ]
-        return [f"<td>{table([cells])}</td>"]
+        return table([*rows, *extra], border=1, color=line, bgcolor=fill)
 
 
 def _bundles(chips: Sequence[str]) -> list[list[str]]:
@@ -448,10 +445,5 @@ def _width(title: str) -> int:
 
 
 def _box_name(name: str) -> str:
-    """Return the name of a node's box: its id without the sign that separates ports."""
-    return f"node {name}".replace(":", ";")
-
-
-def _port(name: str) -> str:
-    """Return the port for the link to a node."""
-    return f"to {name}".replace(":", ";")
+    """Return the name of a node's box."""
+    return f"node {name}"

@@ -15,6 +15,7 @@ from topology.draw.canvas import (
     QUIET,
     SMALL_POINTS,
     Canvas,
+    Line,
     Point,
     Sheet,
     cell,
@@ -190,8 +191,7 @@ class Painter:
 
     def link(
         self,
-        tail: str,
-        head: str,
+        line: Line,
         pairs: Sequence[Ends] | None,
         *,
         colour: str = QUIET,
@@ -207,7 +207,7 @@ class Painter:
             share = self.usage.busiest(pairs)
             colour, width = self.colour(pairs, colour), self.usage.width(share)
             tip = tip or f"{percent(share)} of the time busy"
-        self.canvas.link(tail, head, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
+        self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
 
     def say(
         self,
@@ -361,12 +361,11 @@ class Painter:
             if tags := self.tag_row(part):
                 sheet.add([cell("", width=wide, height=12), *tags] if header else tags, 12)
 
-    def rail_cell(self, rail: int | None, width: int, text: str, port: str = "", height: int = 14) -> str:
+    def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
-        ports = {"port": port} if port else {}
         ink = ink_on(colour) if self.plain and rail is not None else "#ffffff"
-        return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=SMALL_POINTS, **ports)
+        return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=SMALL_POINTS)
 
     def fault_rows(
         self,

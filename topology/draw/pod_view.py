@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from topology.draw.blocks import Block, Column, add_rows, header_width
 from topology.draw.canvas import (
@@ -32,8 +32,8 @@ _MOST_CELLS = 16
 
 def _leaf_box(
     painter: Painter, pod: Pod, inner: float, cell_width: int, rails: tuple[int, int] | None
-) -> Sheet:
-    """Return the table of the leaves of a pod.
+) -> tuple[Sheet, dict[str, float]]:
+    """Return the table of the leaves of a pod, and how far from its left edge each leaf is.
 
     ``inner`` is the width of what is below; ``rails`` the width of its row headers and how many rails it has,
     None where the leaves are not to stand in line with rails.
@@ -42,9 +42,8 @@ def _leaf_box(
     if not leaves:
         sheet = Sheet(inner, QUIET)
         text = "no link to the fabric"
-        sheet.line(text, 14, width=round(inner) - 4, port="up", size=SMALL_POINTS, ink=FAULT)
-        sheet.line("", 1, port="foot")
-        return sheet
+        sheet.line(text, 14, width=round(inner) - 4, size=SMALL_POINTS, ink=FAULT)
+        return sheet, {}
     title, local = _title(leaves), _local(leaves)
     names = [leaf.id for leaf in leaves]
     texts = [title, local, *painter.marks.lines(names)]
@@ -59,9 +58,8 @@ def _leaf_box(
     else:
         rows, span, wide = _plain_rows(painter, leaves, cell_width, max(wide, min(inner, 300)))
     sheet = Sheet(wide, NVLINK if leaves[0].tier == "chip" else QUIET)
-    for i, part in enumerate(wrapped(title, wide - 6, SMALL_POINTS) if rails else [title]):
-        port = {} if i else {"port": "up"}
-        sheet.line(part, 14, colspan=span, size=SMALL_POINTS, width=round(wide) - 4, **port)
+    for part in wrapped(title, wide - 6, SMALL_POINTS) if rails else [title]:
+        sheet.line(part, 14, colspan=span, size=SMALL_POINTS, width=round(wide) - 4)
     sheet.add_all(rows, 16)
     word = _word(leaves)
     left = len(leaves) - _MOST_CELLS
@@ -71,19 +69,21 @@ def _leaf_box(
         pairs = painter.around(names, names)
         sheet.line(local, 13, colspan=span, size=SMALL_POINTS, **painter.look(pairs))
     sheet.add_all(painter.fault_rows(names, span, width=wide - 8), 12)
-    sheet.line("", 1, colspan=span, port="foot")
-    return sheet
+    if rails:
+        return sheet, {leaf.id: cell_x(rails[0], cell_width, leaf.rail or 0) for leaf in leaves}
+    each = (wide - 3) / span
+    return sheet, {leaf.id: 2 + each * (i % span + 0.5) for i, leaf in enumerate(leaves)}
+
+
+def cell_x(header: int, width: int, place: int) -> float:
+    """Return how far from the left edge of a sheet the middle of a cell is, behind a row header."""
+    return 3 + header + place * (width + 1) + width / 2
 
 
 def _word(leaves: Sequence[Switch]) -> str:
     """Return what switches of the first tier are called."""
     tier = leaves[0].tier if leaves else "leaf"
     return "first-tier chip" if tier == "chip" else tier
-
-
-def leaf_port(name: str) -> str:
-    """Return the port of a leaf's cell: its id without what separates a port from a box."""
-    return f"l {name}".replace(":", ";")
 
 
 def planes_of(leaves: Sequence[Switch]) -> list[list[Switch]]:
@@ -145,13 +145,12 @@ def _plain_rows(
 
 def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
     """Return the cell of one leaf: in the colour of its rail, red where something is wrong with it."""
-    port = leaf_port(leaf.id)
     words = painter.marks.of(leaf.id)
     if not words:
-        return painter.rail_cell(leaf.rail, width, name, port=port, height=16)
+        return painter.rail_cell(leaf.rail, width, name, height=16)
     style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": SMALL_POINTS}
     tip = "; ".join([leaf.id, *words])
-    return cell(name, width=width, height=16, port=port, tooltip=tip, href="#", **style)
+    return cell(name, width=width, height=16, tooltip=tip, href="#", **style)
 
 
 def _short(leaf: Switch, leaves: list[Switch]) -> str:
@@ -190,6 +189,11 @@ class BlockView:
     by_rail: bool = False
     header: int = 28
     columns: int = 0
+    cell_width: int = 0
+
+    def rail_x(self, rail: int) -> float:
+        """Return how far from its left edge the column of a rail is."""
+        return cell_x(self.header, self.cell_width, rail)
 
 
 @dataclass
@@ -201,7 +205,18 @@ class PodView:
     head: Sheet | None
     blocks: list[BlockView]
     width: float
+    leaf_at: Mapping[str, float] = field(default_factory=dict)
     x: float = 0.0
+
+    @property
+    def centre(self) -> float:
+        """Where its middle is."""
+        return self.x + self.width / 2
+
+    def leaf_x(self, leaf: str) -> float:
+        """Return where the middle of a leaf is."""
+        wide = self.head.width if self.head is not None else 0.0
+        return self.centre - wide / 2 + self.leaf_at.get(leaf, wide / 2)
 
     @property
     def pod(self) -> Pod:
@@ -233,8 +248,8 @@ def measure(painter: Painter, column: Column, cell_width: int) -> PodView:
     rails = (only.header, only.columns) if only else None
     if not pod.leaves and painter.opened is not None:  # right under the chips of the domain
         return PodView(column, f"pod{pod.number}", None, blocks, inner)
-    head = _leaf_box(painter, pod, inner, cell_width, rails)
-    return PodView(column, f"pod{pod.number}", head, blocks, max(inner, head.width))
+    head, leaf_at = _leaf_box(painter, pod, inner, cell_width, rails)
+    return PodView(column, f"pod{pod.number}", head, blocks, max(inner, head.width), leaf_at)
 
 
 def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockView:
@@ -260,14 +275,12 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     by_rail = in_rails and max(rails, default=0) < columns <= painter.fold.rails
     if by_rail:
         cells = [
-            painter.rail_cell(r, cell_width, f"r{r}", port=f"r{r}", height=13)
+            painter.rail_cell(r, cell_width, f"r{r}", height=13)
             if r in cabled
             else cell(f"r{r}", width=cell_width, height=13, size=SMALL_POINTS, ink=FAULT, bgcolor=FAULT_FILL)
             for r in range(columns)
         ]
-        sheet.add([cell("", width=header, port="head"), *cells], 13)
-    else:
-        sheet.line("", 2, colspan=span, port="head", width=round(wide) - 6)
+        sheet.add([cell("", width=header), *cells], 13)
     sheet.line(title, 15, bold=True, colspan=span)
     if block.alike:
         others = sorted(set(block.alike) - set(block.numbers))
@@ -276,7 +289,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     add_rows(painter, sheet, block.rows, columns, cell_width, header, shared)
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, size=SMALL_POINTS, ink=ink)
-    return BlockView(block, sheet, by_rail, header, columns)
+    return BlockView(block, sheet, by_rail, header, columns, cell_width)
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
@@ -323,10 +336,9 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
     head: Sheet | None = None
     if leaves or painter.opened is None:
         head = Sheet(wide, QUIET, dashed=True)
-        head.line(above, 20, width=wide - 4, port="up", size=SMALL_POINTS)
-        head.line("", 1, port="foot")
+        head.line(above, 20, width=wide - 4, size=SMALL_POINTS)
     body = Sheet(wide, NVLINK, dashed=True)
-    body.line("", 6, port="head")
+    body.line("", 6)
     body.lines(lines, 15, wide - 4)
     body.line("", 6)
     return PodView(column, f"more{pods[0].number}", head, [BlockView(None, body)], wide)

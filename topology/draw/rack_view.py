@@ -52,21 +52,19 @@ def draw_rack_view(painter: Painter, number: int) -> None:
     trays = [*trays[:half], *chips, *trays[half:]]
     painter.canvas.box("columns", (0.0, 0.0), (rack.width, _ROW), rack.header())
     y = top = float(_ROW + _GAP)
-    ports: list[list[str]] = []
-    for name, sheet, _ in trays:
-        painter.canvas.sheet(name, (0.0, y), sheet)
-        ports.append([cell("", width=_BAND - 8, height=round(sheet.height), port=f"p{len(ports)}")])
-        y += sheet.height + _GAP
     x = rack.width + _REACH
-    look = {"border": 1, "color": NVLINK, "bgcolor": NVLINK_FILL, "cellspacing": _GAP}
-    painter.canvas.box("band", (x, top - _GAP), (_BAND, y - top + _GAP), table(ports, width=_BAND, **look))
+    for name, sheet, links in trays:
+        painter.canvas.sheet(name, (0.0, y), sheet)
+        if links.count:
+            width, middle = 1.0 + min(3.0, links.count / 72), y + sheet.height / 2
+            line = ((name, (rack.width - 2, middle)), ("band", (x + 2, middle)))
+            painter.link(line, rack.pairs(name), colour=NVLINK, width=width, dashed=links.degraded)
+        y += sheet.height + _GAP
+    size = (_BAND, y - top + _GAP)
+    band = [[cell("", width=size[0], height=round(size[1]))]]
+    html = table(band, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
+    painter.canvas.box("band", (x, top - _GAP), size, html)
     painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), BAND_INK)
-    for i, (name, _, links) in enumerate(trays):
-        if not links.count:
-            continue
-        width = 1.0 + min(3.0, links.count / 72)
-        pairs = rack.pairs(name)
-        painter.link(f"{name}:e", f"band:p{i}:w", pairs, colour=NVLINK, width=width, dashed=links.degraded)
     painter.draw_legend((0.0, y + 14))
 
 

@@ -126,7 +126,7 @@ def render(source: str, suffix: str) -> bytes:
         library: Any = pygraphviz  # it has no types
         graph = library.AGraph(string=source)
         try:
-            picture = graph.draw(format=suffix, prog="nop")
+            picture = graph.draw(format=suffix, prog="nop2")
         except (OSError, ValueError) as error:
             raise RackplanError(f"the drawing library failed: {error}") from error
         finally:

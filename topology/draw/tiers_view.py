@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from topology.draw.blocks import Block, Section, choose, domain_section
@@ -16,6 +15,7 @@ from topology.draw.canvas import (
     NVLINK,
     NVLINK_FILL,
     QUIET,
+    Line,
     Point,
     cell,
     fitting,
@@ -27,7 +27,7 @@ from topology.draw.captions import broken_lines, chips_text, ids_text, scale_up_
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 from topology.draw.parts import Host, Links, Switch, most_common
-from topology.draw.pod_view import GAP, BlockView, PodView, leaf_port, measure, planes_of
+from topology.draw.pod_view import GAP, BlockView, PodView, measure, planes_of
 from topology.fabrics import fabric_of
 from topology.names import natural
 from topology.units import format_number, plural
@@ -88,8 +88,7 @@ class TieredView:
         cores = self.fold.tier("core") if self.number is None else []
         if cores:
             right = max(part.right for line in lines for part in line)
-            ports = [(part.left + part.right) / 2 for part in lines[0]]
-            self._bar("core", (_MARGIN - _POD_GAP / 2, y), right, cores, "core", ports)
+            self._bar("core", (_MARGIN - _POD_GAP / 2, y), right, cores, "core")
             self._caption(y + _BAR / 2, ["core"], INK)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
@@ -164,16 +163,15 @@ class TieredView:
             len(view.blocks) * len(view.pod.leaves) for view in views if view.by_rail and view.column.open
         )
         for part in parts:
-            for i, view in enumerate(part.views):
-                above = f"{part.bar}:p{i}:s"
+            for view in part.views:
+                above = part.bar
                 if view.head is not None:
-                    centre = view.x + view.width / 2
-                    at = (centre - view.head.width / 2, lowest - view.head.height)
+                    at = (view.centre - view.head.width / 2, lowest - view.head.height)
                     self.canvas.sheet(view.name, at, view.head)
                     if topped:
-                        self._uplinks(above, view, y + _BAR)
-                    above = f"{view.name}:foot:s"
-                self._blocks(view, above, block_at, bundled=rails > _MOST_RAIL_LINKS)
+                        self._uplinks((part.bar, (view.centre, y + _BAR)), view, at[1])
+                    above = view.name
+                self._blocks(view, (above, lowest), block_at, bundled=rails > _MOST_RAIL_LINKS)
             if self.number is None:
                 self._shared_band(part, block_at)
         shared = self.number is None and any(self._shared_runs(part) for part in parts)
@@ -183,24 +181,24 @@ class TieredView:
         """Draw the top tier over one part, and its links to the cores."""
         group, alike = part.section.group, part.section.alike
         part.bar = f"spine{part.number}.{self.captions}"
-        ports = [view.x + view.width / 2 for view in part.views]
         note = f"; x {len(alike)} more groups alike" if alike else ""
         if part.section.differ:
             note = f" and those of {plural(len(alike), 'more group')}, all different" if alike else ""
         if self.direct:
             text = f"groups linked directly, no switch between them{note}"
-            self._box(part.bar, (part.left, y), part.right, text, ports, self._between_groups(), INK)
+            self._box(part.bar, (part.left, y), part.right, text, self._between_groups(), INK)
         else:
             note = _AS_ABOVE if part.continued else note
-            self._bar(part.bar, (part.left, y), part.right, group.spines, self._top_word(), ports, note)
+            self._bar(part.bar, (part.left, y), part.right, group.spines, self._top_word(), note)
         links = Links.sum(spine.up for spine in group.spines)
         if links.count and not first and not part.continued:
             text = f"to the cores: {links.text()}"
             self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], QUIET, 8)
         elif links.count and not part.continued:
             pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
-            self.painter.link(f"core:p{part.number}:s", f"{part.bar}:up:n", pairs, width=3.0)
-            self.painter.say(((part.left + part.right) / 2, y - _DROP / 2), links, kind="core")
+            middle = (part.left + part.right) / 2
+            self.painter.link((("core", (middle, y - _DROP)), (part.bar, (middle, y))), pairs, width=3.0)
+            self.painter.say((middle, y - _DROP / 2), links, kind="core")
 
     def _top_word(self) -> str:
         """Return what one switch of the top tier is called."""
@@ -216,7 +214,6 @@ class TieredView:
         right: float,
         switches: Sequence[Switch],
         word: str,
-        ports: Sequence[float],
         note: str = "",
     ) -> None:
         """Draw a tier of switches as one bar, in red those that are not as built; their ids where there is room."""
@@ -235,7 +232,7 @@ class TieredView:
                 title = whole
             else:
                 second, ink = ids, INK
-        self._box(name, at, right, title, ports, second, ink)
+        self._box(name, at, right, title, second, ink)
 
     def _domain_title(self, number: int, second: str) -> str:
         """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
@@ -263,36 +260,15 @@ class TieredView:
         return list(planes.values())
 
     def _box(
-        self,
-        name: str,
-        at: Point,
-        right: float,
-        title: str,
-        ports: Sequence[float],
-        second: str = "",
-        ink: str = FAULT,
+        self, name: str, at: Point, right: float, title: str, second: str = "", ink: str = FAULT
     ) -> None:
-        """Draw a bar with a port above each of ``ports`` (x of a middle)."""
-        title, second = fitting(title, right - at[0] - 12, 9), fitting(second, right - at[0] - 12, 8)
-        # A cell is centred on each port; cells without a port fill what is left between them.
-        bounds = [at[0] + 1, *((a + b) / 2 for a, b in pairwise(ports)), right - 1]
-        cells: list[str] = []
-        done = 0.0
-        for i, (low, high) in enumerate(pairwise(bounds)):
-            half = min(ports[i] - low, high - ports[i])
-            sides: tuple[tuple[float, dict[str, str]], ...]
-            sides = ((ports[i] - half - low, {}), (2 * half, {"port": f"p{i}"}), (high - ports[i] - half, {}))
-            for wide, port in sides:
-                if wide >= 1:
-                    cells.append(cell("", width=round(done + wide) - round(done), height=3, **port))
-                done += wide
-        tall = round((_BAR - 8) / (2 if second else 1))
-        rows = [[cell(title, bold=True, height=tall, port="up")]]
-        rows += [[cell(second, height=tall, size=8, ink=ink)]] if second else []
-        strip = [f"<td>{table([cells])}</td>"]
-        wide = round(right - at[0])
-        html = table([*rows, strip], border=1, color=self.line, bgcolor=self.fill, width=wide)
-        self.canvas.box(name, at, (right - at[0], _BAR), html)
+        """Draw a bar with one or two lines of words."""
+        wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
+        size = {"width": round(wide) - 2, "height": tall}
+        rows = [[cell(fitting(title, wide - 12, 9), bold=True, **size)]]
+        rows += [[cell(fitting(second, wide - 12, 8), size=8, ink=ink, **size)]] if second else []
+        html = table(rows, border=1, color=self.line, bgcolor=self.fill)
+        self.canvas.box(name, at, (wide, _BAR), html)
 
     def _between_groups(self) -> str:
         """Count the links between groups of routers: of each two where they are few, else from least to most."""
@@ -314,8 +290,8 @@ class TieredView:
             each += f", {plural(len(links), 'pair')}"
         return f"{each}; in all {total.text()}"
 
-    def _uplinks(self, above: str, view: PodView, y: float) -> None:
-        """Draw the bundle from the leaves of a column to the tier above it, which ends at ``y``."""
+    def _uplinks(self, above: tuple[str, Point], view: PodView, y: float) -> None:
+        """Draw the bundle from the leaves of a column, which begin at ``y``, to the tier above it."""
         leaves = [leaf for pod in view.column.pods for leaf in pod.leaves]
         links = Links.sum(leaf.far if self.direct else leaf.up for leaf in leaves)
         if not links.count:
@@ -328,37 +304,43 @@ class TieredView:
             if not self.direct or group_of[other] != leaf.group
         ]
         dashed = links.degraded or not view.column.open
-        self.painter.link(above, f"{view.name}:up:n", pairs, colour=self.line, width=2.0, dashed=dashed)
-        self.painter.say((view.x + view.width / 2, y + _DROP / 2), links, kind="up")
+        line = (above, (view.name, (view.centre, y)))
+        self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed)
+        self.painter.say((view.centre, above[1][1] + _DROP / 2), links, kind="up")
 
-    def _blocks(self, view: PodView, above: str, block_at: float, *, bundled: bool) -> None:
-        """Draw the blocks of one column, and their links to what is above them."""
+    def _blocks(self, view: PodView, above: tuple[str, float], block_at: float, *, bundled: bool) -> None:
+        """Draw the blocks of one column, and their links to the box above them and where that ends."""
         x = view.x + (view.width - sum(block.sheet.width + GAP for block in view.blocks) + GAP) / 2
         for b, block in enumerate(view.blocks):
             name = f"{view.name}.b{b}"
             self.canvas.sheet(name, (x, block_at), block.sheet)
-            if view.by_rail and block.block is not None and not bundled and block.by_rail:
-                self._rails(view, block.block, name)
+            if view.by_rail and not bundled and block.by_rail:
+                self._rails(view, block, above, (name, (x, block_at)))
             else:
-                self._downlink(view, block, (above, f"{name}:head:n"), x + block.sheet.width / 2, block_at)
+                line = ((above[0], (view.centre, above[1])), (name, (x + block.sheet.width / 2, block_at)))
+                self._downlink(view, block, line)
             x += block.sheet.width + GAP
 
-    def _rails(self, view: PodView, block: Block, name: str) -> None:
+    def _rails(
+        self, view: PodView, block: BlockView, above: tuple[str, float], below: tuple[str, Point]
+    ) -> None:
         """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
-        ids = set(self.fold.parts(self._hosts(view, block)))
+        ids = set(self.fold.parts(self._hosts(view, block.block)))
         wiring = self.painter.cluster.wiring
         for same in zip(*planes_of(view.pod.leaves), strict=True):
             pairs, leaf = [], same[-1]
             for one in same:
-                below = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
-                pairs += [(one.id, name) for name in below if name in ids]
+                hosts = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
+                pairs += [(one.id, name) for name in hosts if name in ids]
             if pairs and leaf.rail is not None:
-                ends = (f"{view.name}:{leaf_port(leaf.id)}:s", f"{name}:r{leaf.rail}:n")
-                self.painter.link(*ends, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
+                name, (x, y) = below
+                line = (
+                    (above[0], (view.leaf_x(leaf.id), above[1])),
+                    (name, (x + block.rail_x(leaf.rail), y)),
+                )
+                self.painter.link(line, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
 
-    def _downlink(
-        self, view: PodView, block: BlockView, ends: tuple[str, str], x: float, block_at: float
-    ) -> None:
+    def _downlink(self, view: PodView, block: BlockView, line: Line) -> None:
         """Draw one bundle from what is above to a block, or to what is left out."""
         hosts = self._hosts(view, block.block)
         links = self._of_hosts(hosts)
@@ -370,13 +352,13 @@ class TieredView:
         pairs = self.painter.around(high, self.fold.parts(hosts))
         drawn = block.block is not None
         dashed = not drawn or (self.number is not None and links.degraded)
-        self.painter.link(*ends, pairs, colour=self.line, width=3.0 if drawn else 2.0, dashed=dashed)
-        centre = view.x + view.width / 2
+        self.painter.link(line, pairs, colour=self.line, width=3.0 if drawn else 2.0, dashed=dashed)
+        (_, (above, _)), (_, (x, y)) = line
         total = self.number is not None and self.painter.cluster.spec.domains[self.number].links_bundled
-        if abs(x - centre) < 1:
-            self.painter.say((x, block_at - _DROP / 2), links, kind="down", total=total)
+        if abs(x - above) < 1:
+            self.painter.say((x, y - _DROP / 2), links, kind="down", total=total)
         else:  # a slanted line: the words stand on its outer side, where it ends
-            self.painter.say((x, block_at - 18), links, kind="down", left=x < centre)
+            self.painter.say((x, y - 18), links, kind="down", left=x < above)
 
     def _hosts(self, view: PodView, block: Block | None) -> list[Host]:
         """Return the hosts of a block of a column, drawn or alike; all of the column where it is left out."""

@@ -57,14 +57,17 @@ def draw_torus_view(painter: Painter, number: int) -> None:
         style: dict[str, Any] = {"colour": NVLINK, "width": 3.0, "dashed": links.degraded}
         right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
         painter.say((right - 2, middle - 18), links)
-        if target == i + 1 and corners[target][1] == corners[i][1]:
-            painter.link(f"plane{i}:mid:e", f"plane{target}:mid:w", pairs, **style)
+        left, there = corners[target][0], corners[target][1] + grid.middle
+        begin, end = (f"plane{i}", (right, middle)), (f"plane{target}", (left, there))
+        if target == i + 1 and there == middle:
+            painter.link((begin, end), pairs, **style)
             continue
-        painter.canvas.text(f"to{i}", (right + 46, middle), [f"to {_words(following)}"], BAND_INK)
-        painter.link(f"plane{i}:mid:e", f"to{i}", pairs, **style)
-        left, line = corners[target][0], corners[target][1] + grid.middle
-        painter.canvas.text(f"from{i}", (left - 46, line), [f"to {_words(plane.rest)}"], BAND_INK)
-        painter.link(f"from{i}", f"plane{target}:mid:w", pairs, **style)
+        for name, place, words in (
+            (f"to{i}", (right + 46, middle), following),
+            (f"from{i}", (left - 46, there), plane.rest),
+        ):
+            painter.canvas.text(name, place, [f"to {_words(words)}"], BAND_INK)
+            painter.link((begin if name.startswith("to") else end, (name, place)), pairs, **style)
     painter.draw_legend((0.0, y + tall + 20))
 
 
@@ -139,7 +142,7 @@ class _Grid:
         title = f"x {plural(len(rest), 'plane')} alike"
         wide = max(text_width(text, 9, bold=True) for text in (title, which)) + 10
         sheet = Sheet(wide + 4, NVLINK, dashed=True)
-        sheet.line(title, 18, bold=True, width=wide, port="mid")
+        sheet.line(title, 18, bold=True, width=wide)
         for text in (which, plural(len(rest) * self.rows * self.columns, "GPU")):
             sheet.line(text, 16, width=wide)
         return _Plane(rest[-1], sheet, len(rest))
@@ -159,8 +162,6 @@ class _Grid:
         sheet.add(self._down_row(-1, rest, columns), _STUB)
         for row in range(rows):
             cells = self._across_row(row, rest, columns)
-            if row == rows // 2:
-                cells[0] = cells[0].replace("<td", '<td port="mid"', 1)
             sheet.add(cells, 18)
             sheet.add(self._down_row(row, rest, columns), _STUB)
         if cut:

@@ -27,6 +27,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
+MOST_ROWS = 65_536
+"""Stages priced at once: many more do not fit a processor's cache."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage as its cost goes, whatever layers it holds.
@@ -256,8 +260,9 @@ class Pricer:
         shape = replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)
         found, machine = Columns(len(rows)), stages.machine[rows]
         for index, what in enumerate(self.machines):
-            where = np.flatnonzero(machine == index)
-            if len(where):
+            mine = np.flatnonzero(machine == index)
+            for start in range(0, len(mine), MOST_ROWS):
+                where = mine[start : start + MOST_ROWS]
                 part, some = _shard(held, where), shape.rows(where)
                 overlap = self.deployment.workload.overlap
                 found.put(where, even_step(self.deployment.model, some, what, part, overlap=overlap))

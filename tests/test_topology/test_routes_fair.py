@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from tests.test_topology.test_routes_engine import SLOW, small
-from topology import resolve_cluster
+from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 from topology.routes import (
     Pairs,
@@ -28,6 +28,7 @@ from topology.routes import (
 )
 from topology.routes.fair import Flows, folded, last_end_s, refined
 from topology.routes.single_routes import route_flows
+from topology.spec import Fault
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,8 +111,10 @@ def test_shares_and_routes_are_the_loads(name: str) -> None:
     shares = router.shares(sources, targets)
     assert shares @ amounts == pytest.approx(loads, rel=1e-9, abs=1e-9)
     pairs = Pairs(sources, targets, amounts)
-    routes = route_flows(router, pairs, 10**6)
-    assert routes is not None
+    found = route_flows(router, pairs, 10**6)
+    assert found is not None
+    routes, of_pair = found
+    assert np.bincount(of_pair, routes.amounts) == pytest.approx(amounts)
     assert routes.amounts.sum() == pytest.approx(amounts.sum())
     assert routes.weights @ routes.amounts == pytest.approx(loads, rel=1e-9, abs=1e-9)
     assert route_flows(router, pairs, len(amounts) - 1) is None
@@ -218,8 +221,19 @@ def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.Mon
     # 16 uplinks over 3 spines: the way over 6 of them is not as full as those over 5
     spines = small.CLUSTERS["leaf-spine, 3 spines"]()
     assert gap(spines, "permutation") == pytest.approx(1.0667 / 1.0 - 1, abs=0.01)
-    monkeypatch.setattr(fair_time, "_MOST_ROUTES", 10)
+    monkeypatch.setattr(fair_time, "MOST_ROUTES", 10)
     assert gap(spines, "permutation") == pytest.approx(0.0, abs=1e-6)
+
+
+def test_routes_that_are_unlike_are_so_by_symmetry_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = small.fabric_of("fat-tree", 6, nodes_per_pod=3, leaves_per_pod=3, spines=2, cores=2)
+    spec = replace(tree.spec, faults=(Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3),))
+    router, traffic = Router(build_cluster(spec)), pattern_traffic("all-to-all", 48, 1e9)
+    few = fair_s(router, traffic)
+    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    every = fair_s(router, traffic)
+    assert few.completion_s == pytest.approx(every.completion_s, rel=1e-3)
+    assert few.classes < every.classes
 
 
 def test_what_is_too_much_is_said() -> None:

@@ -17,7 +17,7 @@ from topology.errors import InputError
 from topology.routes.demand import NO_PAIRS, Pairs, ones_at, summed
 from topology.routes.fair import Flows, Progress, colours, last_end_s, rounded
 from topology.routes.network import Floats, Ints, Network
-from topology.routes.single_routes import route_flows
+from topology.routes.single_routes import MOST_ROUTES, route_flows
 from topology.routes.symmetry import uniform_flows
 from topology.routes.traffic import AlikeRows, Traffic
 
@@ -29,7 +29,6 @@ FEW_CLASSES = 60_000
 _MOST_PAIRS = 4_000_000  # beyond, the routes of all pairs do not fit in memory
 _MOST_ALIKE = 40_000_000  # pairs of senders that are alike, which make fewer classes
 _BLOCK_PAIRS = 250_000
-_MOST_ROUTES = 400_000  # of pairs, each a flow of its own
 _FEW_GPUS = 33  # whose pairs are as quick as their symmetry
 
 
@@ -150,9 +149,9 @@ def _flows(router: Router, traffic: Traffic) -> Flows:
     weights, amounts = [], []
     for senders, column, sent in _blocks(router.network, traffic):
         apart = len(sent) == len(column) <= FEW_CLASSES
-        if apart and (routes := route_flows(router, senders, _MOST_ROUTES)) is not None:
-            weights.append(routes.weights)
-            amounts.append(routes.amounts)
+        if apart and (found := route_flows(router, senders, MOST_ROUTES)) is not None:
+            weights.append(found[0].weights)
+            amounts.append(found[0].amounts)
             continue
         mix = ones_at(np.arange(len(column)), column, (len(column), len(sent)))
         weights.append(router.shares(senders.sources, senders.targets) @ mix)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from topology.routes.ecmp import Taken
     from topology.routes.link_loads import Router
 
+MOST_ROUTES = 400_000
+"""Routes of pairs beyond which a pair is one flow."""
+
 
 class _Routes(NamedTuple):
     """Routes of some pairs in the order of pairs: ``links [routes, links]`` sparse, ``share [routes]`` of the bytes.
@@ -32,8 +35,8 @@ class _Routes(NamedTuple):
     first: Ints
 
 
-def route_flows(router: Router, pairs: Pairs, most: int) -> Flows | None:
-    """Return a flow for each route of each pair, None where there are more than ``most``."""
+def route_flows(router: Router, pairs: Pairs, most: int) -> tuple[Flows, Ints] | None:
+    """Return a flow for each route of each pair and the pair that it is of, None where there are more than ``most``."""
     network = router.network
     legs = router.handed(pairs.sources, pairs.targets)
     ends = (pairs.sources[legs.pair], legs.giver, legs.taker, pairs.targets[legs.pair])
@@ -61,7 +64,7 @@ def route_flows(router: Router, pairs: Pairs, most: int) -> Flows | None:
         amounts = amounts * hop.share[route]
         links = hop.links[route]
         weights = links + weights
-    return Flows(weights.T.tocsr(), network.bytes_per_s, amounts)
+    return Flows(weights.T.tocsr(), network.bytes_per_s, amounts), legs.pair[leg]
 
 
 def _written_out(network: Network, sources: Ints, targets: Ints, taken: Taken, most: int) -> _Routes | None:

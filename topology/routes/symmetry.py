@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topology.routes.demand import ones_at, summed
+from topology.routes.demand import Pairs, ones_at, summed
 from topology.routes.fair import Flows, colours, rounded
 from topology.routes.network import Floats, Ints, Network
+from topology.routes.single_routes import MOST_ROUTES, route_flows
 
 if TYPE_CHECKING:
     from topology.routes.link_loads import Router
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _BLOCK_PAIRS = 250_000
 
 
+_FEW_PAIRS = 60_000  # each route of which is a flow of its own
 _MOST_PAIRS = 4_000_000  # of one GPU of each colour with all others
 _CLOSE = 1e-6  # relative difference of bytes
 
@@ -37,8 +39,8 @@ def uniform_flows(router: Router, members: Ints, amount: float, load_bytes: Floa
     if len(first) * len(members) > _MOST_PAIRS:
         return None
     _, link = np.unique(links, return_index=True)
-    weights = _weights(router, members, members[first], size, links)
-    flows = Flows(weights, network.bytes_per_s[link], np.full(weights.shape[1], amount))
+    weights, parts = _weights(router, members, members[first], size, links)
+    flows = Flows(weights, network.bytes_per_s[link], amount * parts)
     carried, true = weights @ flows.amounts, load_bytes[link]
     return flows if np.allclose(carried, true, rtol=_CLOSE, atol=_CLOSE * true.max(initial=0.0)) else None
 
@@ -63,25 +65,34 @@ def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints
     return nodes, colours(alike, nodes[network.tail], nodes[network.head])
 
 
-def _weights(router: Router, members: Ints, sources: Ints, size: Ints, links: Ints) -> Any:
-    """Return the weights ``[colours of links, classes]`` of flows: ``size`` GPUs send like each of ``sources``."""
+def _weights(router: Router, members: Ints, sources: Ints, size: Ints, links: Ints) -> tuple[Any, Floats]:
+    """Return the weights ``[colours of links, classes]`` of flows: ``size`` GPUs send like each of ``sources``.
+
+    Returns also the part of the bytes of a pair that a flow of each class has: a route's, where those are not too many.
+    """
     from scipy.sparse import hstack
 
     each, count = np.bincount(links), len(members)
     fold = ones_at(links, np.arange(len(links)), (len(each), len(links)))
     names = np.random.default_rng(1).uniform(1, 2, (len(each), 2))
     step = max(1, _BLOCK_PAIRS // count)
-    blocks = []
+    blocks, parts = [], []
     for first in range(0, len(sources), step):
         some = np.arange(first, min(first + step, len(sources)))
         sender, target = np.repeat(some, count), np.tile(members, len(some))
         away = sources[sender] != target
         sender, target = sender[away], target[away]
-        taken = fold @ router.shares(sources[sender], target)
-        kind = colours(sender, rounded(taken.T @ names))
+        whole = Pairs(sources[sender], target, np.ones(len(sender)))
+        routes = route_flows(router, whole, MOST_ROUTES) if len(sender) <= _FEW_PAIRS else None
+        if routes is None:
+            taken, part = fold @ router.shares(whole.sources, target), whole.amounts
+        else:
+            taken, part, sender = fold @ routes[0].weights, routes[0].amounts, sender[routes[1]]
+        kind = colours(sender, rounded(part), rounded(taken.T @ names))
         mix = ones_at(np.arange(len(kind)), kind, (len(kind), int(kind.max()) + 1))
         mix.data *= size[sender]
         blocks.append(taken @ mix)
+        parts.append(part[np.unique(kind, return_index=True)[1]])
     weights = hstack(blocks, format="csr")
     weights.data /= np.repeat(each, np.diff(weights.indptr))
-    return weights
+    return weights, np.concatenate(parts)

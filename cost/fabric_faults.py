@@ -3,6 +3,7 @@
 The rate between domains of a cluster as built is that of its NICs over its oversubscription. Faults leave the part
 of it that the busiest link leaves to the same traffic on both: one GPU's NIC, a leaf, a spine, or what GPUs that
 stand in for another carry besides. So a cost goes up by as much as :mod:`topology.routes` says that the traffic does.
+Slow NICs count as down where that is faster, so that a worse fault never costs less.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from topology.build import build_cluster
 from topology.cluster import Cluster
+from topology.drained import named, without_slow_nics
 from topology.errors import InfeasibleError, InputError
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
 
@@ -95,6 +97,28 @@ class FaultyFabric:
         spec = self._cluster.spec
         return Router(build_cluster(replace(spec, faults=tuple(f for f in spec.faults if f.link is None))))
 
+    @cached_property
+    def _drained(self) -> list[tuple[tuple[str, ...], Router]]:
+        """Routes where slow NICs are out of service, so that others stand in; with the names of who has them."""
+        return [(names, Router(cluster)) for names, cluster in without_slow_nics(self._cluster)]
+
+    def router(self, traffic: Traffic) -> Router:
+        """Return the routes that a traffic takes: with slow NICs, or without where that is faster."""
+        return self._fastest(traffic)[1]
+
+    def _fastest(self, traffic: Traffic) -> tuple[tuple[str, ...], Router, float]:
+        """Return who goes without a NIC, the routes, and the seconds of their busiest link between domains."""
+        found: tuple[tuple[str, ...], Router, float] = (
+            (),
+            self._faulty,
+            busiest_s(self._faulty.loads(traffic)),
+        )
+        for names, router in self._drained:
+            seconds = busiest_s(router.loads(traffic))
+            if seconds < found[2]:
+                found = names, router, seconds
+        return found
+
     @property
     def note(self) -> str:
         """What an all-to-all of all GPUs has left, and who hands over for whom."""
@@ -105,7 +129,10 @@ class FaultyFabric:
             return str(error)
         rate = f"{left:.2g} of the rate as built" if left < _ALL else "the rate as built all the same"
         said = f"links between domains are broken or slow: an all-to-all of all GPUs has {rate}"
-        return " ".join([*self._faulty.loads(pattern).notes, said])
+        names, router, _ = self._fastest(pattern)
+        if names:
+            said += f", the slow NICs of {named(names)} taken out of service, which is faster than to wait for them"
+        return " ".join([*router.loads(pattern).notes, said])
 
     def alltoall(self, gpus: Sequence[int]) -> float:
         """Return the part of its rate, at most 1, that an all-to-all of equal parts among ``gpus`` has left.
@@ -142,7 +169,7 @@ class FaultyFabric:
         """
         whole = busiest_s(self._whole.loads(traffic))
         try:
-            faulty = busiest_s(self._faulty.loads(traffic))
+            faulty = self._fastest(traffic)[2]
         except InputError as error:
             raise InfeasibleError(f"{self._cluster.name}: {error} What is broken cuts it off.") from None
         return max(1.0, faulty / whole) if whole > 0 else 1.0

@@ -109,7 +109,7 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     uneven = rows.max(axis=1) / rows.mean(axis=1)
     order = np.argsort(uneven, kind="stable")
     bound = _bound(deployment, stage, rows, family)
-    router = deployment.router
+    faults = deployment.fabric_faults
     if len(stage.gpus) > MOST_GPUS:
         return Sharing(bound, np.ones(len(rows)))
     few = [len(rows) // 2]
@@ -118,6 +118,7 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     found: dict[int, float] = {}
     for layer in order[few].tolist():
         traffic = _traffic(deployment, stage, rows[layer], family)
+        router = deployment.router if faults is None else faults.router(traffic)
         loads = router.loads(traffic)
         times = fair_s(router, traffic, loads)
         longer = (times.completion_s - loads.latency_s) / loads.transfer_s

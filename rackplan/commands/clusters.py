@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,6 +119,7 @@ def traffic(
     from rackplan.output import print_error, show
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
+    from topology.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, check_pairs, fair_s
 
     target = options.given_clusters([cluster], settings)[0]
@@ -127,6 +128,8 @@ def traffic(
         check_pairs(sent)
     router = Router(target, rail_local_forward=rail_local_forward)
     loads = router.loads(sent)
+    note = drained_note(target, sent, loads, rail_local_forward)
+    loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
     most = {True: None, None: FEW_CLASSES, False: 0}[fair]
     time, stop = None, Stop()
     with progress() as told, stop:

@@ -61,7 +61,11 @@ def scored(found: Deployment, gpus: tuple[int, ...] = ALL) -> Score:
     [
         (nics(*range(7)), 1 / 8),  # one NIC carries what eight did
         (nics(0), 7 / 8),
-        (nics(0, factor=0.5), 0.5),  # nobody stands in for a slow one
+        (nics(0, factor=0.95), 0.95),  # nobody stands in for a slow one
+        (nics(0, factor=0.5), 7 / 8),  # so it is better out of service
+        (nics(0, 1, factor=0.8), 0.8),
+        ((*nics(0), *nics(1, factor=0.2)), 6 / 8),
+        (nics(*range(8), factor=0.3), 0.3),  # nobody is left to stand in
         ((Fault(link=("f.p0.l0", "f.s0")),), 1.0),  # both nodes are on the leaf
         ((), 1.0),
     ],
@@ -77,9 +81,9 @@ def test_a_fault_moves_a_step_as_it_moves_the_traffic() -> None:
     pattern = pattern_traffic("all-to-all", 32, 1e9)
     whole = deployment(base=two_pods())
     before, busy = scored(whole, everybody), link_loads(whole.cluster, pattern).transfer_s
-    switches = [("f.p1.l3", "f.s1"), ("d0.n0.g0", "f.p0.l0")]
-    for link in switches:
-        for factor in (0.0, 0.25):
+    spine, nic = ("f.p1.l3", "f.s1"), ("d0.n0.g0", "f.p0.l0")
+    for link, factors in ((spine, (0.0, 0.25)), (nic, (0.0, 0.9))):
+        for factor in factors:
             faulty = deployment(Fault(link=link, factor=factor), base=two_pods())
             after = scored(faulty, everybody)
             ratio = link_loads(faulty.cluster, pattern).transfer_s / busy

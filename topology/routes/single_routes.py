@@ -36,7 +36,7 @@ class _Routes(NamedTuple):
 
 
 def route_flows(router: Router, pairs: Pairs, most: int) -> tuple[Flows, Ints] | None:
-    """Return a flow for each route of each pair and the pair that it is of, None where there are more than ``most``."""
+    """Return a flow for each route of each pair, and the pair of each; None where there are more than ``most``."""
     network = router.network
     legs = router.handed(pairs.sources, pairs.targets)
     ends = (pairs.sources[legs.pair], legs.giver, legs.taker, pairs.targets[legs.pair])

@@ -68,7 +68,7 @@ def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints
 def _weights(router: Router, members: Ints, sources: Ints, size: Ints, links: Ints) -> tuple[Any, Floats]:
     """Return the weights ``[colours of links, classes]`` of flows: ``size`` GPUs send like each of ``sources``.
 
-    Returns also the part of the bytes of a pair that a flow of each class has: a route's, where those are not too many.
+    Returns also the part of a pair's bytes that a flow of each class has: a route's, where those are not too many.
     """
     from scipy.sparse import hstack
 

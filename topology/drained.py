@@ -1,0 +1,102 @@
+"""A cluster with its slow NICs taken out of service: what an operator does whose neighbours' NICs have room.
+
+A NIC that is down has others of its host to stand in, one that is slow keeps its part of the bytes and holds up all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from topology.broken import with_faults
+from topology.build import build_cluster
+from topology.cluster import Cluster
+from topology.errors import RackplanError
+from topology.graph import SCALE_OUT_KINDS
+from topology.routes import LinkLoads, Router, Traffic
+from topology.spec import Fault
+from topology.units import format_quantity
+
+_MOST = 4  # clusters that are tried
+_MOST_NAMED = 4
+_CLEARLY = 0.99  # of a time, below which another is shorter
+
+
+def without_slow_nics(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
+    """Yield who has slow NICs and the cluster without those: first the slowest, then more of them, at last all.
+
+    A GPU is named for all the links that leave its domain, where they are its own; in a raw graph a NIC for its links
+    too. What would cut GPUs off is left out.
+    """
+    if all(fault.link is None for fault in cluster.spec.faults):
+        return
+    whole = build_cluster(
+        replace(cluster.spec, faults=tuple(fault for fault in cluster.spec.faults if fault.link is None))
+    )
+    left = _rates_left(cluster, whole)
+    factors = sorted(set(left.values()))
+    if len(factors) > _MOST:
+        factors = [factors[place] for place in np.linspace(0, len(factors) - 1, _MOST).round().astype(int)]
+    for most in factors:
+        names = tuple(name for name, factor in left.items() if factor <= most)
+        gone = [Fault(link=link) for name in names for link in _nic_links(whole, name)]
+        try:
+            yield names, build_cluster(replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
+        except RackplanError:
+            return  # a larger set cuts off as much
+
+
+def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads, relay: bool | None) -> str:
+    """Say how much sooner ``traffic`` would be done without slow NICs; empty where it would not.
+
+    ``loads`` are those of the cluster as it is, ``relay`` as in :class:`topology.routes.Router`.
+    """
+    best: tuple[float, tuple[str, ...]] = (loads.bound_s * _CLEARLY, ())
+    for names, drained in without_slow_nics(cluster):
+        best = min(best, (Router(drained, rail_local_forward=relay).loads(traffic).bound_s, names))
+    seconds, names = best
+    if not names:
+        return ""
+    return (
+        f"with the slow NICs of {named(names)} out of service the bound would be {format_quantity(seconds, 's')}: "
+        "others of the host stand in then."
+    )
+
+
+def named(names: Sequence[str]) -> str:
+    """Name the first few of some GPUs and NICs."""
+    return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+
+
+def _rates_left(cluster: Cluster, whole: Cluster) -> dict[str, float]:
+    """Return which part of the rate out of their domain GPUs and NICs have left, of those that have some of it."""
+    cut = {frozenset(fault.link): fault.factor for fault in cluster.spec.faults if fault.link is not None}
+    wiring = whole.wiring
+    rates = wiring.bytes_per_s
+    found = {}
+    for name in dict.fromkeys(end for link in cut for end in sorted(link)):
+        links = _nic_links(whole, name)
+        if not links:
+            continue
+        rate = rates[wiring.find(links)]
+        factor = float(rate @ [cut.get(frozenset(link), 1.0) for link in links] / rate.sum())
+        if 0 < factor < 1:
+            found[name] = factor
+    return found
+
+
+def _nic_links(whole: Cluster, name: str) -> list[tuple[str, str]]:
+    """Return the links of a NIC, or of a GPU to its NICs and to switches between domains."""
+    wiring = whole.wiring
+    number = wiring.number.get(name)
+    if number is None or wiring.kinds[number] not in ("gpu", "nic"):
+        return []
+    every = wiring.kinds[number] == "nic"
+    others = wiring.others(number).tolist()
+    return [
+        (name, wiring.names[other])
+        for other in others
+        if every or wiring.kinds[other] in ("nic", *SCALE_OUT_KINDS)
+    ]

@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.drained import named, without_slow_nics
 from topology.errors import InfeasibleError, InputError
+from topology.fabrics import leaves_and_pods
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
 
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 _ALL = 0.995  # of a rate, from which on nothing is lost in two digits
 
 
@@ -77,6 +81,25 @@ def _place(cluster: Cluster, end: str) -> tuple[int | None, str | None]:
     return (domain, None) if domain >= 0 else (None, wiring.node[at])
 
 
+def _places(cluster: Cluster, faulty: FaultyLinks) -> tuple[Bools, Ints, tuple[Ints, Ints]]:
+    """Return, ``[gpus]``, whether links or GPUs of its own domain or host are broken, its place, its domain and host.
+
+    Traffic of GPUs in equal places is routed alike: those have alike links to the same leaves. One whose domain has
+    faults has a place of its own.
+    """
+    gpus, spec = cluster.gpus, cluster.spec
+    domain = np.array([gpu.domain for gpu in gpus])
+    missing = np.array([one.gpus for one in spec.domains]) != np.bincount(domain, minlength=len(spec.domains))
+    own = missing[domain] | np.array(
+        [gpu.domain in faulty.domains or gpu.node in faulty.nodes for gpu in gpus]
+    )
+    kind = np.array([id(one) for one in spec.domains])[domain]
+    rows = [*leaves_and_pods(spec, gpus), [gpu.rail for gpu in gpus], kind]
+    place = np.unique(np.array(rows), axis=1, return_inverse=True)[1].reshape(-1)
+    host = np.unique([gpu.node for gpu in gpus], return_inverse=True)[1].reshape(-1)
+    return own, np.where(own, -1 - np.arange(len(gpus)), place), (domain, host)
+
+
 class FaultyFabric:
     """The fabric between the domains of a cluster, some links of which are broken or slow.
 
@@ -90,6 +113,9 @@ class FaultyFabric:
 
     def __init__(self, cluster: Cluster, router: Router) -> None:
         self._cluster, self._faulty = cluster, router
+        self._known: dict[tuple[str, bytes], float] = {}
+        self._links = faulty_links(cluster)
+        self._own, self._place, self._hosts = _places(cluster, self._links)
 
     @cached_property
     def _whole(self) -> Router:
@@ -142,7 +168,7 @@ class FaultyFabric:
         InfeasibleError
             If two of them cannot reach each other.
         """
-        return 1 / self.longer(pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0, gpus))
+        return self._left(pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0, gpus), np.asarray(gpus))
 
     def handing(self, senders: Sequence[int], receivers: Sequence[int]) -> float:
         """Return the part left where each sender hands equal bytes to its counterpart, in order.
@@ -155,9 +181,19 @@ class FaultyFabric:
         most = max(len(senders), len(receivers))
         each = np.arange(most)
         here, there = (np.asarray(side)[each * len(side) // most] for side in (senders, receivers))
-        return 1 / self.longer(
-            Traffic("hand-over", len(self._cluster.gpus), pairs=Pairs(here, there, np.ones(most)))
-        )
+        pairs = Pairs(here, there, np.ones(most))
+        return self._left(Traffic("hand-over", len(self._cluster.gpus), pairs=pairs), here, there)
+
+    def _left(self, traffic: Traffic, *ends: Ints) -> float:
+        """Return the part left to ``traffic``, from what is known where GPUs in the same places are its ``ends``."""
+        gpus = np.concatenate(ends)
+        if not (self._links.above or self._own[gpus].any()):
+            return 1.0  # no route of theirs has a faulty link
+        which = [np.unique(column[gpus], return_inverse=True)[1].reshape(-1) for column in self._hosts]
+        key = traffic.name, np.stack([self._place[gpus], *which]).tobytes()
+        if key not in self._known:
+            self._known[key] = 1 / self.longer(traffic)
+        return self._known[key]
 
     def longer(self, traffic: Traffic) -> float:
         """Return how many times as long as with all links the busiest link between domains takes, at least 1.

@@ -260,7 +260,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     title = f"{block.title}, {shared}" if shared else block.title
     if block.alike:
         title = f"{title} (x {len(block.alike) + 1} alike)"
-    band = _band(painter, block) if block.whole else []
+    band = _band(painter, block) if painter.opened is None else []
     texts = [
         text_width(title, 9, bold=True) + 8,
         *(text_width(line, SMALL_POINTS) + 12 for line, _, _ in band),
@@ -295,6 +295,10 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     """Return what joins the GPUs of a domain: lines with fill and ink, the traffic on it last."""
     lines = [(line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, block.numbers[0])]
+    if not block.whole:
+        lines.insert(
+            0, (f"part of {painter.domain_name(block.numbers[0])}, which has", NVLINK_FILL, BAND_INK)
+        )
     if len(block.rows) > 1 and block.single:
         lines.insert(0, ("each row is a domain", NVLINK_FILL, BAND_INK))
     numbers = (*block.numbers, *block.alike)

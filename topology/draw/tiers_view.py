@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from topology.draw.blocks import Block, Section, choose, domain_section
 from topology.draw.canvas import (
-    BAND_INK,
     FAULT,
     INK,
     NVLINK,
@@ -21,16 +18,13 @@ from topology.draw.canvas import (
     fitting,
     table,
     text_width,
-    wrapped,
 )
-from topology.draw.captions import broken_lines, chips_text, ids_text, scale_up_words
-from topology.draw.overlay import percent
+from topology.draw.captions import ids_text
 from topology.draw.painter import Painter
-from topology.draw.parts import Host, Links, Switch, most_common
+from topology.draw.parts import Host, Links, Switch
 from topology.draw.pod_view import GAP, BlockView, PodView, measure, planes_of
-from topology.fabrics import fabric_of
-from topology.names import natural
-from topology.units import format_number, plural
+from topology.draw.tier_words import TierWords
+from topology.units import plural
 
 _POD_GAP = 26
 _MOST_DETAIL = 770
@@ -75,10 +69,9 @@ class TieredView:
         self.canvas, self.painter, self.fold, self.number = painter.canvas, painter, painter.fold, number
         self.sections = choose(painter) if number is None else [domain_section(painter, number)]
         self.captions = 0
-        self.direct = number is None and any(switch.far.count for switch in self.fold.tier("router"))
         pods = [pod for section in self.sections for column in section.columns for pod in column.pods]
         self.leaves = [leaf for pod in (self.fold.pods if number is None else pods) for leaf in pod.leaves]
-        self.first_word = "router" if self.fold.tier("router") else "leaf"
+        self.words = TierWords(painter, number, self.leaves)
         self.line, self.fill = (QUIET, "#ececec") if number is None else (NVLINK, NVLINK_FILL)
 
     def draw(self) -> None:
@@ -138,25 +131,27 @@ class TieredView:
 
     def _line(self, parts: list[_Part], y: float, *, first: bool) -> float:
         """Draw one line of columns below ``y``; return where it ends."""
-        topped = any(part.section.group.spines for part in parts) or self.direct or self.number is not None
+        topped = (
+            any(part.section.group.spines for part in parts) or self.words.direct or self.number is not None
+        )
         views = [view for part in parts for view in part.views]
         lowest = y
         if topped:
             for part in parts:
                 self._top(part, y, first=first)
-            self._caption(y + _BAR / 2, self._top_words(), INK)
+            self._caption(y + _BAR / 2, self.words.top(), INK)
             lowest = y + _BAR
         block_at = lowest + _DROP
         if self.leaves or self.number is None:
             leaf_at = lowest + _DROP if topped else y
             height = max(view.head.height for view in views if view.head is not None)
             if topped and first:
-                self._caption(lowest + _DROP / 2, self._uplink_words(), QUIET)
-            self._caption(leaf_at + 19, self._leaf_words(), INK)
+                self._caption(lowest + _DROP / 2, self.words.up(), QUIET)
+            self._caption(leaf_at + 19, self.words.leaf(), INK)
             lowest = leaf_at + height
             block_at = lowest + _DROP
         if first:
-            self._caption(lowest + _DROP / 2, self._downlink_words(), QUIET)
+            self._caption(lowest + _DROP / 2, self.words.down(), QUIET)
         own = ["GPUs by domain", "and node"] if self.number is None else ["GPUs by node"]
         self._caption(block_at + 24, own, INK)
         rails = sum(
@@ -172,10 +167,7 @@ class TieredView:
                         self._uplinks((part.bar, (view.centre, y + _BAR)), view, at[1])
                     above = view.name
                 self._blocks(view, (above, lowest), block_at, bundled=rails > _MOST_RAIL_LINKS)
-            if self.number is None:
-                self._shared_band(part, block_at)
-        shared = self.number is None and any(self._shared_runs(part) for part in parts)
-        return block_at + max(view.height for view in views) + (38 if shared else 0)
+        return block_at + max(view.height for view in views)
 
     def _top(self, part: _Part, y: float, *, first: bool) -> None:
         """Draw the top tier over one part, and its links to the cores."""
@@ -184,12 +176,12 @@ class TieredView:
         note = f"; x {len(alike)} more groups alike" if alike else ""
         if part.section.differ:
             note = f" and those of {plural(len(alike), 'more group')}, all different" if alike else ""
-        if self.direct:
+        if self.words.direct:
             text = f"groups linked directly, no switch between them{note}"
-            self._box(part.bar, (part.left, y), part.right, text, self._between_groups(), INK)
+            self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), INK)
         else:
             note = _AS_ABOVE if part.continued else note
-            self._bar(part.bar, (part.left, y), part.right, group.spines, self._top_word(), note)
+            self._bar(part.bar, (part.left, y), part.right, group.spines, self.words.top_one(), note)
         links = Links.sum(spine.up for spine in group.spines)
         if links.count and not first and not part.continued:
             text = f"to the cores: {links.text()}"
@@ -199,13 +191,6 @@ class TieredView:
             middle = (part.left + part.right) / 2
             self.painter.link((("core", (middle, y - _DROP)), (part.bar, (middle, y))), pairs, width=3.0)
             self.painter.say((middle, y - _DROP / 2), links, kind="core")
-
-    def _top_word(self) -> str:
-        """Return what one switch of the top tier is called."""
-        if self.number is not None:
-            return "switch chip"
-        fabric = fabric_of(self.painter.cluster.spec.scale_out)
-        return "spine" if fabric is None else fabric.spine
 
     def _bar(
         self,
@@ -223,7 +208,7 @@ class TieredView:
             word = word.removesuffix(" plane")
             note = f", {plural(len(planes), 'plane')} of NICs that nothing joins{note}"
         title = plural(len(switches), word) if switches else f"no {word}"
-        title = f"{title if self.number is None else self._domain_title(self.number, title)}{note}"
+        title = f"{title if self.number is None else self.words.domain(self.number, title)}{note}"
         odd = self.painter.marks.odd_names(switch.id for switch in switches)
         second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), FAULT
         if ids and not note.endswith(_AS_ABOVE):
@@ -233,21 +218,6 @@ class TieredView:
             else:
                 second, ink = ids, INK
         self._box(name, at, right, title, second, ink)
-
-    def _domain_title(self, number: int, second: str) -> str:
-        """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
-        hosts, bundled = self.fold.hosts_by_domain[number], self.fold.specs[number].links_bundled
-        if self.leaves:
-            up = Links.sum(chip.up for chip in self.leaves)
-            planes = len(self.fold.specs[number].links_per_switch)
-            within = f" in {plural(planes, 'plane')}" if planes else ""
-            return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
-        links, text = self.fold.scale_up_links(hosts), chips_text(self.fold, number)
-        if bundled or not self.fold.chips(number):
-            return text
-        return (
-            f"{text}, {plural(links.count, 'link')} to {plural(sum(len(host.gpus) for host in hosts), 'GPU')}"
-        )
 
     def _planes(self, switches: Sequence[Switch]) -> list[list[str]]:
         """Return the ids of switches by the plane of NICs that they are in."""
@@ -270,30 +240,10 @@ class TieredView:
         html = table(rows, border=1, color=self.line, bgcolor=self.fill)
         self.canvas.box(name, at, (wide, _BAR), html)
 
-    def _between_groups(self) -> str:
-        """Count the links between groups of routers: of each two where they are few, else from least to most."""
-        group = {name: switch.group for name, switch in self.fold.switches.items()}
-        pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        graph = self.painter.cluster.graph
-        for name, own in group.items():
-            for other in graph[name]:
-                if own < group.get(other, ""):
-                    pairs[own, group[other]].append(graph[name][other])
-        in_order = sorted(pairs.items(), key=lambda item: natural(str(item[0])))
-        links = {ends: Links.of(edges) for ends, edges in in_order}
-        total = Links.sum(links.values())
-        counts = sorted({one.count for one in links.values()})
-        short = {ends: "g" + " - g".join(one.removeprefix("group ") for one in ends) for ends in links}
-        each = ", ".join(f"{short[ends]}: {one.count}" for ends, one in links.items())
-        if len(links) > _MOST_PAIRS:
-            each = f"each two groups: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} links"
-            each += f", {plural(len(links), 'pair')}"
-        return f"{each}; in all {total.text()}"
-
     def _uplinks(self, above: tuple[str, Point], view: PodView, y: float) -> None:
         """Draw the bundle from the leaves of a column, which begin at ``y``, to the tier above it."""
         leaves = [leaf for pod in view.column.pods for leaf in pod.leaves]
-        links = Links.sum(leaf.far if self.direct else leaf.up for leaf in leaves)
+        links = Links.sum(leaf.far if self.words.direct else leaf.up for leaf in leaves)
         if not links.count:
             return
         group_of = {name: switch.group for name, switch in self.fold.switches.items()}
@@ -301,7 +251,7 @@ class TieredView:
             (leaf.id, other)
             for leaf in leaves
             for other in sorted(leaf.above)
-            if not self.direct or group_of[other] != leaf.group
+            if not self.words.direct or group_of[other] != leaf.group
         ]
         dashed = links.degraded or not view.column.open
         line = (above, (view.name, (view.centre, y)))
@@ -375,111 +325,7 @@ class TieredView:
             return self.fold.scale_up_links(hosts)
         return Links.sum(links for host in hosts for links in host.up.values())
 
-    def _shared_runs(self, part: _Part) -> list[list[PodView]]:
-        """Return the runs of columns that show parts of one domain each."""
-        runs: list[list[PodView]] = []
-        last = -1
-        for view in part.views:
-            domains = view.pod.domains
-            number = domains[0] if len(domains) == 1 else -1
-            block = view.blocks[0].block
-            partial = view.column.same_domain if block is None else not block.whole
-            if number < 0 or not partial:
-                last = -1
-            elif number == last:
-                runs[-1].append(view)
-            else:
-                runs.append([view])
-                last = number
-        return runs
-
-    def _shared_band(self, part: _Part, block_at: float) -> None:
-        """Draw one band under the columns of a domain that is spread over several."""
-        for run in self._shared_runs(part):
-            number = run[0].pod.domains[0]
-            words = ", ".join(scale_up_words(self.fold, number))
-            wide = run[-1].x + run[-1].width - run[0].x
-            name = self.painter.domain_name(number)
-            text, fill, ink = f"{name}, one domain: {words}", NVLINK_FILL, BAND_INK
-            if self.painter.usage is not None:
-                share = self.painter.usage.busiest(self.painter.usage.inside([number]))
-                fill, ink = self.painter.usage.colour(share), self.painter.usage.ink(share)
-                text = f"{name}, {percent(share)} busy: {words}"
-            rows = [
-                [cell(line, width=round(wide), height=15, size=8, ink=ink)]
-                for line in wrapped(text, wide - 16, 8)
-            ]
-            html = table(rows, border=1, color=NVLINK, bgcolor=fill)
-            y = block_at + max(view.height for view in run) + 8
-            self.canvas.box(f"{run[0].name}.band", (run[0].x, y), (wide, 15 * len(rows) + 2), html)
-
     def _caption(self, y: float, lines: list[str], ink: str) -> None:
         """Write at the left what a tier or a kind of link is."""
         self.canvas.text(f"tier{self.captions}", (62, y), lines, ink)
         self.captions += 1
-
-    def _top_words(self) -> list[str]:
-        """Say what the top tier is."""
-        if self.number is not None:
-            return ["second tier", "of switch chips"] if self.leaves else ["switch chips"]
-        return ["between groups"] if self.direct else ["spine"]
-
-    def _leaf_words(self) -> list[str]:
-        """Say what the first tier is."""
-        if self.number is not None:
-            return ["first tier,", "in the hosts"]
-        if self.first_word == "router":
-            return ["routers", "by group"]
-        rails = [leaf.rail for leaf in self.leaves]
-        if not rails or None in rails or len(set(rails)) == 1:
-            return ["leaf"]
-        out = self.painter.cluster.spec.scale_out
-        return ["leaf, one per rail", *(["and plane"] if out is not None and out.planes > 1 else [])]
-
-    def _uplink_words(self) -> list[str]:
-        """Say what goes up from each switch of the first tier, and how it compares with what comes from below."""
-        links, all_alike = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
-        if not links.count:
-            return []
-        one, more = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}[
-            "chip" if self.number is not None else self.first_word
-        ]
-        each = f"each {one}" if all_alike else f"most {more}"
-        each += ":" if self.direct else ", up:"
-        return [each, *broken_lines(links.text()), self._ratio(links)]
-
-    def _ratio(self, up: Links) -> str:
-        """Say the oversubscription of the first tier: as designed, else of most switches."""
-        scale_out = self.painter.cluster.spec.scale_out
-        if self.number is None and scale_out is not None and scale_out.kind != "raw":
-            ratio = scale_out.oversubscription
-        else:
-            down, _ = most_common(leaf.down for leaf in self.leaves)
-            ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
-        if not ratio > 0:
-            return ""
-        return "not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"
-
-    def _downlink_words(self) -> list[str]:
-        """Say what goes from each GPU (or host) to the first tier."""
-        if self.number is not None:
-            return self._scale_up_words(self.number)
-        linked = [host for host in self.fold.hosts if host.up and not host.broken]
-        whole = [Links.sum(host.up.values()) for host in linked]
-        shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
-        each, all_alike = most_common(share for share in shares if share is not None)
-        if each.count and all_alike and None not in shares:
-            word = "rail" if self._leaf_words()[0].endswith("rail") else self.first_word
-            return [f"each GPU to its {word}:", *broken_lines(each.text())]
-        links, all_alike = most_common(whole)
-        if not links.count:
-            return []
-        return ["each host:" if all_alike else "most hosts:", *broken_lines(links.text())]
-
-    def _scale_up_words(self, number: int) -> list[str]:
-        """Say what goes from each GPU of the domain to its chips."""
-        gpus = [gpu for host in self.fold.hosts_by_domain[number] for gpu in host.gpus]
-        links, all_alike = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
-        if not links.count or self.painter.cluster.spec.domains[number].links_bundled:
-            return []
-        return ["each GPU:" if all_alike else "most GPUs:", *broken_lines(links.text())]

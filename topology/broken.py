@@ -108,7 +108,7 @@ def with_faults(faults: Iterable[Fault], more: Iterable[Fault]) -> tuple[Fault, 
     """Return all of some faults, each GPU and link once, at the least that is said to be left of it."""
     found: dict[object, Fault] = {}
     for fault in (*faults, *more):
-        key = fault.gpu or frozenset(fault.link or ())
+        key = fault.gpu or (frozenset(fault.link or ()), fault.cabled_to)
         if key not in found or fault.factor < found[key].factor:
             found[key] = fault
     return tuple(found.values())

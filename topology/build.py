@@ -12,6 +12,7 @@ import numpy as np
 from topology.cluster import Cluster, Gpu
 from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
+from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
 from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
@@ -205,7 +206,10 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
 
     It keeps what was taken out, and what each GPU lost of its scale-up rate.
     """
-    cut = [(fault.link, fault.factor) for fault in faults if fault.link is not None]
+    moved = [fault for fault in faults if fault.cabled_to is not None]
+    if moved:
+        wiring = _recabled(wiring, moved)
+    cut = [(one.link, one.factor) for one in faults if one.link is not None and one.cabled_to is None]
     found = _links_between(wiring, [ends for ends, _ in cut])
     lost: dict[str, float] = {}
     health, rates = wiring.health.copy(), wiring.bytes_per_s
@@ -232,6 +236,25 @@ def _with_faults(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
                 lost[name] = lost.get(name, 0.0) + float(rates[link])
     left = wiring.without(gone, np.zeros(0, dtype=np.int64))
     return replace(left, broken_gpus=tuple(gpus), broken_links=tuple(down), lost_bytes_per_s=lost)
+
+
+def _recabled(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
+    """Return the wiring with links that end at another switch than they should."""
+    ends = [fault.link for fault in faults if fault.link is not None]
+    a, b = wiring.a.copy(), wiring.b.copy()
+    for fault, (stays, leaves), link in zip(faults, ends, _links_between(wiring, ends), strict=True):
+        to, where = fault.cabled_to or "", f"broken: link [{stays}, {leaves}]: cabled_to"
+        old, new = wiring.number[leaves], wiring.number.get(to)
+        if new is None or wiring.kinds[new] != wiring.kinds[old] or wiring.kinds[old] not in SCALE_OUT_KINDS:
+            kind = wiring.kinds[old] if wiring.kinds[old] in SCALE_OUT_KINDS else "switch between domains"
+            raise InputError(f"{where}: no {kind} has the id {to!r}; `rackplan draw` shows the ids.")
+        (a if wiring.a[link] == old else b)[link] = new
+    pairs = np.minimum(a, b) * len(wiring.names) + np.maximum(a, b)
+    double = np.bincount(np.unique(pairs, return_inverse=True)[1])
+    if (double > 1).any() or (a == b).any():
+        names = ", ".join(fault.cabled_to or "" for fault in faults)
+        raise InputError(f"broken: cabled_to {names}: a link would join the same two nodes as another.")
+    return replace(wiring, a=a, b=b)
 
 
 def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int]:

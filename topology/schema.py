@@ -193,12 +193,12 @@ def _read_figure(given: Fields) -> Figure:
 
 
 def read_fault(given: Fields) -> Fault:
-    """Return a GPU or a link that is down (no factor, or 0) or runs at a part of its rates.
+    """Return a GPU or a link that is down (no factor, or 0), runs at a part of its rates or ends elsewhere.
 
     Raises
     ------
     InputError
-        If neither or both are named, or the factor is not from 0 to 1.
+        If neither or both are named, the factor is not from 0 to 1, or a GPU is cabled elsewhere.
     """
     if ("gpu" in given) == ("link" in given):
         raise InputError(
@@ -209,7 +209,11 @@ def read_fault(given: Fields) -> Fault:
     link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
     if link is not None and link[0] == link[1]:
         given.fail("link", "must have two ends that differ.")
-    return Fault(gpu, link, read_factor(given))
+    if "cabled_to" not in given:
+        return Fault(gpu, link, read_factor(given))
+    if link is None or given.get("factor", 1) != 1:
+        given.fail("cabled_to", "is for a whole link; one that is slow too needs an entry with its new ends.")
+    return Fault(gpu, link, 1.0, given.text("cabled_to"))
 
 
 def read_factor(given: Fields) -> float:

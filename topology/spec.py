@@ -265,12 +265,14 @@ class ScaleOutSpec:
 class Fault:
     """A GPU that computes and reads at ``factor`` of its rates, or a link that runs at it (0: out of service).
 
-    Exactly one of ``gpu`` (an id) and ``link`` (the ids of its two ends) is given.
+    Exactly one of ``gpu`` (an id) and ``link`` (the ids of its two ends) is given. A link that is ``cabled_to`` a
+    switch (its id) ends there in place of at its second end; its ``factor`` is 1.
     """
 
     gpu: str | None = field(default=None, metadata=_BRIEF)
     link: tuple[str, str] | None = field(default=None, metadata=_BRIEF)
     factor: float = 0.0
+    cabled_to: str | None = field(default=None, metadata=_BRIEF)
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ def _hardware(plan: Plan) -> dict[str, Any]:
 
 def _broken(fault: Fault) -> str:
     name = fault.gpu or " to ".join(fault.link or ())
+    if fault.cabled_to is not None:
+        return f"{name}, cabled to {fault.cabled_to}"
     return f"{name} at {fault.factor:g}" if fault.factor else name
 
 

@@ -152,6 +152,23 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
             resolve_cluster(str(path))
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}", "no leaf has the id 'f.p9.l0'"),
+        ("{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}", "no switch between domains has the id 'd1.s0'"),
+        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "an entry with its new ends"),
+        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "is for a whole link"),
+        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "join the same two nodes as another"),
+    ],
+)
+def test_a_link_that_cannot_be_cabled_so_is_refused(tmp_path: Path, row: str, said: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"domains: [{{part: hgx-h100, count: 4}}]\nbroken: [{row}]\n")
+    with pytest.raises(InputError, match=said):
+        _ = resolve_cluster(str(path)).wiring
+
+
 def test_a_broken_node_of_written_out_nodes_is_its_gpus(tmp_path: Path) -> None:
     path = tmp_path / "raw.yaml"
     path.write_text(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.build import build_cluster
+from topology.exporters.cluster_yaml import cluster_to_yaml
 from topology.figures import Evidence, Figure
 from topology.importers import ImportOptions, import_files
 from topology.importers.assemble import Assembled
@@ -89,6 +90,34 @@ def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataO
     }
     assert links_of(found[0]) == wanted
     assert found[0].domains == spec.domains
+
+
+@pytest.mark.parametrize("out", [FABRICS[0], FABRICS[4]])
+def test_swapped_cables_are_cabled_elsewhere_and_nothing_else(out: ScaleOutSpec, tmp_path: Path) -> None:
+    spec = ClusterSpec("c", (HGX,) * 24, out)
+    whole = written_out(spec)
+    ends = {link.between: at for at, link in enumerate(whole.raw.links) if link.fabric is NIC}
+    (a, one), (b, other) = next(
+        (x, y) for x in ends for y in ends if x[0][:2] == "d1" and y[0][:2] == "d5" and x[1] != y[1]
+    )
+    links = list(whole.raw.links)
+    links[ends[a, one]], links[ends[b, other]] = RawLink((a, other), NIC), RawLink((b, one), NIC)
+    swapped = replace(whole, raw=RawTopology(whole.raw.nodes, tuple(links)))
+    parts = Parts(ImportOptions(gpu="hgx-h100"))
+    found = regular_form("c", swapped, parts, "test")
+    assert found is not None
+    wanted = {
+        frozenset(link.between): round(link.count * link.fabric.link_bytes_per_s.value) for link in links
+    }
+    assert links_of(found[0]) == wanted
+    assert {(fault.link, fault.cabled_to) for fault in found[0].faults} == {
+        ((a, one), other),
+        ((b, other), one),
+    }
+    assert f"{a} to {one}: cabled to {other} instead: [{a}, {one}] is cabled to {other}." in parts.anomalies
+    path = tmp_path / "c.yaml"
+    path.write_text(cluster_to_yaml(found[0]))
+    assert links_of(resolve_cluster(str(path)).spec) == wanted
 
 
 def test_another_link_than_the_plan_has_is_not_regular() -> None:

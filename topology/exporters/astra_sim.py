@@ -69,7 +69,7 @@ def _refuse_irregular(spec: ClusterSpec) -> None:
         raise _no(spec, "its nodes and links are written out one by one")
     if spec.faults:
         broken = spec.faults[0].gpu or " to ".join(spec.faults[0].link or ())
-        raise _no(spec, f"{broken} is {'degraded' if spec.faults[0].factor else 'broken'}")
+        raise _no(spec, f"{broken} is {'not as built' if spec.faults[0].factor else 'broken'}")
     if spec.part:
         raise _no(spec, "it is a part of a cluster")
     if any(domain != spec.domains[0] for domain in spec.domains):

@@ -72,7 +72,12 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
     lines += _raw(spec.raw) if spec.raw is not None else [*_domains(spec.domains), *_fabric(spec)]
     if spec.faults:
         faults = (plain(fault) for fault in spec.faults)
-        lines += _rows("broken", [{k: v for k, v in fault.items() if v != 0} for fault in faults])
+        # what is said of a link without a factor is that it is down, of one that ends elsewhere that it works
+        usual = (
+            {**fault, "factor": None} if fault["factor"] == ("cabled_to" in fault) else fault
+            for fault in faults
+        )
+        lines += _rows("broken", [{k: v for k, v in fault.items() if v is not None} for fault in usual])
     return "\n".join(lines) + "\n"
 
 

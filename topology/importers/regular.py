@@ -42,6 +42,8 @@ _MOST_LACKING = 0.02
 """Part of the GPUs, and of the links, that may lack: above it a graph is not regular but for its faults."""
 _MOST_TOLD = 8
 _SAME = 1e-9
+_Row = tuple[RawLink, str, str, float]
+"""A link found, its ends and its count in the short form."""
 
 
 def regular_form(
@@ -401,9 +403,7 @@ class _Found:
         rail = self._rail_of_leaves(unit.gpus_per_node)
         if nic is None or rail is None or "core" in self.levels.values():
             return None
-        joined: UnionFind[str] = UnionFind()
-        for leaf, below in self.leaves.items():
-            joined.union(f"leaf {leaf}", *(f"host {host}" for host in below))
+        joined = self._pods()
         pods: dict[str, list[str]] = defaultdict(list)
         for host in chain.from_iterable(self.domains.values()):
             pods[joined[f"host {host}"]].append(host)
@@ -425,6 +425,25 @@ class _Found:
             oversubscription=size * nic.count / up[0],
         )
         return _Shape(out, hosts, names) if len(set(names.values())) == len(names) else None
+
+    def _pods(self) -> UnionFind[str]:
+        """Return which hosts and leaves are of one pod; hosts on other leaves than any other are of that of most."""
+        joined: UnionFind[str] = UnionFind()
+        leaves: dict[str, list[str]] = defaultdict(list)
+        for leaf, below in self.leaves.items():
+            for host in below:
+                leaves[host].append(leaf)
+        often = Counter(map(tuple, leaves.values()))
+        rare = [host for host, own in leaves.items() if often[tuple(own)] == 1 < max(often.values())]
+        known = {leaf for host in leaves.keys() - set(rare) for leaf in leaves[host]}
+        for host in leaves.keys() - set(rare):
+            joined.union(f"host {host}", *(f"leaf {leaf}" for leaf in leaves[host]))
+        for host in rare:
+            pod = commonest(joined[f"leaf {leaf}"] for leaf in leaves[host] if leaf in known)
+            joined.union(pod or f"leaf {leaves[host][0]}", f"host {host}")
+        for leaf in self.leaves.keys() - known:
+            joined.union(f"leaf {leaf}", f"host {self.leaves[leaf][0]}")
+        return joined
 
     def _rail_of_leaves(self, per_node: int) -> dict[str, int] | None:
         """Return the rail of each leaf: the place in their hosts of most of its GPUs; None where there are none."""
@@ -559,22 +578,24 @@ def _compared(
     have, strays = _renamed(found, names, _chip_names(hosts, found, unit), wiring)
     known = set(names.values())
     gone = [gpu.id for gpu in cluster.gpus if gpu.id not in known] + sorted(names[gpu] for gpu in found.odd)
-    links = None if strays else _lacking(wiring, have, gone)
-    few = links is not None and max(len(gone) / spec.gpus, len(links) / len(wiring.a)) <= _MOST_LACKING
-    if links is None or not few:
-        if _alike(found, wiring, have, strays):
+    alike = _alike(found, wiring, have, strays)
+    moved = None if strays and alike else _moved(wiring, have, strays)
+    links = None if moved is None else _lacking(wiring, have, gone)
+    few = links is not None and moved is not None and len(moved) + len(links) <= _MOST_LACKING * len(wiring.a)
+    if links is None or moved is None or not few or len(gone) > _MOST_LACKING * spec.gpus:
+        if alike:
             return spec, order
         if strays:
             kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-            ends = " to ".join(strays[0].between)
+            ends = " to ".join(strays[0][0].between)
             parts.note(f"Written out link by link: {ends} is no link of a regular {kind}.")
         return None
-    faults = [*(Fault(gpu=gpu) for gpu in gone), *links]
+    faults = [*(Fault(gpu=gpu) for gpu in gone), *links, *moved]
     if faults:
         spec = replace(spec, faults=tuple(faults))
         build_cluster(spec)
         lines = f"{len(faults)} {'lines' if len(faults) > 1 else 'line'} of `broken:`"
-        parts.note(f"Regular but for {lines}: GPUs and links that lack or are slower than the others.")
+        parts.note(f"Regular but for {lines}: GPUs and links that lack, are slow or end elsewhere.")
         called = {short: long for long, short in names.items()}
         parts.anomalies += [_told(fault, called, found) for fault in faults[:_MOST_TOLD]]
         if len(faults) > _MOST_TOLD:
@@ -584,7 +605,7 @@ def _compared(
 
 def _renamed(
     found: _Found, names: Mapping[str, str], chips: Mapping[str, list[tuple[str, float]]], wiring: Wiring
-) -> tuple[Floats, list[RawLink]]:
+) -> tuple[Floats, list[_Row]]:
     """Return ``[2, links]`` rate and latency found of each link of ``wiring``, NaN of none, and links it lacks."""
     rows = [(link, *part) for link in found.links for part in _split(link, names, chips)]
     known = [a in wiring.number and b in wiring.number for _, a, b, _ in rows]
@@ -601,7 +622,33 @@ def _renamed(
     have[1, at[fits]] = [
         link.fabric.latency_s.value for (link, *_), one in zip(rows, fits, strict=True) if one
     ]
-    return have, [rows[row][0] for row in np.flatnonzero(~fits).tolist()]
+    return have, [rows[row] for row in np.flatnonzero(~fits).tolist()]
+
+
+def _moved(wiring: Wiring, have: Floats, strays: Sequence[_Row]) -> list[Fault] | None:
+    """Return links that lack as cabled to where strays end, set in ``have``; None where a stray is none of them."""
+    free: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for link in np.flatnonzero(np.isnan(have[0])).tolist() if strays else ():
+        for end, other in ((wiring.a[link], wiring.b[link]), (wiring.b[link], wiring.a[link])):
+            free[wiring.names[end], wiring.kinds[other]].append(link)
+    faults: list[Fault] = []
+    for stray, a, b, count in strays:
+        rate, latency = count * stray.fabric.link_bytes_per_s.value, stray.fabric.latency_s.value
+        for stays, to in ((a, b), (b, a)):
+            kind = wiring.kinds[wiring.number[to]] if to in wiring.number else ""
+            fits = [
+                link
+                for link in free[stays, kind] * (kind in SCALE_OUT_KINDS)
+                if np.isnan(have[0, link]) and abs(rate / wiring.bytes_per_s[link] - 1) <= _SAME
+            ]
+            if fits:
+                other = wiring.a[fits[0]] + wiring.b[fits[0]] - wiring.number[stays]
+                have[:, fits[0]] = rate, latency
+                faults.append(Fault(link=(stays, wiring.names[other]), factor=1.0, cabled_to=to))
+                break
+        else:
+            return None
+    return faults
 
 
 def _lacking(wiring: Wiring, have: Floats, gone: Sequence[str]) -> list[Fault] | None:
@@ -630,6 +677,9 @@ def _told(fault: Fault, called: Mapping[str, str], found: _Found) -> str:
         return f"{name or 'a GPU'} {what}: {fault.gpu} is broken."
     a, b = fault.link or ("", "")
     ends = f"{called.get(a, a)} to {called.get(b, b)}"
+    if fault.cabled_to is not None:
+        to = called.get(fault.cabled_to, fault.cabled_to)
+        return f"{ends}: cabled to {to} instead: [{a}, {b}] is cabled to {fault.cabled_to}."
     part = f"at {fault.factor:.3g} of the rate of the others" if fault.factor else "no link"
     return f"{ends}: {part}: [{a}, {b}] is broken."
 
@@ -693,14 +743,14 @@ def _split(
             yield one, other, link.count * part * share
 
 
-def _alike(found: _Found, wiring: Wiring, have: Floats, strays: Sequence[RawLink]) -> bool:
+def _alike(found: _Found, wiring: Wiring, have: Floats, strays: Sequence[_Row]) -> bool:
     """Whether only links between switches differ, as many of each rate as are built: uplinks that do not divide."""
     above = wiring.is_kind(*SCALE_OUT_KINDS)
     below = ~(above[wiring.a] & above[wiring.b])
     built = np.stack([wiring.bytes_per_s, wiring.latency_s])
     if not (abs(have[:, below] / built[:, below] - 1) <= _SAME).all():
         return False
-    if any(found.kinds[end] not in SCALE_OUT_KINDS for link in strays for end in link.between):
+    if any(found.kinds[end] not in SCALE_OUT_KINDS for link, *_ in strays for end in link.between):
         return False
     links = (wiring.a, wiring.b, wiring.count, wiring.link_bytes_per_s)
     wanted = Counter(

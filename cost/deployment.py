@@ -20,6 +20,7 @@ from cost.model import Model, MoeFfn
 from cost.money import Bill, PriceBook
 from cost.workload import Workload
 from topology.cluster import Cluster
+from topology.drained import without_slow_links
 from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import Router
@@ -171,7 +172,8 @@ class Deployment:
 
     def _uniform(self, stage: StageSpec, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of a stage in one domain, the slowest such group; from the routes."""
-        found = self.router.uniform_within_domains(stage.gpus)
+        routers = [self.router, *(router for _, router in self._drained)]
+        found = max(router.uniform_within_domains(stage.gpus) for router in routers)
         return found if np.isfinite(found) else alone
 
     @property
@@ -180,11 +182,21 @@ class Deployment:
         return self._known.once(lambda: Router(self.cluster), "router")
 
     @property
+    def _drained(self) -> list[tuple[tuple[str, ...], Router]]:
+        """Names of slow links, and the routes where those are out of service so that others stand in."""
+
+        def made() -> list[tuple[tuple[str, ...], Router]]:
+            return [(names, Router(cluster)) for names, cluster in without_slow_links(self.cluster)]
+
+        return self._known.once(made, "drained")
+
+    @property
     def fabric_faults(self) -> FaultyFabric | None:
         """What is left of the links between domains; None where all of them work."""
 
         def made() -> FaultyFabric | None:
-            return FaultyFabric(self.cluster, self.router) if faulty_links(self.cluster).between else None
+            between = faulty_links(self.cluster).between
+            return FaultyFabric(self.cluster, self.router, self._drained) if between else None
 
         return self._known.once(made, "fabric faults")
 

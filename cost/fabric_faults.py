@@ -3,7 +3,7 @@
 The rate between domains of a cluster as built is that of its NICs over its oversubscription. Faults leave the part
 of it that the busiest link leaves to the same traffic on both: one GPU's NIC, a leaf, a spine, or what GPUs that
 stand in for another carry besides. So a cost goes up by as much as :mod:`topology.routes` says that the traffic does.
-Slow NICs count as down where that is faster, so that a worse fault never costs less.
+Slow links count as down where that is faster, so that a worse fault never costs less.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.drained import named, without_slow_nics
+from topology.drained import named
 from topology.errors import InfeasibleError, InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
@@ -109,10 +109,14 @@ class FaultyFabric:
         With its faults.
     router:
         Its routes.
+    drained:
+        Names of slow links, and the routes where those are out of service so that others stand in.
     """
 
-    def __init__(self, cluster: Cluster, router: Router) -> None:
-        self._cluster, self._faulty = cluster, router
+    def __init__(
+        self, cluster: Cluster, router: Router, drained: Sequence[tuple[tuple[str, ...], Router]]
+    ) -> None:
+        self._cluster, self._faulty, self._drained = cluster, router, drained
         self._known: dict[tuple[str, bytes], float] = {}
         self._links = faulty_links(cluster)
         self._own, self._place, self._hosts = _places(cluster, self._links)
@@ -123,17 +127,12 @@ class FaultyFabric:
         spec = self._cluster.spec
         return Router(build_cluster(replace(spec, faults=tuple(f for f in spec.faults if f.link is None))))
 
-    @cached_property
-    def _drained(self) -> list[tuple[tuple[str, ...], Router]]:
-        """Routes where slow NICs are out of service, so that others stand in; with the names of who has them."""
-        return [(names, Router(cluster)) for names, cluster in without_slow_nics(self._cluster)]
-
     def router(self, traffic: Traffic) -> Router:
-        """Return the routes that a traffic takes: with slow NICs, or without where that is faster."""
+        """Return the routes that a traffic takes: over slow links too, or without them where that is faster."""
         return self._fastest(traffic)[1]
 
     def _fastest(self, traffic: Traffic) -> tuple[tuple[str, ...], Router, float]:
-        """Return who goes without a NIC, the routes, and the seconds of their busiest link between domains."""
+        """Return what is out of service, the routes, and the seconds of their busiest link between domains."""
         found: tuple[tuple[str, ...], Router, float] = (
             (),
             self._faulty,
@@ -157,7 +156,9 @@ class FaultyFabric:
         said = f"links between domains are broken or slow: an all-to-all of all GPUs has {rate}"
         names, router, _ = self._fastest(pattern)
         if names:
-            said += f", the slow NICs of {named(names)} taken out of service, which is faster than to wait for them"
+            said += (
+                f", with slow links out of service ({named(names)}), which is faster than to wait for them"
+            )
         return " ".join([*router.loads(pattern).notes, said])
 
     def alltoall(self, gpus: Sequence[int]) -> float:

@@ -1,11 +1,12 @@
-"""A cluster with its slow NICs taken out of service: what an operator does whose neighbours' NICs have room.
+"""A cluster with its slow NICs and links taken out of service, as an operator does where others have room.
 
-A NIC that is down has others of its host to stand in, one that is slow keeps its part of the bytes and holds up all.
+A NIC that is down has others of its host to stand in, a link that is down has those beside it; one that is slow keeps
+its part of the bytes and holds up all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,24 +25,33 @@ _MOST_NAMED = 4
 _CLEARLY = 0.99  # of a time, below which another is shorter
 
 
-def without_slow_nics(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
-    """Yield who has slow NICs and the cluster without those: first the slowest, then more of them, at last all.
+def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Cluster]]:
+    """Yield names of slow links and the cluster without those: first the slowest, then more of them, at last all.
 
-    A GPU is named for all the links that leave its domain, where they are its own; in a raw graph a NIC for its links
-    too. What would cut GPUs off is left out.
+    A GPU is named for its links to NICs and to switches between domains, a NIC for its links, any other link by its
+    ends. What would cut GPUs off is left out.
     """
     if all(fault.link is None for fault in cluster.spec.faults):
         return
     whole = build_cluster(
         replace(cluster.spec, faults=tuple(fault for fault in cluster.spec.faults if fault.link is None))
     )
-    left = _rates_left(cluster, whole)
-    factors = sorted(set(left.values()))
+    cut = {frozenset(fault.link): fault for fault in cluster.spec.faults if fault.link is not None}
+    slow = [
+        (fault.factor, "->".join(fault.link), [fault.link])
+        for fault in cut.values()
+        if fault.factor and fault.link
+    ]
+    slow += _slow_nics(whole, {link: fault.factor for link, fault in cut.items()})
+    factors = sorted({factor for factor, *_ in slow})
     if len(factors) > _MOST:
         factors = [factors[place] for place in np.linspace(0, len(factors) - 1, _MOST).round().astype(int)]
     for most in factors:
-        names = tuple(name for name, factor in left.items() if factor <= most)
-        gone = [Fault(link=link) for name in names for link in _nic_links(whole, name)]
+        links = {
+            frozenset(link): (name, link) for factor, name, some in slow if factor <= most for link in some
+        }
+        names = tuple(dict.fromkeys(name for name, _ in links.values()))
+        gone = [Fault(link=link) for _, link in links.values()]
         try:
             yield names, build_cluster(replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
         except RackplanError:
@@ -49,19 +59,19 @@ def without_slow_nics(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clust
 
 
 def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads, relay: bool | None) -> str:
-    """Say how much sooner ``traffic`` would be done without slow NICs; empty where it would not.
+    """Say how much sooner ``traffic`` would be done without slow links; empty where it would not.
 
     ``loads`` are those of the cluster as it is, ``relay`` as in :class:`topology.routes.Router`.
     """
     best: tuple[float, tuple[str, ...]] = (loads.bound_s * _CLEARLY, ())
-    for names, drained in without_slow_nics(cluster):
+    for names, drained in without_slow_links(cluster):
         best = min(best, (Router(drained, rail_local_forward=relay).loads(traffic).bound_s, names))
     seconds, names = best
     if not names:
         return ""
     return (
-        f"with the slow NICs of {named(names)} out of service the bound would be {format_quantity(seconds, 's')}: "
-        "others of the host stand in then."
+        f"with slow links out of service ({named(names)}) the bound would be {format_quantity(seconds, 's')}: "
+        "others stand in then."
     )
 
 
@@ -70,20 +80,18 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
 
 
-def _rates_left(cluster: Cluster, whole: Cluster) -> dict[str, float]:
-    """Return which part of the rate out of their domain GPUs and NICs have left, of those that have some of it."""
-    cut = {frozenset(fault.link): fault.factor for fault in cluster.spec.faults if fault.link is not None}
+def _slow_nics(
+    whole: Cluster, cut: Mapping[frozenset[str], float]
+) -> list[tuple[float, str, list[tuple[str, str]]]]:
+    """Return the part of their rate out of their domain that GPUs and NICs have left, their names and their links."""
     wiring = whole.wiring
-    rates = wiring.bytes_per_s
-    found = {}
+    rates, found = wiring.bytes_per_s, []
     for name in dict.fromkeys(end for link in cut for end in sorted(link)):
-        links = _nic_links(whole, name)
-        if not links:
-            continue
-        rate = rates[wiring.find(links)]
-        factor = float(rate @ [cut.get(frozenset(link), 1.0) for link in links] / rate.sum())
-        if 0 < factor < 1:
-            found[name] = factor
+        if links := _nic_links(whole, name):
+            rate = rates[wiring.find(links)]
+            factor = float(rate @ [cut.get(frozenset(link), 1.0) for link in links] / rate.sum())
+            if 0 < factor < 1:
+                found.append((factor, name, links))
     return found
 
 

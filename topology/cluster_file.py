@@ -164,6 +164,7 @@ def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
     if not rows:
         return spec
     named: list[Fault] = []
+    known: set[tuple[str, str]] = set()
     whole = build_cluster(replace(spec, faults=()))
     for row in rows:
         kinds = [key for key in (*NAMED, "gpu", "link") if key in row]
@@ -178,6 +179,9 @@ def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
         kind, value = kinds[0], row.need(kinds[0])
         name = str(value) if kind == PLANE and isinstance(value, int) else row.text(kind)
         row.done()
+        if (kind, name) in known:
+            row.fail(kind, f"duplicate {kind} {name}.")
+        known.add((kind, name))
         named += part_faults(whole, kind, name, factor, row.at(kind))
     return replace(spec, faults=with_faults(spec.faults, named))
 

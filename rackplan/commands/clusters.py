@@ -110,7 +110,7 @@ def traffic(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.")] = 0,
+    seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.", min=0)] = 0,
     settings: options.Settings = None,
     json: options.JsonFlag = False,
 ) -> None:

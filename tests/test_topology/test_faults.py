@@ -207,6 +207,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "greater than zero"),
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),
         ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "duplicate link"),
+        ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
         ("[{gpu: d0.n0.g1, why: dust}]", "unknown key `why`"),
         ("7", "at least one"),
     ],

@@ -85,9 +85,13 @@ class _Rack:
         self.head = max(text_width(title, SMALL_POINTS, bold=True) + 8 for title in titles)
         self.cell = painter.detail_width(_CELL, columns, _MOST_DETAIL)
         scale_out = painter.cluster.spec.scale_out
-        self.nics = scale_out.nic_links_per_gpu if scale_out is not None and painter.plain else 0
+        own = not painter.fold.raw or columns <= painter.fold.rails  # else GPUs share NICs
+        self.nics = scale_out.nic_links_per_gpu if scale_out is not None and painter.plain and own else 0
         self.nic = 0 if not self.nics else _CPU if self.nics == 1 else 54
-        self.rate = rate_text(scale_out.fabric.link_bytes_per_s.value) if scale_out is not None else ""
+        known = scale_out is not None and not painter.fold.raw
+        self.rate = (
+            f", {rate_text(scale_out.fabric.link_bytes_per_s.value)} each" if scale_out and known else ""
+        )
         self.width = self.head + self.cpus * (_CPU + 1) + columns * (self.cell + 1) + 4
         self.width += columns * (self.nic + 1) if self.nics else 0
 
@@ -108,7 +112,7 @@ class _Rack:
             (self.head, "node" if self.painter.cluster.spec.raw is None else "host"),
             (self.cpus * (_CPU + 1), "CPUs"),
             (self.columns * (self.cell + 1), "GPUs"),
-            (self.columns * self.nic, f"NICs by rail, {self.rate} each"),
+            (self.columns * self.nic, f"NICs by rail{self.rate}"),
         ]
         row = [cell(text, width=wide, height=_ROW - 2, size=8, ink=QUIET) for wide, text in groups if wide]
         return table([row], width=self.width)

@@ -95,7 +95,7 @@ def test_a_fault_moves_a_step_as_it_moves_the_traffic() -> None:
     whole = deployment(base=two_pods())
     before, busy = scored(whole, everybody), link_loads(whole.cluster, pattern).transfer_s
     spine, nic = ("f.p1.l3", "f.s1"), ("d0.n0.g0", "f.p0.l0")
-    for link, factors in ((spine, (0.0, 0.25)), (nic, (0.0, 0.9))):
+    for link, factors in ((spine, (0.0, 0.6)), (nic, (0.0, 0.9))):
         for factor in factors:
             faulty = deployment(Fault(link=link, factor=factor), base=two_pods())
             after = scored(faulty, everybody)

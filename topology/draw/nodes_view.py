@@ -66,7 +66,7 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
         broken[b].add(a)
     for shown in (hosts, hosts[:1]):
         gpus = [name for host in shown for name in _places(painter, host)]
-        inside = [name for name, owner in fold.owner.items() if owner in shown and name not in fold.number]
+        inside = [name for name in fold.parts(shown) if name not in fold.number]
         while True:
             near = {
                 other for name in (*gpus, *inside) if name in graph for other in {*graph[name], *broken[name]}

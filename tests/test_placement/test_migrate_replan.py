@@ -204,7 +204,7 @@ def test_the_rest_of_a_tensor_parallel_group_leaves() -> None:
 
 
 def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
-    old = plan_of("hgx-h100@16", redundant=8)
+    old = plan_of("hgx-h100@16", redundant=8, layers=8)
     lost = (*(f"d0.n0.g{g}.nic" for g in range(6)), "d0.n0.g6->f.p0.l6")
     found = replan_plan(old, None, replace(QUICK, lost=lost))
     assert (found.moves, found.lost_gpus, len(found.faults)) == (0, 0, 7)
@@ -214,7 +214,7 @@ def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
 
 
 def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
-    old = plan_of("hgx-h100@16", redundant=8)
+    old = plan_of("hgx-h100@16", redundant=8, layers=8)
     faults = (Fault(gpu="d0.n0.g3"), Fault(link=("d1.n0.g0", "f.p0.l0"), factor=0.5))
     now = build_cluster(replace(old.deployment.cluster.spec, name="now", faults=faults))
     found = replan_plan(old, None, QUICK, cluster=now)

@@ -126,9 +126,11 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     assert len(read_plan(planned / "next/plan.json").deployment.cluster.gpus) == 7
 
 
-def test_a_degraded_cluster_and_a_lost_nic(run: Run, prepared: Run, model: Path, tmp_path: Path) -> None:
+def test_a_degraded_cluster_and_a_lost_nic(
+    run: Run, prepared: Run, few_layers: Callable[[str, int], Path], tmp_path: Path
+) -> None:
     cluster = ("--cluster", "hgx-h100@16", "--ep", "16", "--batch", "8")
-    prepared("plan", "--model", model, *cluster, *FAST, "-o", "old")
+    prepared("plan", "--model", few_layers("mixtral-8x7b", 2), *cluster, *FAST, "-o", "old")
     (tmp_path / "now.yaml").write_text(
         "domains: [{part: hgx-h100, count: 2}]\nbroken: [{nic: d0.n0.g1}, {leaf: f.p0.l2, factor: 0.5}]\n"
     )

@@ -16,7 +16,7 @@ from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import RackplanError
 from topology.graph import SCALE_OUT_KINDS
-from topology.routes import LinkLoads, Router, Traffic
+from topology.routes import LinkLoads, Router, Traffic, pattern_traffic
 from topology.spec import Fault
 from topology.units import format_quantity
 
@@ -53,9 +53,11 @@ def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clus
         names = tuple(dict.fromkeys(name for name, _ in links.values()))
         gone = [Fault(link=link) for _, link in links.values()]
         try:
-            yield names, build_cluster(replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
+            drained = build_cluster(replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
+            Router(drained).loads(pattern_traffic("all-to-all", len(drained.gpus), 1.0))
         except RackplanError:
-            return  # a larger set cuts off as much
+            return  # some GPUs are cut off, and more of them without more links
+        yield names, drained
 
 
 def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads, relay: bool | None) -> str:

@@ -446,7 +446,10 @@ def times(figure: Figure, factor: float) -> Figure:
     return replace(figure, value=figure.value * factor)
 
 
-@pytest.mark.parametrize("fault", ["{gpu: d1.n0.g3, factor: 0.5}", "{link: [d1.n0.g3, d1.s0], factor: 0.5}"])
+SLOW_LINKS = ", ".join(f"{{link: [d1.n0.g3, d1.s{chip}], factor: 0.4}}" for chip in range(4))
+
+
+@pytest.mark.parametrize("fault", ["{gpu: d1.n0.g3, factor: 0.5}", SLOW_LINKS])
 def test_replicas_with_a_slow_gpu_or_link_set_the_step(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "faulty.yaml"
     path.write_text(

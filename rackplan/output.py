@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def show(view: View, *, json: bool) -> None:
         print_error(f"note: {text}.")
     if json:
         noted = {"notes": [*view.data.get("notes", []), *_NOTES]} if _NOTES else {}
-        sys.stdout.write(json_text({**view.data, **noted}))
+        sys.stdout.writelines(_json_parts({**view.data, **noted}))
         return
     text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
     try:
@@ -68,8 +69,16 @@ def show(view: View, *, json: bool) -> None:
 
 def json_text(data: Mapping[str, Any]) -> str:
     """Return one object in strict JSON, in ASCII, with the version of its schema."""
+    return "".join(_json_parts(data))
+
+
+def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the text of one object, some of it at a time: there may be 200,000 links in it."""
     versioned = {"schema_version": SCHEMA_VERSION, **data}
-    return with_flags(json.dumps(versioned, indent=2, allow_nan=False)) + "\n"
+    parts = json.JSONEncoder(indent=2, allow_nan=False).iterencode(versioned)
+    while some := list(islice(parts, 10_000)):
+        yield with_flags("".join(some))
+    yield "\n"
 
 
 def print_error(text: str) -> None:

@@ -29,7 +29,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
 
     ``time`` is None where Ctrl-C came before it was known.
     """
-    hot, groups, ties = loads.bottleneck, loads.hottest(HOTTEST), len(loads.bottlenecks) - 1
+    hot, groups, ties = loads.bottleneck, loads.hottest(HOTTEST), len(loads.busiest) - 1
     time_s = loads.bound_s if time is None else time.completion_s
     bound = (
         f"{_duration(loads.bound_s)}: {_duration(loads.transfer_s)} on the busiest link, "
@@ -111,7 +111,7 @@ def _traffic_data(
         "classes": None if time is None else time.classes,
         "bytes_per_s_per_gpu": loads.total_bytes / loads.senders / time_s,
         "bottleneck": link_data(loads.bottleneck),
-        "bottlenecks": [link_data(link) for link in loads.bottlenecks],
+        "bottlenecks": [link_data(link) for link in loads.links(loads.busiest)],
         "tiers": {name: {"bytes": tier.bytes, "seconds": tier.seconds} for name, tier in loads.tiers.items()},
         "hottest": [{**link_data(one.link), "links": one.count} for one in loads.hottest(HOTTEST)],
         "scale_up_over_scale_out": {"bytes": _byte_ratio(loads), "bytes_per_s": _rate_ratio(cluster)},

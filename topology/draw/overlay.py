@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan
+from math import isfinite
 
 from topology.cluster import Cluster
 from topology.draw.canvas import FAULT, INK, TEXT_POINTS, Point, cell, table, text_width
@@ -138,7 +138,6 @@ def _mix(fraction: float) -> str:
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
 _LEGEND = "of the busiest link's time, in the busier direction; wider is busier;"
 _LEGEND_RED = "red: the busiest links"
-_ALL_THE_TIME = 1 - 1e-6  # equal times differ by rounding
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
 
@@ -163,17 +162,11 @@ class Usage:
     def __init__(self, cluster: Cluster, overlay: TrafficOverlay) -> None:
         self._graph = cluster.graph
         self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
-        self._bytes = overlay.loads.per_edge()
-        hottest = overlay.loads.hottest(1)
-        self._hottest = hottest[0] if hottest else None
+        self._shares = overlay.loads.shares()
 
     def share(self, a: str, b: str) -> float:
         """Return the seconds of one link over those of the busiest, from 0 to 1."""
-        rate, total = self._graph[a][b]["bytes_per_s"], self._loads.transfer_s
-        if not total > 0 or isnan(rate):
-            return 0.0
-        moved = max(self._bytes.get((a, b), 0.0), self._bytes.get((b, a), 0.0))
-        return min(1.0, float(moved / rate / total))
+        return max(self._shares[a, b], self._shares[b, a])
 
     def busiest(self, links: Iterable[tuple[str, str]]) -> float:
         """Return the share of the busiest of ``links``; 0 if there are none."""
@@ -188,7 +181,7 @@ class Usage:
     @staticmethod
     def colour(share: float) -> str:
         """Return the colour of a link that is busy for ``share`` of the time: red where it is never idle."""
-        if share >= _ALL_THE_TIME:
+        if share == 1:
             return FAULT
         return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
@@ -211,9 +204,8 @@ class Usage:
         if self._fair_s is not None:
             takes = f"takes {format_quantity(self._fair_s, 's', 3)} (max-min fair), at least {seconds} (busiest link)"
         lines = [f"Traffic: {self._title}, {moved} in all; {takes}"]
-        if self._hottest is not None:
-            link = self._hottest.link
-            others = int((loads.seconds >= loads.transfer_s * _ALL_THE_TIME).sum()) - 1
+        if len(loads.busiest):
+            link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
             alike = f"; {others:,} more as busy, red too" if others else ""

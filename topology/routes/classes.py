@@ -116,7 +116,8 @@ class Classes:
 
     def _hang(self, tail: Ints, head: Ints, count: int) -> None:
         """Hang GPUs with one link on their switch: all that they send or receive is on it; keep the other links."""
-        latency, tier = self._net.latency_s[self._links], self._net.tier[self._links]
+        types, kind = self._net.types, self._net.type[self._links]
+        latency, tier = types.latency_s[kind], types.tier[kind]
         out, into = tail < count, head < count
         self.up, self.down = np.zeros((2, count), dtype=np.int64)
         self.up[tail[out]], self.down[head[into]] = np.flatnonzero(out), np.flatnonzero(into)
@@ -149,11 +150,11 @@ class Classes:
         from scipy.sparse import csr_array
 
         net, given = self._net, self._links[self.inner]
-        weight = net.weight[given]
-        facts = np.stack([weight, net.latency_s[given], net.tier[given]], axis=1)
+        kind_of = net.type[given]
+        weight = net.types.weight[kind_of]
         labels = np.arange(self.nodes)
         if not self._forward:
-            labels = twins(self._tail, self._head, facts, self.nodes)
+            labels = twins(self._tail, self._head, kind_of.astype(np.int64), self.nodes)
         bears = np.zeros(self.nodes, dtype=bool)
         bears[self.source] = bears[self.target] = True
         alone = bears.copy()  # a switch with no link but to GPUs is no twin of another
@@ -175,7 +176,8 @@ class Classes:
         key, first, link = np.unique(tail * self.count + head, return_index=True, return_inverse=True)
         self.tail, self.head = np.divmod(key, self.count)
         self.weight = np.bincount(link, weight[each], len(key)) / size[a[each[first]]]
-        self.latency_s, self.tier = facts[each[first], 1], facts[each[first], 2].astype(np.int64)
+        kinds = kind_of[each[first]]
+        self.latency_s, self.tier = net.types.latency_s[kinds], net.types.tier[kinds]
         self.kind = kind[first]
         # links that share evenly what their class carries: a bundle
         self.bundles, bundle, often = np.unique(
@@ -270,12 +272,12 @@ def local_ends(network: Network, gpus: Ints, links: Ints) -> tuple[Ints, Ints, i
     return local[tail], local[head], len(gpus) + len(others)
 
 
-def twins(tail: Ints, head: Ints, facts: Floats, nodes: int) -> Ints:
-    """Return the class of each node: those with the same neighbours, both ways, by links with the same ``facts``."""
+def twins(tail: Ints, head: Ints, kind: Ints, nodes: int) -> Ints:
+    """Return the class of each node: those with the same neighbours, both ways, by links of the same ``kind``."""
     ends, others = np.concatenate([tail, head]), np.concatenate([head, tail])
-    way = np.repeat([0.0, 1.0], len(tail))
+    way = np.repeat([0, 1], len(tail))
     order = np.lexsort((others, way, ends))
-    rows = np.column_stack([way, others, np.concatenate([facts, facts])])[order]
+    rows = np.column_stack([way, others, np.concatenate([kind, kind])])[order]
     first = np.searchsorted(ends[order], np.arange(nodes + 1)).tolist()
     seen: dict[bytes, int] = {}
     known = [seen.setdefault(rows[a:b].tobytes(), len(seen)) for a, b in pairwise(first)]

@@ -148,12 +148,15 @@ def rounded(values: Floats) -> Floats:
 
 def colours(*columns: Any) -> Ints:
     """Return a number for each different row of some columns side by side."""
-    table = np.column_stack(columns)
-    order = np.lexsort(table.T)
-    changed = (np.diff(table[order], axis=0) != 0).any(axis=1)
-    colours = np.zeros(len(table), dtype=np.int64)
-    colours[order[1:]] = np.cumsum(changed)
-    return colours
+    rows = [values for column in columns for values in np.atleast_2d(column.T)]
+    order = np.lexsort(rows)
+    changed = np.zeros(max(len(order) - 1, 0), dtype=bool)
+    for values in rows:
+        ordered = values[order]
+        changed |= ordered[1:] != ordered[:-1]
+    found = np.zeros(len(order), dtype=np.int64)
+    found[order[1:]] = np.cumsum(changed)
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topology.errors import InputError
-from topology.routes.demand import NO_PAIRS, Pairs, ones_at, summed
+from topology.routes.demand import NO_PAIRS, Pairs, summed, table
 from topology.routes.fair import Flows, Progress, colours, last_end_s, rounded
 from topology.routes.network import Floats, Ints, Network
 from topology.routes.single_routes import MOST_ROUTES, route_flows
@@ -153,8 +153,8 @@ def _flows(router: Router, traffic: Traffic) -> Flows:
             weights.append(found[0].weights)
             amounts.append(found[0].amounts)
             continue
-        mix = ones_at(np.arange(len(column)), column, (len(column), len(sent)))
-        weights.append(router.shares(senders.sources, senders.targets) @ mix)
+        link, pair, part = router.taken(senders.sources, senders.targets)
+        weights.append(table(link, column[pair], part, (router.network.links, len(sent))))
         amounts.append(sent)
     return Flows(hstack(weights, format="csr"), router.network.bytes_per_s, np.concatenate(amounts))
 
@@ -202,12 +202,11 @@ def _groups(network: Network, row_of: Ints, members: Ints) -> Ints:
     count = len(members)
     if count * (count - 1) <= FEW_CLASSES:
         return np.arange(count)
-    kind = colours(network.tier, network.bytes_per_s, network.latency_s)
-    names = np.random.default_rng(0).uniform(1, 2, int(kind.max()) + 1)
+    names = np.random.default_rng(0).uniform(1, 2, len(network.types.tier))
     gpus = network.gpus
     leaving, coming = network.tail < gpus, network.head < gpus
     links = [
-        rounded(summed(ends[chosen], names[kind[chosen]], gpus))[members]
+        rounded(summed(ends[chosen], names[network.type[chosen]], gpus))[members]
         for ends, chosen in ((network.tail, leaving), (network.head, coming))
     ]
     return colours(network.domain[members], row_of, *links)

@@ -6,10 +6,11 @@ these routes is faster. :func:`topology.routes.fair_s` says when flows that shar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
 _ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """One direction of a link: the ids it goes from and to, bytes, bytes/s of all its parallel links, seconds."""
 
@@ -99,12 +100,18 @@ class LinkLoads:
     @property
     def bottleneck(self) -> Link:
         """The busiest link; the first in the order of the graph where several are equally busy."""
-        return self.hottest(1)[0].link
+        return next(self.links(self.busiest[:1]))
 
     @cached_property
+    def busiest(self) -> Ints:
+        """Numbers of the links that are busy as long as the busiest, in the order of the graph."""
+        least = self.transfer_s * (1 - _ALIKE)
+        return np.flatnonzero((self.seconds >= least) & (self.load_bytes > 0))
+
+    @property
     def bottlenecks(self) -> list[Link]:
         """Every link that is busy as long as the busiest, in the order of the graph."""
-        return [self._link(int(e)) for e in np.flatnonzero(self.seconds >= self.transfer_s * (1 - _ALIKE))]
+        return list(self.links(self.busiest))
 
     @property
     def tiers(self) -> dict[str, TierLoad]:
@@ -128,17 +135,16 @@ class LinkLoads:
 
     def hottest(self, n: int) -> list[LinkGroup]:
         """Return the ``n`` hottest groups of links, each group equally busy and of one tier."""
-        order = np.lexsort((np.arange(len(self.seconds)), -self.seconds))
-        order = order[self.seconds[order] > 0]
+        net, left = self.network, self.seconds.copy()
         groups: list[LinkGroup] = []
-        start = 0
-        values = -self.seconds[order]
-        while start < len(order) and len(groups) < n:
-            stop = int(np.searchsorted(values, values[start] * (1 - _ALIKE), side="right"))
-            alike = np.sort(order[start:stop])
-            _, first, count = np.unique(self.network.tier[alike], return_index=True, return_counts=True)
-            groups += [LinkGroup(self._link(int(alike[first[k]])), int(count[k])) for k in np.argsort(first)]
-            start = stop
+        while len(groups) < n and (most := left.max(initial=0.0)) > 0:
+            alike = np.flatnonzero(left >= most * (1 - _ALIKE))
+            left[alike] = 0.0
+            _, first, count = np.unique(
+                net.types.tier[net.type[alike]], return_index=True, return_counts=True
+            )
+            order = np.argsort(first)
+            groups += map(LinkGroup, self.links(alike[first[order]]), count[order].tolist())
         return groups[:n]
 
     def of(self, a: str, b: str) -> float:
@@ -159,10 +165,19 @@ class LinkLoads:
 
     def per_edge(self) -> dict[tuple[str, str], float]:
         """Return the bytes of every directed link by its two ends."""
+        return self._by_ends(self.load_bytes)
+
+    def shares(self) -> dict[tuple[str, str], float]:
+        """Return how long every directed link is busy over the busiest, by its two ends; of the busiest exactly 1."""
+        shares = self.seconds / max(self.transfer_s, np.finfo(float).tiny)
+        shares[self.busiest] = 1.0
+        return self._by_ends(shares)
+
+    def _by_ends(self, values: Floats) -> dict[tuple[str, str], float]:
+        """Return a value of every directed link by its two ends."""
         net = self.network
-        names, loads = net.names, self.load_bytes.tolist()
-        ends = zip(net.tail.tolist(), net.head.tolist(), strict=True)
-        return {(names[a], names[b]): load for (a, b), load in zip(ends, loads, strict=True)}
+        ends = ([net.names[node] for node in nodes.tolist()] for nodes in (net.tail, net.head))
+        return dict(zip(zip(*ends, strict=True), values.tolist(), strict=True))
 
     @property
     def _up_tiers(self) -> Bools:
@@ -171,16 +186,13 @@ class LinkLoads:
         up[self.network.tier[self.network.scale_up_domain >= 0]] = True
         return up
 
-    def _link(self, e: int) -> Link:
-        """Return directed link number ``e``."""
+    def links(self, numbers: Ints) -> Iterator[Link]:
+        """Yield some directed links, by their numbers in the network."""
         net = self.network
-        return Link(
-            (net.names[net.tail[e]], net.names[net.head[e]]),
-            float(self.load_bytes[e]),
-            float(net.bytes_per_s[e]),
-            float(self.seconds[e]),
-            net.tiers[net.tier[e]],
-        )
+        columns = (net.tail, net.head, self.load_bytes, net.bytes_per_s, self.seconds, net.type)
+        tiers = [net.tiers[tier] for tier in net.types.tier.tolist()]
+        for a, b, load, rate, seconds, kind in zip(*(one[numbers].tolist() for one in columns), strict=True):
+            yield Link((net.names[a], net.names[b]), load, rate, seconds, tiers[kind])
 
 
 class Router:
@@ -259,26 +271,21 @@ class Router:
             found.append(self._out.direct(sources[away], targets[away]).of(away))
         return Taken.joined(found)
 
-    def shares(self, sources: Ints, targets: Ints) -> Any:
-        """Return the part of the bytes of each pair of GPUs that is on each link, sparse ``[links, pairs]``.
-
-        Pairs are ``sources[k]`` to ``targets[k]``, of different GPUs.
+    def taken(self, sources: Ints, targets: Ints) -> Taken:
+        """Return the part of the bytes of each pair of different GPUs that is on each link.
 
         Raises
         ------
         InputError
             If a pair has no route.
         """
-        from scipy.sparse import csr_array
-
-        domain = self._net.domain[: self._net.gpus]
+        legs = self.handed(sources, targets)
         found = []
-        for away, way in ((False, self._up), (True, self._out)):
-            some = np.flatnonzero((domain[sources] != domain[targets]) == away)
-            if way is not None and len(some):
-                found.append(way.taken(sources[some], targets[some]).of(some))
-        link, pair, part = Taken.joined(found)
-        return csr_array((part, (link, pair)), shape=(self._net.links, len(sources)))
+        for a, b in pairwise((sources[legs.pair], legs.giver, legs.taker, targets[legs.pair])):
+            moves = np.flatnonzero(a != b)
+            one = self.direct(a[moves], b[moves]).of(moves)
+            found.append(Taken(one.link, legs.pair[one.pair], one.part * legs.part[one.pair]))
+        return Taken.joined(found)
 
     def uniform_within_domains(self, gpus: Sequence[int]) -> float:
         """Return the bytes/s that each of ``gpus`` sends in an all-to-all with those of its domain: the slowest's.

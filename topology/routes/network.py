@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topology.cluster import Cluster
 from topology.graph import NODE_KINDS, SCALE_UP_KINDS
@@ -15,6 +17,15 @@ __all__ = ["Bools", "Floats", "Ints", "Network", "connected_parts", "network_of"
 _RANK = ("leaf", "spine", "core")
 
 
+class LinkTypes(NamedTuple):
+    """What directed links can be: ``weight`` is parallel links times health, how equal-cost routes share."""
+
+    weight: Floats
+    bytes_per_s: Floats
+    latency_s: Floats
+    tier: Ints
+
+
 @dataclass(frozen=True)
 class Network:
     """Directed links of a cluster: link ``e`` and link ``e + links / 2`` are the two directions of one edge.
@@ -22,34 +33,30 @@ class Network:
     Attributes
     ----------
     names, kinds:
-        Id and kind of each node; node ``i`` is GPU number ``i`` for ``i < gpus``.
+        Id of each node, and its place in ``NODE_KINDS``; node ``i`` is GPU number ``i`` for ``i < gpus``.
     gpus:
         How many GPUs there are.
     domain:
         ``[nodes]`` number of the scale-up domain, -1 outside.
     tail, head:
         ``[links]`` node a directed link leaves, and the node it enters.
-    weight:
-        ``[links]`` parallel links times health: how equal-cost routes share.
-    bytes_per_s, latency_s:
-        ``[links]`` rate in this direction, seconds of one hop.
-    tiers, tier:
-        Names of the tiers, and ``[links]`` which one a link is in.
+    types, type:
+        The few types that links have, and ``[links]`` which one each is of.
+    tiers:
+        Names of the tiers.
     coordinates:
-        ``coordinate`` of each GPU in its torus, None outside.
+        ``coordinate`` of each GPU, None where it has none.
     """
 
     names: tuple[str, ...]
-    kinds: tuple[str, ...]
+    kinds: Ints
     gpus: int
     domain: Ints
     tail: Ints
     head: Ints
-    weight: Floats
-    bytes_per_s: Floats
-    latency_s: Floats
+    types: LinkTypes
+    type: NDArray[np.int32]
     tiers: tuple[str, ...]
-    tier: Ints
     coordinates: tuple[tuple[int, ...] | None, ...]
 
     @property
@@ -63,12 +70,23 @@ class Network:
         return {name: i for i, name in enumerate(self.names)}
 
     @cached_property
+    def bytes_per_s(self) -> Floats:
+        """``[links]`` rate in this direction."""
+        return self.types.bytes_per_s[self.type]
+
+    @property
+    def tier(self) -> Ints:
+        """``[links]`` number of the tier."""
+        return self.types.tier[self.type]
+
+    @property
     def scale_up_domain(self) -> Ints:
         """``[links]`` domain of a scale-up link (both ends GPUs or chips of one domain), -1 for the others."""
-        up = np.array([kind in SCALE_UP_KINDS for kind in self.kinds], dtype=bool)
-        a, b = self.tail, self.head
-        inside = up[a] & up[b] & (self.domain[a] == self.domain[b])
-        return np.where(inside, self.domain[a], -1)
+        up = np.isin(self.kinds, [NODE_KINDS.index(kind) for kind in SCALE_UP_KINDS])
+        domain = np.where(up, self.domain, -1)
+        found = domain[self.tail]
+        found[found != domain[self.head]] = -1
+        return found
 
     @cached_property
     def _by_ends(self) -> tuple[Ints, Ints]:
@@ -97,45 +115,54 @@ def network_of(cluster: Cluster) -> Network:
     order = np.concatenate([ours, np.flatnonzero(others)])
     number = np.empty(nodes, dtype=np.int64)
     number[order] = np.arange(nodes)
+    tiers, types, kind = _types(wiring)
     link = wiring.in_order
-    first, second = (end(wiring.a[link], wiring.b[link]) for end in (np.minimum, np.maximum))
-    tiers, tier = _tiers(wiring, first, second, wiring.fabric[link])
-    twice = np.tile(link, 2)
-    names, places = order.tolist(), ours.tolist()
+    ends = number[wiring.a[link]], number[wiring.b[link]]
+    swapped = wiring.a[link] > wiring.b[link]
+    ends = np.where(swapped, ends[1], ends[0]), np.where(swapped, ends[0], ends[1])
     return Network(
-        names=tuple(wiring.names[i] for i in names),
-        kinds=tuple(wiring.kinds[i] for i in names),
+        names=tuple(map(wiring.names.__getitem__, order.tolist())),
+        kinds=wiring.kind_number[order],
         gpus=len(ours),
         domain=wiring.domain[order],
-        tail=number[np.concatenate([first, second])],
-        head=number[np.concatenate([second, first])],
-        weight=(wiring.count * wiring.health)[twice],
-        bytes_per_s=wiring.bytes_per_s[twice],
-        latency_s=wiring.latency_s[twice],
+        tail=np.concatenate(ends),
+        head=np.concatenate(ends[::-1]),
+        types=types,
+        type=np.tile(kind[link].astype(np.int32), 2),
         tiers=tiers,
-        tier=np.tile(tier, 2),
-        coordinates=tuple(wiring.coordinate[i] for i in places),
+        coordinates=tuple(map(wiring.coordinate.__getitem__, ours.tolist())),
     )
 
 
-def _tiers(wiring: Wiring, first: Ints, second: Ints, fabric: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Return the names of the tiers, in order of their first links, and which one each link is in."""
+def _types(wiring: Wiring) -> tuple[tuple[str, ...], LinkTypes, Ints]:
+    """Return the names of the tiers in order of their first links, the types, and ``[links]`` of which each is."""
     kind, pod = wiring.kind_number, wiring.numbered["pod"]
-    key = (fabric * len(NODE_KINDS) + kind[first]) * len(NODE_KINDS) + kind[second]
-    key = 2 * key + (pod[first] == pod[second])
-    at = np.full(int(key.max(initial=-1)) + 1, len(key))
-    at[key[::-1]] = np.arange(len(key))[::-1]  # the first link of each is written last
-    names: dict[str, int] = {}
-    number = np.zeros(len(at), dtype=np.int64)
-    for row in np.argsort(at)[: int((at < len(key)).sum())].tolist():
-        link = at[row]
-        one, two = wiring.kinds[first[link]], wiring.kinds[second[link]]
-        name = _tier(wiring.fabrics[fabric[link]].name, one, two, row % 2 == 1)
-        number[row] = names.setdefault(name, len(names))
-    return tuple(names), number[key]
+    same_pod = pod[wiring.a] == pod[wiring.b]
+    found = np.zeros(len(wiring.a), dtype=np.int64)
+    for values in (wiring.fabric, kind[wiring.a], kind[wiring.b], same_pod, wiring.count, wiring.health):
+        different = np.unique(values)
+        found = found * len(different) + np.searchsorted(different, values)
+    found = np.searchsorted(np.unique(found), found)
+    # the first link of each: written last
+    order = wiring.in_order[::-1]
+    place = np.zeros(int(found.max(initial=-1)) + 1, dtype=np.int64)
+    place[found[order]] = np.arange(len(order))[::-1]
+    first = wiring.in_order[place]
+    tiers: dict[str, int] = {}
+    tier = np.zeros(len(first))
+    for one in np.argsort(place).tolist():
+        link = first[one]
+        ends = wiring.kinds[wiring.a[link]], wiring.kinds[wiring.b[link]]
+        name = _tier(wiring.fabrics[wiring.fabric[link]].name, *ends, same_pod=bool(same_pod[link]))
+        tier[one] = tiers.setdefault(name, len(tiers))
+    facts = [wiring.count * wiring.health, wiring.bytes_per_s, wiring.latency_s]
+    rows = np.stack([*(values[first] for values in facts), tier], axis=1)
+    rows, which = np.unique(rows, axis=0, return_inverse=True)
+    weight, rate, latency, number = rows.T
+    return tuple(tiers), LinkTypes(weight, rate, latency, number.astype(np.int64)), which.reshape(-1)[found]
 
 
-def _tier(fabric: str, kind_a: str, kind_b: str, same_pod: bool) -> str:
+def _tier(fabric: str, kind_a: str, kind_b: str, *, same_pod: bool) -> str:
     """Name the tier of a link: its fabric, and outside a domain the switches that it leads up to."""
     kinds = {kind_a, kind_b}
     if kinds == {"router"}:

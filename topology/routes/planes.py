@@ -52,10 +52,8 @@ def planes_of(network: Network, places: Ints, links: Ints) -> list[_Plane] | Non
     if len(names) > _MOST_PLANES or len(np.unique(which * count + tail[out])) < len(which):
         return None
     part_of = part[np.where(out, head, tail)]
-    weight, facts = (
-        network.weight[links[0]],
-        [values[links[0]] for values in (network.latency_s, network.tier)],
-    )
+    kind = network.type[links[0]]
+    weight = network.types.weight[kind]
     found = []
     for name in names:
         mine = np.flatnonzero(part_of == name)
@@ -65,8 +63,9 @@ def planes_of(network: Network, places: Ints, links: Ints) -> list[_Plane] | Non
         ends, own = (tail[mine], head[mine]), out[mine]
         weights, leaf = np.zeros(count), np.full(count, -1, dtype=np.int64)
         weights[ends[0][own]], leaf[ends[0][own]] = weight[mine][own], ends[1][own]
-        inner = np.where(own | into[mine], 0.0, weight[mine])
-        told = [rank[ends[0]], rank[ends[1]], inner, *(one[mine] for one in facts), weights / weights.max()]
+        hangs = own | into[mine]
+        facts = [np.where(hangs, 0.0, weight[mine]), *(one[kind[mine]] for one in network.types[2:])]
+        told = [rank[ends[0]], rank[ends[1]], *facts, weights / weights.max()]
         found.append(_Plane(links[:, mine], weights, leaf, b"".join(one.tobytes() for one in told)))
     return found
 

@@ -165,22 +165,6 @@ class ScaleOut:
         """Return the links of bytes that GPUs hand to the fabric for GPUs of other domains themselves."""
         return self._ways.taken(sources, targets)
 
-    def taken(self, sources: Ints, targets: Ints) -> Taken:
-        """Return the links of each pair of GPUs, and the part of its bytes that takes each."""
-        legs = self._legs(sources, targets)
-        giver, taker = self._givers.gpus[legs.give], self._takers.gpus[legs.take]
-        found = []
-        for way, a, b in (
-            (self._ways, giver, taker),
-            (self._up, sources[legs.pair], giver),
-            (self._up, taker, targets[legs.pair]),
-        ):
-            moves = np.flatnonzero(a != b)
-            one = way.taken(a[moves], b[moves])
-            leg = moves[one.pair]
-            found.append(Taken(one.link, legs.pair[leg], one.part * legs.part[leg]))
-        return Taken.joined(found)
-
     def route(self, pairs: Pairs, alike: Alike) -> tuple[Routed, Pairs]:
         """Route pairs between domains, and what GPUs that send alike send to those of other domains.
 

@@ -50,16 +50,16 @@ class ScaleUp:
         first = np.searchsorted(net.domain[order], np.arange(len(self._specs) + 1))
         local = np.zeros(len(net.names), dtype=np.int64)
         local[order] = np.arange(len(order)) - first[np.maximum(net.domain[order], 0)]
-        up = np.flatnonzero(net.scale_up_domain >= 0)
-        ends = net.scale_up_domain[up], local[net.tail[up]], local[net.head[up]]
-        size = int(local.max(initial=0)) + 1
-        links = up[np.argsort((ends[0] * size + ends[1]) * size + ends[2], kind="stable")]
-        begin = np.searchsorted(net.scale_up_domain[links], np.arange(len(self._specs) + 1)).tolist()
+        domain, size = net.scale_up_domain, int(local.max(initial=0)) + 1
+        up = np.flatnonzero(domain >= 0)
+        key = (domain[up] * size + local[net.tail[up]]) * size + local[net.head[up]]
+        links = up[np.argsort(key, kind="stable")]
+        begin = np.searchsorted(domain[links], np.arange(len(self._specs) + 1)).tolist()
         known = [blake2b() for _ in self._specs]
-        for column in (local[net.tail], local[net.head], net.weight, net.latency_s, net.tier):
-            data = column[links].view(np.uint8).data
+        for column in (local[net.tail[links]], local[net.head[links]], net.type[links]):
+            data, width = column.view(np.uint8).data, column.itemsize
             for number, one in enumerate(known):
-                one.update(data[8 * begin[number] : 8 * begin[number + 1]])
+                one.update(data[width * begin[number] : width * begin[number + 1]])
         sizes = np.bincount(self._domain, minlength=len(self._specs)).tolist()
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, spec in enumerate(self._specs):

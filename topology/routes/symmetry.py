@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topology.routes.demand import Pairs, ones_at, summed
+from topology.routes.demand import Pairs, summed, table
 from topology.routes.fair import Flows, colours, rounded
 from topology.routes.network import Floats, Ints, Network
 from topology.routes.single_routes import MOST_ROUTES, route_flows
@@ -20,9 +20,7 @@ from topology.routes.single_routes import MOST_ROUTES, route_flows
 if TYPE_CHECKING:
     from topology.routes.link_loads import Router
 
-_BLOCK_PAIRS = 250_000
-
-
+_BLOCK_PAIRS = 30_000
 _FEW_PAIRS = 60_000  # each route of which is a flow of its own
 _MOST_PAIRS = 4_000_000  # of one GPU of each colour with all others
 _CLOSE = 1e-6  # relative difference of bytes
@@ -51,10 +49,8 @@ def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints
     count = len(network.names)
     takes_part = np.zeros(count)
     takes_part[members] = 1.0
-    _, kinds = np.unique(network.kinds, return_inverse=True)
-    nodes, before = colours(kinds, takes_part), 0
-    load = rounded(load_bytes / network.bytes_per_s)
-    alike = colours(network.tier, network.bytes_per_s, network.latency_s, network.weight, load)
+    nodes, before = colours(network.kinds, takes_part), 0
+    alike = _numbered(network.type, rounded(load_bytes / network.bytes_per_s))
     names = random.uniform(1, 2, int(alike.max(initial=0)) + 1)[alike]
     while (now := int(nodes.max()) + 1) != before:
         before = now
@@ -62,7 +58,17 @@ def _symmetry(network: Network, members: Ints, load_bytes: Floats) -> tuple[Ints
         out = summed(network.tail, names * name[network.head], count)
         into = summed(network.head, names * name[network.tail], count)
         nodes = colours(nodes, rounded(out), rounded(into))
-    return nodes, colours(alike, nodes[network.tail], nodes[network.head])
+    return nodes, _numbered(alike, nodes[network.tail], nodes[network.head])
+
+
+def _numbered(*columns: Any) -> Ints:
+    """Return what :func:`topology.routes.fair.colours` does, quickly where few rows differ, in little memory."""
+    found = np.zeros(len(columns[0]), dtype=np.int64)
+    for values in columns:
+        different = np.unique(values)
+        found *= len(different)
+        found += np.searchsorted(different, values)
+    return np.searchsorted(np.unique(found), found)
 
 
 def _weights(router: Router, members: Ints, sources: Ints, size: Ints, links: Ints) -> tuple[Any, Floats]:
@@ -73,26 +79,34 @@ def _weights(router: Router, members: Ints, sources: Ints, size: Ints, links: In
     from scipy.sparse import hstack
 
     each, count = np.bincount(links), len(members)
-    fold = ones_at(links, np.arange(len(links)), (len(each), len(links)))
     names = np.random.default_rng(1).uniform(1, 2, (len(each), 2))
-    step = max(1, _BLOCK_PAIRS // count)
-    blocks, parts = [], []
-    for first in range(0, len(sources), step):
-        some = np.arange(first, min(first + step, len(sources)))
-        sender, target = np.repeat(some, count), np.tile(members, len(some))
+    few = len(sources) * count <= _FEW_PAIRS
+    every = np.arange(len(sources) * count)
+    blocks, kinds, parts = [], [], []
+    for some in np.split(every, np.arange(_FEW_PAIRS if few else _BLOCK_PAIRS, len(every), _BLOCK_PAIRS)):
+        sender, target = some // count, members[some % count]
         away = sources[sender] != target
         sender, target = sender[away], target[away]
-        whole = Pairs(sources[sender], target, np.ones(len(sender)))
-        routes = route_flows(router, whole, MOST_ROUTES) if len(sender) <= _FEW_PAIRS else None
+        pairs = Pairs(sources[sender], target, np.ones(len(sender)))
+        routes = route_flows(router, pairs, MOST_ROUTES) if few else None
         if routes is None:
-            taken, part = fold @ router.shares(whole.sources, target), whole.amounts
+            (link, column, share), part = router.taken(pairs.sources, target), pairs.amounts
         else:
-            taken, part, sender = fold @ routes[0].weights, routes[0].amounts, sender[routes[1]]
-        kind = colours(sender, rounded(part), rounded(taken.T @ names))
-        mix = ones_at(np.arange(len(kind)), kind, (len(kind), int(kind.max()) + 1))
-        mix.data *= size[sender]
-        blocks.append(taken @ mix)
-        parts.append(part[np.unique(kind, return_index=True)[1]])
-    weights = hstack(blocks, format="csr")
+            cells, part, sender = routes[0].weights.tocoo(), routes[0].amounts, sender[routes[1]]
+            link, column, share = cells.row, cells.col, cells.data
+        taken = table(links[link], column, share, (len(each), len(sender)))
+        told = np.column_stack([sender, rounded(part), rounded(taken.T @ names)])
+        kind = colours(told)
+        first = np.unique(kind, return_index=True)[1]
+        blocks.append(taken @ _mix(kind, size[sender]))
+        kinds.append(told[first])
+        parts.append(part[first])
+    kind = colours(np.concatenate(kinds))
+    weights = (hstack(blocks, format="csr") @ _mix(kind, np.ones(len(kind)))).tocsr()
     weights.data /= np.repeat(each, np.diff(weights.indptr))
-    return weights, np.concatenate(parts)
+    return weights, np.concatenate(parts)[np.unique(kind, return_index=True)[1]]
+
+
+def _mix(kind: Ints, times: Any) -> Any:
+    """Return ``[columns, kinds]`` the sum of the columns of each kind, each so many times."""
+    return table(np.arange(len(kind)), kind, times, (len(kind), int(kind.max()) + 1))

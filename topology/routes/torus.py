@@ -116,7 +116,7 @@ class Torus:
     @cached_property
     def _latency_s(self) -> Floats:
         """``[dimensions]`` seconds of one hop."""
-        latency = self._net.latency_s[self._links[0]]
+        latency = self._net.types.latency_s[self._net.type[self._links[0]]]
         return np.array([latency[row[row >= 0]].max(initial=0.0) for row in self._ways[0]])
 
     def _coordinates(self, gpus: Ints) -> Ints:
@@ -219,7 +219,7 @@ class Torus:
 
     def _tier_bytes(self, pairs: Pairs, sent: Floats, heard: Floats) -> Floats:
         """Return the bytes that move in any dimension of each tier."""
-        found, tier = np.zeros(len(self._net.tiers)), self._net.tier[self._links[0]]
+        found, tier = np.zeros(len(self._net.tiers)), self._net.types.tier[self._net.type[self._links[0]]]
         rows = [np.unique(tier[row[row >= 0]]) for row in self._ways[0]]
         here, there = self._coordinates(pairs.sources), self._coordinates(pairs.targets)
         every = tuple(range(1, sent.ndim))

@@ -1,7 +1,7 @@
 """Routes and link loads: any traffic between GPUs, on every link of the graph.
 
 ``link_loads(cluster, traffic)`` routes as the fabrics do: in a domain over all switch chips, on the direct
-link of a mesh, in dimension order on a torus; between domains over all fewest-hop paths, on rails after a hop inside
+link of a mesh, in dimension order on a grid; between domains over all fewest-hop paths, on rails after a hop inside
 the domain.
 """
 

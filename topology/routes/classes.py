@@ -21,6 +21,8 @@ from topology.routes.network import Bools, Floats, Ints, Network
 
 PLAIN, EXIT, ENTRY = range(3)
 _SPARSE = 16  # links to look at for one number kept, at least
+_FEW_HOPS = 16  # whose steps are put in order one by one
+_FAR = -100  # hops where there is no route: no difference to it is one, in 8 bits too
 
 
 @dataclass(frozen=True)
@@ -228,16 +230,14 @@ class Classes:
             level = ((self._joins @ level > 0) & (hops < 0)).astype(np.float32)
             hop += 1
         hops, columns = hops[:, back], len(targets)
-        short = hops.astype(np.int8) if hop < np.iinfo(np.int8).max else hops
-        after = short[self.head]
-        after[after < 0] = -3
-        after += 1
+        short = np.where(hops < 0, _FAR, hops).astype(np.int8 if hop < -_FAR else np.int16)
         # the flat index, for numpy finds it much faster than two
-        found = np.flatnonzero(short[self.tail] == after)
+        found = np.flatnonzero(np.take(short, self.tail, axis=0) - np.take(short, self.head, axis=0) == 1)
         link = found // columns
         column = found - link * columns
-        far = hops[self.tail[link], column]
-        order = np.argsort(far, kind="stable")
+        far = short.reshape(-1)[self.tail[link] * columns + column]
+        few = [np.flatnonzero(far == level) for level in range(hop if hop <= _FEW_HOPS else 0)]
+        order = np.concatenate(few) if few else np.argsort(far, kind="stable")
         link, column, far = link[order], column[order], far[order]
         self.width = max(1, len(self.tail) // _SPARSE, 2 * len(link) // columns)
         tail, head = (ends[link] * columns + column for ends in (self.tail, self.head))

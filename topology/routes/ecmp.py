@@ -101,7 +101,7 @@ class Ecmp:
         Networks that are alike between the same GPUs: ``[copies, links]`` directed links that the routes of each may
         take, in the same order in each copy, and the part of all bytes that takes it.
     forward:
-        Whether GPUs pass on bytes of others, as the chips of a torus do.
+        Whether GPUs pass on bytes of others.
     """
 
     def __init__(

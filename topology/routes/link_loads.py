@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.fabrics import fabric_of
-from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike
+from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike, table
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
 from topology.routes.scale_out import Handed, ScaleOut
@@ -287,6 +287,11 @@ class Router:
             found.append(Taken(one.link, legs.pair[one.pair], one.part * legs.part[one.pair]))
         return Taken.joined(found)
 
+    def shares(self, sources: Ints, targets: Ints) -> Any:
+        """Return the same as a sparse matrix ``[links, pairs]``."""
+        link, pair, part = self.taken(sources, targets)
+        return table(link, pair, part, (self._net.links, len(sources)))
+
     def uniform_within_domains(self, gpus: Sequence[int]) -> float:
         """Return the bytes/s that each of ``gpus`` sends in an all-to-all with those of its domain: the slowest's.
 
@@ -361,7 +366,7 @@ def link_loads(
 def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int], router: Router | None = None) -> float:
     """Return the bytes/s that each of ``gpus`` sends in an all-to-all of equal parts among them, without latency.
 
-    In a switched domain this is the sum of a GPU's links; on a torus it falls with the longest dimension, since
+    In a switched domain this is the sum of a GPU's links; on rings it falls with the longest dimension, since
     bytes take several links (time ``k / 8 * bytes / link rate`` for an even ring of ``k``, twice that for a line).
 
     ``router`` is the cluster's, if it has been made already.

@@ -1,6 +1,6 @@
 """Routes inside scale-up domains; domains that are alike are routed at once.
 
-Each structure says which way its pairs take: multi-path, in a torus dimension order. A pair that has no such route
+Each structure says which way its pairs take: multi-path, or dimension order. A pair that has no such route
 takes the next way there is, and the result says so.
 """
 
@@ -14,16 +14,16 @@ from hashlib import blake2b
 import numpy as np
 
 from topology.routes.demand import Alike, Pairs, alike_within, joined, nothing_alike
+from topology.routes.dimension_order import DimensionOrder
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed, unreachable
 from topology.routes.network import Floats, Ints, Network
 from topology.routes.planes import Planes, multipath
-from topology.routes.torus import Torus
 from topology.spec import DomainSpec
 from topology.structures import structure_of
 from topology.structures.structure import Way
 
 _WHERE = "over the scale-up links of its domain"
-_Way = Ecmp | Planes | Torus
+_Way = Ecmp | Planes | DimensionOrder
 
 
 class ScaleUp:
@@ -96,7 +96,7 @@ class ScaleUp:
             if not one.ways[0].joins_all:
                 mine, own = joined(mine, demand.pairs()), nothing_alike(self._net.gpus)
             for way, note, some in one.deal(mine):
-                if isinstance(way, Torus):
+                if isinstance(way, DimensionOrder):
                     found.add(way.route(some, own))
                 else:
                     inside = [demand] if own.any else []
@@ -171,7 +171,7 @@ class _Kind:
         self._net, self.places = network, places
         make: dict[Way, Callable[[], _Way]] = {
             Way.MULTIPATH: partial(multipath, network, places, links),
-            Way.DIMENSION_ORDER: partial(Torus, network, places, links, spec.shape, spec.wrap),
+            Way.DIMENSION_ORDER: partial(DimensionOrder, network, places, links, spec.shape, spec.wrap),
             Way.FORWARDED: partial(multipath, network, places, links, forward=True),
             Way.EVERYWHERE: everywhere,
         }

@@ -1,8 +1,8 @@
-"""Dimension-order routes on a torus or grid: along x to the right place, then y, then z, the shorter way round.
+"""Dimension-order routes on a grid or its rings: along x to the right place, then y, then z, the shorter way round.
 
 A half-way peer on an even ring is reached both ways, half of the bytes each. In one dimension the bytes that each
 place of a line sends to each other place are all that matters; they are a sum over pairs, or a product of sums where
-everyone sends to everyone, so the work grows with GPUs times the longest dimension, not with GPUs squared. Tori that
+everyone sends to everyone, so the work grows with GPUs times the longest dimension, not with GPUs squared. Grids that
 are alike are routed at once, as *copies*.
 """
 
@@ -20,15 +20,15 @@ from topology.routes.network import Bools, Floats, Ints, Network
 _ROUNDING = 1e-12
 
 
-class Torus:
-    """Routes between the GPUs of tori that are alike.
+class DimensionOrder:
+    """Routes between the GPUs of grids that are alike.
 
     Parameters
     ----------
     network:
         All nodes and links.
     places, links:
-        ``[copies, terminals]`` GPUs and ``[copies, links]`` directed links of each torus.
+        ``[copies, terminals]`` GPUs and ``[copies, links]`` directed links of each grid.
     shape, wrap:
         Sizes of its dimensions, and which are closed to rings.
     """
@@ -62,7 +62,7 @@ class Torus:
         return np.asarray(np.where(there, own[link], -1).reshape(-1))
 
     def route(self, pairs: Pairs, alike: Alike) -> Routed:
-        """Route some pairs, and what GPUs that send alike send to the others of their torus."""
+        """Route some pairs, and what GPUs that send alike send to the others of their grid."""
         found = nothing_routed(self._net)
         moves = self._pair_moves(pairs)
         sent, heard = self._grid(alike.senders), self._grid(alike.weights)
@@ -153,7 +153,7 @@ class Torus:
         return moves
 
     def _alike_s(self, sent: Floats, heard: Floats) -> float:
-        """Return the seconds of the longest route from one that sends to one that hears in one torus."""
+        """Return the seconds of the longest route from one that sends to one that hears in one grid."""
         from scipy.fft import irfftn, rfftn
 
         # which displacements occur: the correlation of who sends and who hears, padded where ends do not meet

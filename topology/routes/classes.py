@@ -227,8 +227,11 @@ class Classes:
         hop = 0
         while level.any():
             hops[level > 0] = hop
-            level = ((self._joins @ level > 0) & (hops < 0)).astype(np.float32)
             hop += 1
+            far = hops < 0
+            if not far.any():
+                break
+            level = ((self._joins @ level > 0) & far).astype(np.float32)
         hops, columns = hops[:, back], len(targets)
         short = np.where(hops < 0, _FAR, hops).astype(np.int8 if hop < -_FAR else np.int16)
         # the flat index, for numpy finds it much faster than two

@@ -26,7 +26,7 @@ SAME = 1e-3
 MOST_GPUS = 1024
 """GPUs of a stage whose flows are followed; beyond, the busiest link's time counts."""
 _FEW_GPUS, _LAYERS = 144, 3  # of so few GPUs the fair times of so many layers are computed, else of one
-_CELLS = 6000  # layers x GPUs routed over faulty links, at most
+_CELLS, _BOUNDED = 6000, 8  # layers x GPUs, and layers, routed over faulty links, at most
 _EVEN_FABRICS = ("rail", "leaf-spine", "fat-tree")
 
 
@@ -108,7 +108,7 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     rows = _rows(deployment, stage, use, family)
     uneven = rows.max(axis=1) / rows.mean(axis=1)
     order = np.argsort(uneven, kind="stable")
-    bound = _bound(deployment, stage, rows, family)
+    bound = _bound(deployment, stage, rows, family, uneven)
     faults = deployment.fabric_faults
     if len(stage.gpus) > MOST_GPUS:
         return Sharing(bound, np.ones(len(rows)))
@@ -127,15 +127,19 @@ def _sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: s
     return Sharing(bound, np.interp(uneven, uneven[at], [found[layer] for layer in at]))
 
 
-def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str) -> Floats:
-    """Seconds of the busiest link between domains over those at the stage's rate, ``[layers]``."""
+def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, uneven: Floats) -> Floats:
+    """Seconds of the busiest link between domains over those at the stage's rate, ``[layers]``.
+
+    Of layers from the most even to the most uneven; of those between by the busiest GPU's share.
+    """
     faults = deployment.fabric_faults
     if faults is None:
         return np.ones(len(rows))
-    tried = np.unique(np.linspace(0, len(rows) - 1, max(1, _CELLS // len(stage.gpus))).astype(np.int64))
+    order = np.argsort(uneven, kind="stable")
+    most = min(_BOUNDED, max(1, _CELLS // len(stage.gpus)))
+    tried = order[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
     longer = [faults.longer(_traffic(deployment, stage, rows[layer], family)) for layer in tried.tolist()]
-    nearest: Ints = np.abs(np.arange(len(rows))[:, None] - tried).argmin(axis=1)
-    return np.array(longer, dtype=np.float64)[nearest] * deployment.alltoall_left(stage)
+    return np.interp(uneven, uneven[tried], longer) * deployment.alltoall_left(stage)
 
 
 def _rows(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: str) -> Floats:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
-.PHONY: plan test lint types pytest clean
+.PHONY: plan test lint types pytest wide clean
 
 plan: $(STAMP)
 	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
@@ -21,7 +21,11 @@ types: $(STAMP)
 	$(BIN)/python -m mypy
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide"
+
+# What takes long for its breadth: `.ci/run` has the time for it.
+wide: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m wide
 
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml

@@ -21,6 +21,8 @@ RECIPES = dict(
     part.split("\n", 1) for part in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")[1:]
 )
 
+pytestmark = pytest.mark.wide
+
 
 class House:
     """A copy of the packages, and the files that were touched in it."""

@@ -26,6 +26,8 @@ from topology.errors import MissingFigureError
 from topology.settings import scaled, with_figures
 from topology.spec import ClusterSpec
 
+pytestmark = pytest.mark.wide
+
 MODELS = {"dense": "llama-3.1-70b", "latent": "deepseek-v3", "grouped": "qwen3-235b-a22b"}
 SPEEDS = (20.0, 50.0)
 ROUNDED = 1 - 1e-9

@@ -47,6 +47,8 @@ DENSE, LATENT, PLAIN, GROUPED, SPARSE = (
     "gpt-oss-120b",
     "deepseek-v3.2",
 )
+
+pytestmark = pytest.mark.wide
 """Dense; latent attention in FP8; experts in BF16; in FP4; sparse attention."""
 
 

@@ -1,0 +1,177 @@
+"""Exchange of two experts between parts: what every pair would save, kept up to date; annealing and descent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.arrays import Floats, Index, Ints
+from placement.traffic.parts import Parts
+
+_DRAWS = 1 << 18  # random numbers drawn once, read from any place on
+_ROWS = 8  # experts whose exchanges with all others are looked at together
+HARD = 1e4
+"""Price of a choice above a limit, in parts reached, where no gain may buy it."""
+
+
+class Exchange:
+    """Experts in parts, and what moving any of them changes.
+
+    ``alone[e, d]`` counts the tokens of expert e whose other experts are not in part d: with e there they reach one part
+    more. ``first[e, f]`` counts the tokens of both in which e is the only one in its part. Exchanging e (in a) and
+    f (in b) changes the parts reached by
+    ``alone[e, b] - alone[e, a] + alone[f, a] - alone[f, b] + first[e, f] + first[f, e]``, exactly.
+    """
+
+    def __init__(self, task: Parts, part: Ints) -> None:
+        self.task = task
+        tokens = task.tokens
+        self.choices = tokens.choices
+        self.experts, self.parts, self.k = tokens.experts, task.parts, tokens.k
+        self.part = np.append(part, task.parts).astype(np.int32)  # no choice lies in a part of its own
+        ends, token = tokens.by_expert.indptr, tokens.by_expert.indices
+        self.tokens_of = [token[ends[e] : ends[e + 1]] for e in range(self.experts)]
+        self.has = np.zeros((self.experts, len(tokens)), dtype=bool)
+        for expert, mine in enumerate(self.tokens_of):
+            self.has[expert, mine] = True
+        self.part_load = task.part_load(part)
+        self._count()
+
+    def _count(self) -> None:
+        tokens, task = self.task.tokens, self.task
+        rows = np.arange(len(tokens))
+        where = self.part[self.choices]
+        key = where.astype(np.int64) * len(tokens) + rows[:, None]
+        count = np.bincount(key.ravel(), minlength=(self.parts + 1) * len(tokens))
+        self.count = count.reshape(self.parts + 1, -1).astype(np.int16)
+        single = (self.count[where, rows[:, None]] == 1) & tokens.chosen
+        self.alone = np.zeros((self.experts + 1, self.parts))
+        self.alone[:-1] = tokens.by_expert @ (self.count[: self.parts].T == 0).astype(np.float64)
+        only = np.bincount(self.choices[single], minlength=self.experts)
+        self.alone[np.arange(self.experts), self.part[:-1]] = only
+        lonely = tokens.table.copy()
+        lonely.data = single[tokens.chosen].astype(np.float64)
+        self.first = np.zeros((self.experts + 1, self.experts + 1))
+        self.first[:-1, :-1] = (lonely.T.tocsr() @ tokens.table).toarray()
+        np.fill_diagonal(self.first, 0.0)
+        self.reached = int((self.count[: task.parts] > 0).sum())
+
+    def changes(self, rows: Index, price: float) -> Floats:
+        """Change of parts reached, plus ``price`` times that of the load above limits, ``[rows, experts]``.
+
+        Infinite where an exchange is none, or not allowed.
+        """
+        part = self.part[:-1]
+        mine = part[rows]
+        alone = self.alone[:-1]
+        change = alone[rows][:, part] - alone[rows, mine][:, None]
+        change += alone[:, mine].T - alone[np.arange(self.experts), part]
+        change += self.first[rows, :-1] + self.first[:-1, rows].T
+        for load, busy in zip(self.task.load, self.part_load, strict=True):
+            over = busy - self.task.limit
+            more = load[rows][:, None] - load
+            here, there = over[mine][:, None], over[part]
+            change += price * (
+                np.maximum(here - more, 0.0)
+                + np.maximum(there + more, 0.0)
+                - np.maximum(here, 0.0)
+                - np.maximum(there, 0.0)
+            )
+        group = self.task.within
+        change[(mine[:, None] == part) | (group[rows][:, None] != group)] = np.inf
+        return change
+
+    def exchange(self, one: int, two: int) -> None:
+        """Let two experts change their parts."""
+        a, b = int(self.part[one]), int(self.part[two])
+        self._both(one, two, a, b)
+        mine = self.tokens_of[one][~self.has[two][self.tokens_of[one]]]
+        other = self.tokens_of[two][~self.has[one][self.tokens_of[two]]]
+        n, m = mine.size, other.size
+        token = np.concatenate((mine, other))
+        choices = self.choices[token]
+        where = self.part[choices]
+        in_a, in_b = self.count[a][token], self.count[b][token]
+        left = np.concatenate((in_a[:n], in_b[n:]))  # experts of the token in the part that one leaves
+        joined = np.concatenate((in_b[:n], in_a[n:]))
+        mover = np.repeat(np.array([one, two], dtype=np.int32), [n, m])[:, None]
+        source = np.repeat(np.array([a, b], dtype=np.int32), [n, m])[:, None]
+        others = choices != mover
+        now_alone = (left == 2)[:, None] & (where == source) & others
+        no_more = (joined == 1)[:, None] & (where == a + b - source)
+        opened = (((left == 1)[:, None] & others) | now_alone).astype(np.int8)
+        closed = (((joined == 0)[:, None] & others) | no_more).astype(np.int8)
+        flat, size = choices.ravel(), self.experts + 1
+        to_a = np.concatenate((opened[:n], -closed[n:])).ravel()
+        to_b = np.concatenate((-closed[:n], opened[n:])).ravel()
+        self.alone[:, a] += np.bincount(flat, to_a, minlength=size)
+        self.alone[:, b] += np.bincount(flat, to_b, minlength=size)
+        turned = (joined == 0).astype(np.int8) - (left == 1)
+        self.first[one] += np.bincount(choices[:n].ravel(), np.repeat(turned[:n], self.k), minlength=size)
+        self.first[two] += np.bincount(choices[n:].ravel(), np.repeat(turned[n:], self.k), minlength=size)
+        row, at = np.nonzero(now_alone)
+        row2, at2 = np.nonzero(no_more)
+        row, at = np.concatenate((row, row2)), np.concatenate((at, at2))
+        key = choices[row, at][:, None] * size + choices[row]
+        sign = np.repeat([1.0, -1.0], [row.size - row2.size, row2.size])
+        np.add.at(self.first.reshape(-1), key.ravel(), np.repeat(sign, self.k))
+        np.fill_diagonal(self.first, 0.0)
+        self.count[a][mine] -= 1
+        self.count[b][mine] += 1
+        self.count[b][other] -= 1
+        self.count[a][other] += 1
+        self.part[one], self.part[two] = b, a
+        more = self.task.load[:, one] - self.task.load[:, two]
+        self.part_load[:, a] -= more
+        self.part_load[:, b] += more
+        self.reached += int((joined == 0).sum()) - int((left == 1).sum())
+
+    def _both(self, one: int, two: int, a: int, b: int) -> None:
+        """Update what the two experts' own tokens in common say of them; nothing else changes there."""
+        token = self.tokens_of[one][self.has[two][self.tokens_of[one]]]
+        if token.size == 0:
+            return
+        in_a, in_b = self.count[a][token] == 1, self.count[b][token] == 1
+        only_a, only_b = in_a.sum(), in_b.sum()
+        self.alone[one, a] -= only_a
+        self.alone[two, a] += only_a
+        self.alone[one, b] += only_b
+        self.alone[two, b] -= only_b
+        turned = in_b.astype(np.int8) - in_a
+        change = np.bincount(
+            self.choices[token].ravel(), np.repeat(turned, self.k), minlength=self.experts + 1
+        )
+        self.first[one] += change
+        self.first[two] -= change
+
+    def anneal(
+        self, rng: np.random.Generator, *, heat: tuple[float, float], steps: int, price: float
+    ) -> None:
+        """Draw ``steps`` exchanges by their Boltzmann weights while it cools from the first heat to the second.
+
+        Each step looks at some experts with all others, and at staying as it is; ``heat`` is in parts reached.
+        """
+        if steps < 1 or self.parts < 2:
+            return
+        draws = rng.gumbel(size=_DRAWS)
+        cells = _ROWS * self.experts
+        for now in np.geomspace(*heat, steps):
+            rows = rng.integers(0, self.experts, _ROWS)
+            start = int(rng.integers(0, _DRAWS - cells))
+            rank = draws[start : start + cells].reshape(_ROWS, -1) - self.changes(rows, price) / now
+            best = int(rank.argmax())
+            if rank.flat[best] > draws[start - 1]:
+                self.exchange(int(rows[best // self.experts]), best % self.experts)
+
+    def descend(self, *, price: float, most: int) -> int:
+        """Exchange the best pair until none helps or ``most`` are done; return how many."""
+        rows = np.arange(self.experts)
+        for done in range(most):
+            change = self.changes(rows, price)
+            best = int(change.argmin())
+            if not change.flat[best] < -_LEAST:
+                return done
+            self.exchange(best // self.experts, best % self.experts)
+        return most
+
+
+_LEAST = 1e-6  # parts reached: below it rounding could go on for ever

@@ -1,0 +1,83 @@
+"""A start from mean-field annealing: each expert is spread over the parts with a chance that hardens as it cools."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.arrays import Floats, Ints
+from placement.traffic.parts import Parts
+
+_HOT, _COLD = 1.2, 0.07  # first and last temperature, in that at which parts begin to differ
+_NOISE = 0.05  # of the chances, relative: without it equal parts would stay equal
+_KEPT = 0.3  # of the last chances in each step
+_ROOM = 0.6  # of the slack: what is rounded later needs some
+_GRID = 2.0**24  # chances are cut to that, so that the last bit of a machine's exponential decides nothing
+_SURE = 1e-3  # no chance counts as more than 1 - that: the logarithm stays finite
+
+
+def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int) -> Ints:
+    """Return a part for each expert, ``[experts]``, of exact sizes; loads are near their limits, not always below.
+
+    With ``x[e, d]`` the chance that expert e lies in part d, independent of others, a token reaches d with chance
+    ``1 - product over its experts of (1 - x[e, d])``. Each of ``steps`` temperatures sets ``x`` to the Boltzmann weights
+    of the gradient, times a price for each part's slots and one for its load, found by ``inner`` rounds of scaling. Work:
+    ``steps`` products of a sparse matrix, tokens x k x parts.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    tokens, size, parts = task.tokens, task.size.astype(np.float64), task.parts
+    table, by_expert = tokens.table, tokens.by_expert
+    allowed = task.allowed
+    each = tokens.load.sum() / tokens.experts  # tokens of an average expert
+    load = task.load.mean(axis=0) / each
+    fair = task.limit / each
+    goal = _with_room(fair, float(load.sum()))
+    noise = np.where(allowed, _NOISE * rng.standard_normal((tokens.experts, parts)), -np.inf)
+    chance = size * np.exp(noise)
+    chance /= chance.sum(axis=1, keepdims=True)
+    slot_price, load_price = np.zeros(parts), np.zeros(parts)
+    weight = chance
+    melting = _melting(task)
+    for heat in np.geomspace(_HOT * melting, _COLD * melting, steps):
+        log_missed = np.log1p(-np.minimum(chance, 1 - _SURE))
+        missed = np.exp(table @ log_missed)
+        gradient = (by_expert @ missed) / (np.exp(log_missed) * each)
+        for _ in range(inner):
+            score = (slot_price + load[:, None] * load_price - gradient) / heat + noise
+            weight = np.exp(score - score.max(axis=1, keepdims=True))
+            weight /= weight.sum(axis=1, keepdims=True)
+            filled = np.maximum(weight.sum(axis=0), 1e-9)
+            slot_price += heat * np.clip(np.log(size / filled), -1.0, 1.0)
+            busy = (weight * load[:, None]).sum(axis=0)
+            spread = (weight * (load * load)[:, None]).sum(axis=0) - busy * busy / filled
+            load_price -= heat * np.clip((busy - goal) / np.maximum(spread, 1e-2), -1.0, 1.0)
+            np.minimum(load_price, 0.0, out=load_price)
+        chance = np.round((_KEPT * chance + (1 - _KEPT) * weight) * _GRID) / _GRID
+    column = np.repeat(np.arange(parts), task.size)
+    cost = np.where(allowed, -chance, 2.0)[:, column]
+    expert, slot = linear_sum_assignment(np.round(cost * _GRID))
+    part = np.empty(tokens.experts, dtype=np.int64)
+    part[expert] = column[slot]
+    return part
+
+
+def _melting(task: Parts) -> float:
+    """Return the temperature below which even chances no longer last, in tokens of an average expert.
+
+    A small change of the chances ``x`` of a part comes back times ``x (1 - x)^(k - 2) w / heat``, with w an eigenvalue of
+    the tokens that each two experts have in common. The first one is what loads have in common, which prices hold.
+    """
+    tokens = task.tokens
+    both = tokens.together.copy()
+    np.fill_diagonal(both, 0.0)
+    second = np.linalg.eigvalsh(both)[-2] if tokens.experts > 1 else 0.0
+    share = 1.0 / np.bincount(task.part_of).max()
+    melting = share * (1 - share) ** max(tokens.k - 2, 0) * second * tokens.experts / tokens.load.sum()
+    return float(f"{max(melting, 1e-3):.3g}")  # no last bits
+
+
+def _with_room(limit: Floats, total: float) -> Floats:
+    """Return limits nearer to what is even, where they leave room."""
+    slack = limit.sum() / total - 1
+    tighter: Floats = limit * (1 + _ROOM * slack) / (1 + slack) if slack > 0 else limit
+    return tighter

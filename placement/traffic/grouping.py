@@ -9,13 +9,13 @@ import numpy as np
 
 from placement.arrays import Ints
 from placement.traffic.exchange import HARD, Exchange
-from placement.traffic.mean_field import mean_field
+from placement.traffic.mean_field import mean_field, melting_heat
 from placement.traffic.parts import Parts
 
 _START_TOKENS = 8192  # a start needs fewer than a search: what it finds is coarse
 _STARTS_WORK = 1.2e9  # tokens x k x parts x steps of all starts together
 _STEPS, _INNER = 60, 5
-_MOST_STARTS = 8
+_MOST_STARTS = 6
 _HEAT = (0.1, 0.005)  # of the tokens of an average expert
 _MILD = 1.0  # price of a choice above a limit while it cools, in parts reached
 _EXCHANGES = 2000
@@ -43,12 +43,13 @@ def group(task: Parts, rng: np.random.Generator, work: Work, starts: Sequence[In
         return task.in_order()
     few = task.of_tokens(task.tokens.sample(_START_TOKENS))
     cells = len(few.tokens) * few.tokens.k * task.parts * _STEPS
-    number = int(np.clip(work.share * _STARTS_WORK / cells, 1, _MOST_STARTS))
+    number = max(1, int(work.share * min(_STARTS_WORK / cells, _MOST_STARTS)))
     found = [task.in_order(), *starts]
+    melting = melting_heat(few)
     for _ in range(number):
         if not work.goes_on():
             break
-        found.append(mean_field(few, rng, steps=_STEPS, inner=_INNER))
+        found.append(mean_field(few, rng, steps=_STEPS, inner=_INNER, melting=melting))
     return improve(task, min(found, key=lambda part: _rank(task, part)), rng, work)
 
 

@@ -15,13 +15,13 @@ _GRID = 2.0**24  # chances are cut to that, so that the last bit of a machine's 
 _SURE = 1e-3  # no chance counts as more than 1 - that: the logarithm stays finite
 
 
-def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int) -> Ints:
+def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int, melting: float) -> Ints:
     """Return a part for each expert, ``[experts]``, of exact sizes; loads are near their limits, not always below.
 
     With ``x[e, d]`` the chance that expert e lies in part d, independent of others, a token reaches d with chance
     ``1 - product over its experts of (1 - x[e, d])``. Each of ``steps`` temperatures sets ``x`` to the Boltzmann weights
     of the gradient, times a price for each part's slots and one for its load, found by ``inner`` rounds of scaling. Work:
-    ``steps`` products of a sparse matrix, tokens x k x parts.
+    ``steps`` products of a sparse matrix, tokens x k x parts. ``melting`` is :func:`melting_heat`.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -37,7 +37,6 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int)
     chance /= chance.sum(axis=1, keepdims=True)
     slot_price, load_price = np.zeros(parts), np.zeros(parts)
     weight = chance
-    melting = _melting(task)
     for heat in np.geomspace(_HOT * melting, _COLD * melting, steps):
         log_missed = np.log1p(-np.minimum(chance, 1 - _SURE))
         missed = np.exp(table @ log_missed)
@@ -47,7 +46,7 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int)
             weight = np.exp(score - score.max(axis=1, keepdims=True))
             weight /= weight.sum(axis=1, keepdims=True)
             filled = np.maximum(weight.sum(axis=0), 1e-9)
-            slot_price += heat * np.clip(np.log(size / filled), -1.0, 1.0)
+            slot_price += heat * np.clip(np.log(np.maximum(size, 1e-9) / filled), -1.0, 1.0)
             busy = (weight * load[:, None]).sum(axis=0)
             spread = (weight * (load * load)[:, None]).sum(axis=0) - busy * busy / filled
             load_price -= heat * np.clip((busy - goal) / np.maximum(spread, 1e-2), -1.0, 1.0)
@@ -61,7 +60,7 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int)
     return part
 
 
-def _melting(task: Parts) -> float:
+def melting_heat(task: Parts) -> float:
     """Return the temperature below which even chances no longer last, in tokens of an average expert.
 
     A small change of the chances ``x`` of a part comes back times ``x (1 - x)^(k - 2) w / heat``, with w an eigenvalue of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,102 +11,30 @@ from placement.arrays import Experts, Floats, Ints
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import make_problem
+from placement.replication import replicate
 from placement.scenario_search import descend
-from placement.solve import solve
+from placement.traffic.fill import fill
 from placement.traffic.grouping import Work, group, improve
-from placement.traffic.parts import Parts
+from placement.traffic.groups import whole_groups
+from placement.traffic.parts import Parts, reach_of_tokens
 from placement.traffic.places import Places
-from placement.traffic.reach import Reach, held_in, items_of, reach, slot_share, used_domain
-from placement.traffic.relieve import relieve
-from placement.traffic.spare import copies_for_balance, copies_for_traffic, shares_of
+from placement.traffic.reach import Reach, held_in, reach, used_domain
+from placement.traffic.spare import shares_of
+from placement.traffic.task import Limit, TrafficTask
 from placement.traffic.tokens import Tokens
-from topology.errors import InputError
 
 _SEARCHED = 20_000  # tokens that a search counts on
 _CHECKED = 0.2  # of them, the last, only check that what was found is no accident
 _SURE = 4.0  # standard errors that make it none
-_SHARES = (0.0, 0.5, 1.0)  # of the spare copies that may go where they save crossings
-_DOMAIN_ROOM, _NODE_ROOM = 0.6, 0.8  # of the slack: what is packed into parts of it later needs some
+_DOMAIN_ROOM = 0.6  # of the slack, where a domain has several GPUs: what is packed into it needs some
+_AGAIN = 0.2  # of heat and exchanges, when what was found is improved on all tokens
 
+SLACKS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20, np.inf)
+"""Those of a front between balance and domains."""
 
-@dataclass(frozen=True)
-class Rates:
-    """What spare copies are weighed by; only the ratio counts.
-
-    Attributes
-    ----------
-    imbalance_s:
-        Seconds of a layer that one more mean load on the busiest GPU takes.
-    crossing_s:
-        Seconds that one more domain a token takes.
-    """
-
-    imbalance_s: float = 1.0
-    crossing_s: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class TrafficTask:
-    """One layer to be placed.
-
-    Attributes
-    ----------
-    tokens, places:
-        What tokens chose, and where slots are.
-    load:
-        float64 ``[scenarios, experts]``; None: that of the tokens.
-    slack:
-        The largest load of a domain, and of a GPU, may be ``1 + slack`` times what is even; of a GPU what balance alone
-        reaches where that is more. Infinite: any.
-    rates:
-        What spare copies are weighed by.
-    own:
-        What a token's own domain costs it: 0 makes crossings few, 1 domains. Without spare copies both are the same.
-    """
-
-    tokens: Tokens
-    places: Places
-    load: Floats | None = None
-    slack: float = 0.05
-    rates: Rates = field(default_factory=Rates)
-    own: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.slack >= 0:
-            raise InputError(f"balance slack {self.slack}: expected 0 or more.")
-        if self.places.slots < self.tokens.experts:
-            raise InputError(
-                f"{self.places.slots} slots for {self.tokens.experts} experts: each expert needs one."
-            )
-        if self.load is not None and (
-            self.load.ndim != 2
-            or self.load.shape[1] != self.tokens.experts
-            or not np.isfinite(self.load).all()
-            or (self.load < 0).any()
-            or not (self.load.sum(axis=1) > 0).all()
-        ):
-            raise InputError(
-                f"loads {list(self.load.shape)}: expected [scenarios, {self.tokens.experts}], none negative, no row all 0."
-            )
-
-    @property
-    def loads(self) -> Floats:
-        """Loads ``[scenarios, experts]``, each adding up to 1."""
-        load = self.tokens.load[None] if self.load is None else self.load
-        whole: Floats = load / load.sum(axis=1, keepdims=True)
-        return whole
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The largest loads asked for, in multiples of what is even."""
-
-    domain: float
-    gpu: float
-
-    def kept(self, found: Reach) -> bool:
-        """Whether they are kept, up to rounding."""
-        return found.domain_peak <= self.domain * (1 + 1e-9) and found.gpu_peak <= self.gpu * (1 + 1e-9)
+TOO_FEW = "too few tokens to plan by"
+ONE_NODE = "all GPUs are in one node: no placement lets tokens reach fewer"
+INDEPENDENT = "what tokens chose together does not make domains fewer on tokens that were not planned with"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +49,6 @@ class TrafficPlacement:
         What the tokens reach, and what they would where balance alone counts.
     limit:
         The largest load of a domain and of a GPU that were asked for, 1 is even.
-    held:
-        Whether both are kept.
     reason:
         Why it is the placement of balance alone; empty where it is not.
     """
@@ -130,8 +57,12 @@ class TrafficPlacement:
     reach: Reach
     balanced: Reach
     limit: Limit
-    held: bool
     reason: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether the limits are kept; where they are not, no exchange of two experts came nearer."""
+        return self.limit.kept(self.reach)
 
 
 def place(
@@ -147,46 +78,89 @@ def place(
     balanced:
         The placement where balance alone counts, ``[slots]``; None: made here.
     """
-    work = work or Work()
-    name = task.tokens.sample(_SEARCHED).ranks()
-    back = np.argsort(name)
-    tokens = task.tokens.renamed(name)
-    load = task.loads[:, back]
-    places = task.places
-    plain = _balanced(load, places) if balanced is None else name[balanced].astype(np.int32)
-    before = reach(tokens, plain, places, load)
-    limit = Limit(1 + task.slack, max(1 + task.slack, before.gpu_peak))
-    found, reason = _search(task, tokens, load, plain, limit, seed, work)
-    after = before if found is plain else reach(tokens, found, places, load)
-    return TrafficPlacement(back[found].astype(np.int32), after, before, limit, limit.kept(after), reason)
+    return front(task, (task.slack,), seed=seed, work=work, balanced=balanced)[0]
 
 
-def _search(
-    task: TrafficTask, tokens: Tokens, load: Floats, plain: Experts, limit: Limit, seed: int, work: Work
-) -> tuple[Experts, str]:
-    places = task.places
-    if places.nodes < 2:
-        return plain, "all GPUs are in one node: no placement lets tokens reach fewer"
-    rng = np.random.default_rng(seed)
-    sample = tokens.sample(_SEARCHED)
-    cut = int(len(sample) * (1 - _CHECKED))
-    fit, check = sample.rows(slice(0, cut)), sample.rows(slice(cut, None))
-    if cut == 0 or len(check) == 0:
-        return plain, f"{len(sample)} tokens are too few to plan by"
-    size = shares_of(places.domain_slots, tokens.experts)
-    room = 1 + (limit.domain - 1) * (1.0 if places.gpus == places.domains else _DOMAIN_ROOM)
-    domains = Parts.free(fit, size, load, room * places.fair(places.domain))
-    part = group(domains, rng, work)
-    if places.domains > 1 and not _confirmed(check, part, plain, places):
-        return plain, "choices do not depend on each other so that domains could be fewer on other tokens"
-    part = improve(domains.of_tokens(sample), part, rng, work, heat=0.2, share=0.2)
-    return _fill(task, sample, load, part, limit, rng, work), ""
+def front(
+    task: TrafficTask,
+    slacks: Sequence[float] = SLACKS,
+    *,
+    seed: int = 0,
+    work: Work | None = None,
+    balanced: Experts | None = None,
+) -> list[TrafficPlacement]:
+    """Return a placement for each of ``slacks`` (growing), in place of the task's own: what less balance buys.
+
+    Each is searched anew and annealed from its neighbour, whichever is better; one that reaches more domains than a
+    tighter one, whose loads are allowed too, is that one. Otherwise as :func:`place`.
+    """
+    layer = _Layer(task, work or Work(), seed, balanced)
+    found: list[TrafficPlacement] = []
+    for slack in slacks:
+        placed = layer.place(slack)
+        if found and _cost(task, found[-1]) <= _cost(task, placed):
+            placed = replace(found[-1], limit=placed.limit)
+        found.append(placed)
+    return found
+
+
+def _cost(task: TrafficTask, placed: TrafficPlacement) -> tuple[bool, float]:
+    return not placed.held, placed.reach.domains if task.own else placed.reach.crossings
+
+
+class _Layer:
+    """A layer under names that do not depend on those that its experts came with, and what was found so far."""
+
+    def __init__(self, task: TrafficTask, work: Work, seed: int, balanced: Experts | None) -> None:
+        name = task.tokens.sample(_SEARCHED).ranks()
+        self.back = np.argsort(name)
+        self.task = task.named(name)
+        self.load = self.task.loads
+        self.work, self.rng = work, np.random.default_rng(seed)
+        places = task.places
+        self.plain = _balanced(self.load, places) if balanced is None else name[balanced].astype(np.int32)
+        self.before = reach(self.task.tokens, self.plain, places, self.load)
+        grouped = whole_groups(task.loads.mean(axis=0), task.groups, places.domains)
+        size = shares_of(places.domain_slots, task.tokens.experts)
+        fits = grouped is not None and (np.bincount(grouped, minlength=places.domains) == size).all()
+        self.starts = [grouped[self.back]] if grouped is not None and fits else []
+        self.size = size
+        self.sample = self.task.tokens.sample(_SEARCHED)
+        self.part: Ints | None = None
+
+    def place(self, slack: float) -> TrafficPlacement:
+        """Return the layer placed under a limit."""
+        task = replace(self.task, slack=slack)
+        limit = Limit(1 + task.most, max(1 + task.most, self.before.gpu_peak))
+        slot_expert, reason = self._search(task, limit)
+        after = self.before if reason else reach(task.tokens, slot_expert, task.places, self.load)
+        return TrafficPlacement(self.back[slot_expert].astype(np.int32), after, self.before, limit, reason)
+
+    def _search(self, task: TrafficTask, limit: Limit) -> tuple[Experts, str]:
+        places = task.places
+        if places.nodes < 2:
+            return self.plain, ONE_NODE
+        cut = int(len(self.sample) * (1 - _CHECKED))
+        fit, check = self.sample.rows(slice(0, cut)), self.sample.rows(slice(cut, None))
+        if len(fit) == 0 or len(check) == 0:
+            return self.plain, TOO_FEW
+        room = 1 + (limit.domain - 1) * (1.0 if places.gpus == places.domains else _DOMAIN_ROOM)
+        domains = Parts.free(fit, self.size, self.load, room * places.fair(places.domain))
+        part = group(domains, self.rng, self.work, self.starts)
+        if places.domains > 1 and not _confirmed(check, part, self.plain, places):
+            return self.plain, INDEPENDENT
+        whole = domains.of_tokens(self.sample)
+        part = improve(whole, part, self.rng, self.work, heat=_AGAIN, share=_AGAIN)
+        if self.part is not None:
+            other = improve(whole, self.part, self.rng, self.work, heat=_AGAIN, share=_AGAIN)
+            part = min((part, other), key=lambda each: (whole.excess(each) > 0, whole.reached(each)))
+        self.part = part
+        searched = replace(task, tokens=self.sample)
+        return fill(searched, limit, part, self.rng, self.work), ""
 
 
 def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> bool:
     """Whether tokens not searched on reach fewer domains than under balance alone, beyond chance."""
-    from placement.traffic.parts import reach_of_tokens
-
     ours = reach_of_tokens(check, part, places.domains).astype(np.float64)
     used = used_domain(held_in(plain, places, check.experts) > 0)
     theirs = np.mean(
@@ -197,119 +171,9 @@ def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> boo
     return float(saved.mean()) > _SURE * error
 
 
-def _fill(
-    task: TrafficTask,
-    tokens: Tokens,
-    load: Floats,
-    part: Ints,
-    limit: Limit,
-    rng: np.random.Generator,
-    work: Work,
-) -> Experts:
-    """Add spare copies, spread each domain over nodes and GPUs, and return the best way to share the spare ones."""
-    places = task.places
-    first = np.zeros((tokens.experts, places.domains), dtype=np.int64)
-    first[np.arange(tokens.experts), part] = 1
-    free = places.domain_slots - first.sum(axis=0)
-    spare = int(free.sum())
-    best, least = None, np.inf
-    bound = limit.domain * places.fair(places.domain)
-    for share in _SHARES if spare else _SHARES[:1]:
-        held = first
-        if share > 0 and places.domains > 1:
-            most = int(np.ceil(share * spare))
-            held = copies_for_traffic(tokens, first, free, load, bound, most=most, own=task.own)
-        held = copies_for_balance(held, places.domain_slots - held.sum(axis=0), load, places)
-        slot_expert = _pack(tokens, held, load, places, limit, rng, work)
-        seen = reach(tokens, slot_expert, places, load)
-        cost = seen.domains if task.own else seen.crossings
-        seconds = task.rates.crossing_s * cost + task.rates.imbalance_s * seen.gpu_peak
-        if seconds < least:
-            best, least = slot_expert, seconds
-    assert best is not None
-    return best
-
-
-def _pack(
-    tokens: Tokens,
-    held: Ints,
-    load: Floats,
-    places: Places,
-    limit: Limit,
-    rng: np.random.Generator,
-    work: Work,
-) -> Experts:
-    """Spread the copies of each domain over its nodes and their GPUs: few nodes a token, GPUs even."""
-    slot_expert = _in_domains(held, places)
-    used = used_domain(held > 0)
-    if places.nodes > places.domains:
-        slot_expert = _to_nodes(tokens, slot_expert, held, used, load, places, limit, rng, work)
-    slot_expert = _to_gpus(slot_expert, held, used, load, places)
-    return relieve(tokens, slot_expert, load, places, limit.domain, limit.gpu)
-
-
-def _in_domains(held: Ints, places: Places) -> Experts:
-    """Return slots filled domain by domain, the copies of an expert as far apart as its domain's slots allow."""
-    slot_expert = np.empty(places.slots, dtype=np.int32)
-    for domain in range(places.domains):
-        slots = np.flatnonzero(places.slot_domain == domain)
-        slot_expert[slots] = np.repeat(np.arange(len(held)), held[:, domain])
-    return slot_expert
-
-
-def _to_nodes(
-    tokens: Tokens,
-    slot_expert: Experts,
-    held: Ints,
-    used: Ints,
-    load: Floats,
-    places: Places,
-    limit: Limit,
-    rng: np.random.Generator,
-    work: Work,
-) -> Experts:
-    """Deal the copies of each domain to its nodes, so that tokens reach few."""
-    source = np.arange(len(tokens)) % places.domains
-    slot = items_of(tokens, slot_expert, places, used.T, source)
-    items = Tokens.of(np.where(slot < places.slots, slot, -1), places.slots)
-    share = slot_share(slot_expert, places, held, used) * load[:, slot_expert]
-    room = 1 + (limit.domain - 1) * (1.0 if places.gpus == places.nodes else _NODE_ROOM)
-    free = Parts.free(items, places.node_slots, share, room * places.fair(places.node))
-    task = Parts(
-        items, free.size, free.load, free.limit, within=places.slot_domain, part_of=places.node_domain
-    )
-    node = group(task, rng, Work(work.share * 0.3, work.goes_on))
-    order = np.empty(places.slots, dtype=np.int64)
-    order[np.argsort(places.slot_node, kind="stable")] = np.argsort(node, kind="stable")
-    return slot_expert[order]
-
-
-def _to_gpus(slot_expert: Experts, held: Ints, used: Ints, load: Floats, places: Places) -> Experts:
-    """Deal the copies of each node to its GPUs, evenly loaded and none twice on one."""
-    found = slot_expert.copy()
-    share = slot_share(slot_expert, places, held, used) * load[:, slot_expert]
-    for node in range(places.nodes):
-        slots = np.flatnonzero(places.slot_node == node)
-        gpus = np.flatnonzero((places.node == node) & (places.slots_per_gpu > 0))
-        if gpus.size < 2:
-            continue
-        experts, local, counts = np.unique(slot_expert[slots], return_inverse=True, return_counts=True)
-        row = np.stack([np.bincount(local.reshape(-1), weights=each[slots]) for each in share])
-        row = np.maximum(row, row.max() * 1e-9)
-        slots_per_gpu = places.slots_per_gpu[gpus]
-        if counts.max() > gpus.size or slots_per_gpu.max() > experts.size:
-            continue
-        problem = make_problem(row[:, None, :], slots_per_gpu)
-        if not problem.average.counts_fit(counts[None]).all():
-            continue
-        packed = swap_down(problem.average, pack(problem.average, counts[None]))
-        if problem.scenarios > 1:
-            packed = descend(problem, packed)
-        found[slots] = experts[packed[0]]
-    return found
-
-
 def _balanced(load: Floats, places: Places) -> Experts:
-    """Return the placement of balance alone, ``[slots]``."""
-    problem = make_problem(load[:, None, :], places.slots_per_gpu)
-    return solve(problem).assignment.slot_expert[0]
+    """Return the placement of balance alone, ``[slots]``: greedy copies, packed, then pair exchanges."""
+    problem = make_problem(load[:, None, :], places.slots_per_gpu, places.speed)
+    average = problem.average
+    packed = swap_down(average, pack(average, replicate(average)))
+    return (descend(problem, packed) if problem.scenarios > 1 else packed)[0]

@@ -20,33 +20,45 @@ class Places:
     ----------
     slots_per_gpu, domain, node:
         int64 ``[gpus]``. A node lies in one domain. A GPU may have no slots.
+    speed:
+        float64 ``[gpus]``: relative speed of each GPU; loads are even where each takes as long.
     """
 
     slots_per_gpu: Ints
     domain: Ints
     node: Ints
+    speed: Floats
 
     @staticmethod
-    def of(slots_per_gpu: ArrayLike, domain: ArrayLike, node: ArrayLike | None = None) -> Places:
-        """Check and number; without ``node`` each domain is one node.
+    def of(
+        slots_per_gpu: ArrayLike,
+        domain: ArrayLike,
+        node: ArrayLike | None = None,
+        speed: ArrayLike | None = None,
+    ) -> Places:
+        """Check and number; without ``node`` each domain is one node, without ``speed`` all GPUs are as fast.
 
         Raises
         ------
         InputError
-            If the arrays differ in length, a node lies in two domains, or there is no slot.
+            If the arrays differ in length, a node lies in two domains, there is no slot, or a speed is not positive.
         """
         slots = np.asarray(slots_per_gpu, dtype=np.int64)
         domains = _numbered(np.asarray(domain))
         nodes = domains if node is None else _numbered(np.asarray(node))
-        if not slots.shape == domains.shape == nodes.shape or slots.ndim != 1:
+        pace = np.ones(slots.shape) if speed is None else np.asarray(speed, dtype=np.float64)
+        if not slots.shape == domains.shape == nodes.shape == pace.shape or slots.ndim != 1:
             raise InputError(
-                f"{slots.size} GPUs with slots, domains of {domains.size} and nodes of {nodes.size}: give one for each."
+                f"slots of {slots.size} GPUs, domains of {domains.size}, nodes of {nodes.size}, speeds of {pace.size}: "
+                "give one for each GPU."
             )
+        if not (np.isfinite(pace) & (pace > 0)).all():
+            raise InputError("speeds of GPUs: expected finite numbers above 0.")
         if slots.size == 0 or int(slots.min()) < 0 or int(slots.sum()) == 0:
             raise InputError("slots of GPUs: expected whole numbers from 0, some above.")
         if np.unique(np.stack([nodes, domains]), axis=1).shape[1] > np.unique(nodes).size:
             raise InputError("a node lies in more than one domain: give each node one domain.")
-        return Places(slots.copy(), domains, nodes)
+        return Places(slots.copy(), domains, nodes, pace.copy())
 
     @property
     def gpus(self) -> int:
@@ -103,8 +115,8 @@ class Places:
         return where
 
     def fair(self, part: Ints) -> Floats:
-        """Share of the load that is even for each part: its GPUs with slots over all; ``part`` ``[gpus]``."""
-        used = (self.slots_per_gpu > 0).astype(np.float64)
+        """Share of the load that is even for each part: speed of its GPUs with slots over all; ``part`` ``[gpus]``."""
+        used = np.where(self.slots_per_gpu > 0, self.speed, 0.0)
         share: Floats = np.bincount(part, weights=used) / used.sum()
         return share
 

@@ -9,7 +9,7 @@ import numpy as np
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.traffic.parts import bits_of_parts, reach_of_tokens
 from placement.traffic.places import Places
-from placement.traffic.tokens import Tokens
+from placement.traffic.tokens import NONE, Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,36 +48,24 @@ class Reach:
 def reach(tokens: Tokens, slot_expert: Experts, places: Places, load: Floats | None = None) -> Reach:
     """Return what ``tokens`` reach under ``slot_expert`` ``[slots]``.
 
-    Which copy of an expert a token uses: one in the token's own domain if there is one; else the domains that have one
-    take the others in turn (:func:`used_domain`). Copies in one domain take its tokens in turn. ``load``
+    Which copy of an expert a token uses: one in the token's own domain if there is one; else the domains that have
+    one take the others in turn (:func:`used_domain`). Copies in one domain take its tokens in turn. ``load``
     ``[scenarios, experts]`` is that of the tokens if it is not given.
     """
     load = tokens.load[None] if load is None else load
     held = held_in(slot_expert, places, tokens.experts)
     used = used_domain(held > 0)
-    domains = crossings = nodes = 0.0
-    sources = np.arange(places.domains)
     each_node = places.nodes > places.domains
-    several = (held > 0).sum(axis=1) > 1
-    copied = np.append(held.sum(axis=1) > 1, values=False)
-    for source in sources if several.any() or (each_node and copied.any()) else sources[:1]:
+    alike = not (held.sum(axis=1) > 1).any()  # without spare copies the source decides nothing
+    seen = []
+    for source in range(1 if alike else places.domains):
         where = used[:, source]
         reached = reach_of_tokens(tokens, where, places.domains)
-        own = _touched(tokens, where == source)
-        domains += float(reached.mean())
-        crossings += float((reached - own).mean())
-        if each_node:
-            nodes += _nodes(tokens, slot_expert, places, where, int(source))
-    count = places.domains if several.any() or (each_node and copied.any()) else 1
-    domains, nodes, crossings = domains / count, nodes / count, crossings / count
-    if count == 1:
-        crossings = domains * (1 - 1 / places.domains)
-    return Reach(
-        domains,
-        nodes if each_node else domains,
-        crossings,
-        *_loads(slot_expert, places, load, held, used),
-    )
+        own = float(reached.mean()) / places.domains if alike else _touched(tokens, where == source)
+        nodes = _nodes(tokens, slot_expert, places, where, source) if each_node else float(reached.mean())
+        seen.append((float(reached.mean()), nodes, float(reached.mean()) - own))
+    domains, nodes, crossings = (float(each) for each in np.mean(seen, axis=0))
+    return Reach(domains, nodes, crossings, *_loads(slot_expert, places, load, held, used))
 
 
 def held_in(slot_expert: Experts, places: Places, experts: int) -> Ints:
@@ -125,14 +113,13 @@ def _loads(
     return np.stack(domain_load), np.stack(gpu_load)
 
 
-def _touched(tokens: Tokens, mine: Bools) -> Ints:
-    """Whether a token has an expert among ``mine`` ``[experts]``, as 0 or 1."""
-    touched: Ints = np.append(mine, values=False)[tokens.choices].any(axis=1).astype(np.int64)
-    return touched
+def _touched(tokens: Tokens, mine: Bools) -> float:
+    """Return the share of tokens that have an expert among ``mine`` ``[experts]``."""
+    return float(np.append(mine, values=False)[tokens.choices].any(axis=1).mean())
 
 
 def items_of(tokens: Tokens, slot_expert: Experts, places: Places, where: Ints, source: Ints | int) -> Ints:
-    """Return the slot that serves each choice of each token, ``[tokens, k]``; ``slots`` where there is none.
+    """Return the slot that serves each choice of each token, ``[tokens, k]``; -1 where there is none.
 
     ``where`` ``[experts]``, or ``[sources, experts]`` with ``source`` ``[tokens]``: the domain used. The copies there
     take tokens in turn.
@@ -146,7 +133,7 @@ def items_of(tokens: Tokens, slot_expert: Experts, places: Places, where: Ints, 
     at = safe * places.domains + domain
     first, copies = ends[at], ends[at + 1] - ends[at]
     turn = (np.arange(len(tokens))[:, None] + np.reshape(source, (-1, 1))) % np.maximum(copies, 1)
-    slot: Ints = np.where(tokens.chosen, order[np.minimum(first + turn, order.size - 1)], places.slots)
+    slot: Ints = np.where(tokens.chosen, order[np.minimum(first + turn, order.size - 1)], NONE)
     return slot
 
 

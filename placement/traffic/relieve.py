@@ -30,8 +30,7 @@ def relieve(
     if place_load.gpu.max() <= limit:
         return slot_expert
     source = np.arange(len(tokens)) % places.domains
-    slot = items_of(tokens, slot_expert, places, used.T, source)
-    items = Tokens.of(np.where(slot < places.slots, slot, -1), places.slots)
+    items = Tokens.of(items_of(tokens, slot_expert, places, used.T, source), places.slots)
     levels = [
         (weight, Exchange(Parts.free(items, size, share, np.full(size.size, np.inf)), part))
         for weight, size, part, wanted in (

@@ -1,0 +1,226 @@
+"""Domains that a token's experts lie in: ours, experts in order, whole groups, and Mt-KaHyPar's hypergraph partition.
+
+``python benchmarks/domains_per_token.py TRACE.npy --domains N [--slots S] [--json]``: the trace is ``[tokens, k]`` or
+``[tokens, layers, k]`` expert ids (``--layer``, the first by default). The first half of the tokens is planned with, the
+second scores. ``load`` is the largest load of a domain over the mean among the tokens planned with, where the limit
+``--slack`` holds; ``load_held_out`` among the others. Seconds are of CPU, all threads together. Mt-KaHyPar runs where
+``mtkahypar`` is installed (PyPI; it is no dependency of rackplan): connectivity - 1, exact sizes, loads free, and then
+with its loads repaired by the exchanges that cost least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placement.traffic.bound import least_domains
+from placement.traffic.exchange import HARD, Exchange
+from placement.traffic.groups import whole_groups
+from placement.traffic.parts import Parts
+from placement.traffic.place import SLACKS, front, place
+from placement.traffic.places import Places
+from placement.traffic.reach import reach
+from placement.traffic.spare import shares_of
+from placement.traffic.task import TrafficTask
+from placement.traffic.tokens import Tokens
+from topology.errors import InputError
+
+MOST_EXCHANGES = 5000
+
+
+def main(words: list[str] | None = None) -> int:
+    """Print the comparison; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace")
+    parser.add_argument("--domains", type=int, required=True)
+    parser.add_argument("--slots", type=int, help="over all domains; default: one for each expert")
+    parser.add_argument("--experts", type=int, help="of the layer; default: the largest id of the trace + 1")
+    parser.add_argument("--groups", type=int, default=8, help="of consecutive experts, for `whole_groups`")
+    parser.add_argument("--layer", type=int, default=0)
+    parser.add_argument("--slack", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--front", action="store_true", help="ours at several slacks")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(words)
+    try:
+        train, test, places = read(options)
+        found = compare(train, test, places, options)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(found) if options.json else table(found))
+    return 0
+
+
+def read(options: argparse.Namespace) -> tuple[Tokens, Tokens, Places]:
+    """Return the half to plan with, the half that scores, and the slots."""
+    choices = layer_of(options.trace, options.layer)
+    if len(choices) < 2:
+        raise InputError(f"{options.trace}: {len(choices)} tokens cannot be halved.")
+    experts = options.experts or int(choices.max()) + 1
+    slots = experts if options.slots is None else options.slots
+    if not 1 <= options.domains <= experts:
+        raise InputError(f"--domains {options.domains}: expected 1 to {experts}, the experts of a layer.")
+    if slots < experts:
+        raise InputError(f"--slots {slots}: {experts} experts need one each.")
+    if slots > options.domains * experts:
+        raise InputError(f"--slots {slots}: {options.domains} domains would hold some expert twice.")
+    each = shares_of(np.ones(options.domains, dtype=np.int64), slots)
+    half = len(choices) // 2
+    train, test = Tokens.of(choices[:half], experts), Tokens.of(choices[half:], experts)
+    return train, test, Places.of(each, np.arange(options.domains))
+
+
+def layer_of(path: str, layer: int) -> np.ndarray:
+    """Return the choices ``[tokens, k]`` of one layer of a trace."""
+    try:
+        trace = np.load(Path(path), mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    if not isinstance(trace, np.ndarray) or trace.ndim not in {2, 3} or trace.dtype.kind not in "iu":
+        raise InputError(f"{path}: expected whole numbers [tokens, k] or [tokens, layers, k] in a .npy file.")
+    if trace.ndim == 2:
+        return np.asarray(trace)
+    if not 0 <= layer < trace.shape[1]:
+        raise InputError(f"--layer {layer}: {path} has layers 0 to {trace.shape[1] - 1}.")
+    return np.asarray(trace[:, layer])
+
+
+def compare(train: Tokens, test: Tokens, places: Places, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of each way to place, by name."""
+    missing: dict[str, str] = {}
+
+    def row(make: Callable[[], np.ndarray | None]) -> dict[str, Any] | None:
+        start = time.process_time()
+        slot_expert = make()
+        seconds = time.process_time() - start
+        if slot_expert is None:
+            return None
+        before, after = reach(train, slot_expert, places), reach(test, slot_expert, places)
+        return {
+            "domains_per_token": after.domains,
+            "crossings_per_token": after.crossings,
+            "load": before.domain_peak,
+            "load_held_out": after.domain_peak,
+            "seconds": seconds,
+            "domains_per_token_in_training": before.domains,
+            "experts": [slot_expert[places.slot_domain == d].tolist() for d in range(places.domains)],
+        }
+
+    # the goal of this page is domains; crossings, which `plan` counts, spare a token its own domain
+    task = TrafficTask(train, places, slack=options.slack, own=1.0)
+    sizes = shares_of(places.domain_slots, train.experts)
+    parts: dict[str, np.ndarray] = {}
+
+    def hypergraph() -> np.ndarray | None:
+        parts["free"] = mt_kahypar(train, sizes, options.seed)
+        return in_slots(parts["free"], places)
+
+    def repaired() -> np.ndarray:
+        limit = (1 + options.slack) * places.fair(places.domain)
+        search = Exchange(Parts.free(train, sizes, train.load[None], limit), parts["free"])
+        search.descend(price=HARD, most=MOST_EXCHANGES)
+        return in_slots(search.part[:-1].astype(np.int64), places)
+
+    def grouped() -> np.ndarray | None:
+        part = whole_groups(train.load, options.groups, places.domains)
+        if part is None or (np.bincount(part, minlength=places.domains) > places.domain_slots).any():
+            missing["whole_groups"] = (
+                f"{options.groups} groups of {train.experts} experts are not whole in {places.domains} domains"
+            )
+            return None
+        return in_slots(part, places)
+
+    rows: dict[str, Any] = {
+        "ours": row(lambda: place(task, seed=options.seed).slot_expert),
+        "contiguous": row(lambda: np.arange(places.slots, dtype=np.int32) % train.experts),
+        "whole_groups": row(grouped),
+    }
+    try:
+        rows["mt_kahypar"] = row(hypergraph)
+        rows["mt_kahypar_repaired"] = row(repaired)
+    except ImportError:
+        rows["mt_kahypar"] = rows["mt_kahypar_repaired"] = None
+        missing["mt_kahypar"] = "mtkahypar is not installed (pip install mtkahypar)"
+    spare = places.slots > train.experts
+    limit = np.inf if spare else (1 + options.slack) * float(train.load.sum()) / places.domains
+    rows["bound_in_training"] = least_domains(train, int(places.domain_slots.max()), train.load, limit)
+    if options.front:
+        rows["front"] = [
+            {
+                "slack": slack if np.isfinite(slack) else None,
+                "domains_per_token": reach(test, each.slot_expert, places).domains,
+                "load": each.reach.domain_peak,
+            }
+            for slack, each in zip(SLACKS, front(task, seed=options.seed), strict=True)
+        ]
+    rows["missing"] = missing
+    rows["tokens"] = {"train": len(train), "held_out": len(test)}
+    rows["schema_version"] = 1
+    return rows
+
+
+def in_slots(part: np.ndarray, places: Places) -> np.ndarray:
+    """Return slots filled domain by domain; what stays free takes the first experts that the domain lacks."""
+    slot_expert = np.empty(places.slots, dtype=np.int32)
+    for domain in range(places.domains):
+        mine = np.flatnonzero(part == domain)
+        others = np.flatnonzero(part != domain)
+        slots = np.flatnonzero(places.slot_domain == domain)
+        slot_expert[slots] = np.concatenate((mine, others))[: slots.size]
+    return slot_expert
+
+
+def mt_kahypar(tokens: Tokens, sizes: np.ndarray, seed: int) -> np.ndarray:
+    """Return a domain for each expert, ``[experts]``: tokens are hyperedges, connectivity - 1 is least."""
+    import mtkahypar
+
+    mtkahypar.set_seed(seed)
+    kahypar = mtkahypar.initialize(1, print_warnings=False)
+    context = kahypar.context_from_preset(mtkahypar.PresetType.QUALITY)
+    context.set_partitioning_parameters(len(sizes), 0.0, mtkahypar.Objective.KM1)
+    context.set_individual_target_block_weights(sizes.tolist())
+    context.logging = False
+    edges, times = np.unique(tokens.choices, axis=0, return_counts=True)
+    nets = [[int(e) for e in edge if e < tokens.experts] for edge in edges]
+    graph = kahypar.create_hypergraph(
+        context, tokens.experts, len(nets), nets, [1] * tokens.experts, times.tolist()
+    )
+    return np.array(graph.partition(context).get_partition(), dtype=np.int64)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the figures as a table."""
+    lines = [
+        "| placement | domains per token | load in training | load held out | CPU s |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in found.items():
+        if row is None:
+            lines.append(f"| {name} | {found['missing'].get(name, '')} | | | |")
+        elif isinstance(row, dict) and "load" in row:
+            lines.append(
+                f"| {name} | {row['domains_per_token']:.3f} | {row['load']:.3f} | {row['load_held_out']:.3f} | "
+                f"{row['seconds']:.2f} |"
+            )
+    ours, bound = found["ours"]["domains_per_token_in_training"], found["bound_in_training"]
+    lines.append(f"\nIn training ours is {ours:.3f}; no placement is below {bound:.3f} there.")
+    for point in found.get("front", []):
+        slack = "any" if point["slack"] is None else f"{point['slack']:.0%}"
+        lines.append(
+            f"slack {slack}: {point['domains_per_token']:.3f} domains a token, load {point['load']:.3f}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

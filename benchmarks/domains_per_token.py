@@ -1,11 +1,11 @@
 """Domains that a token's experts lie in: ours, experts in order, whole groups, and Mt-KaHyPar's hypergraph partition.
 
 ``python benchmarks/domains_per_token.py TRACE.npy --domains N [--slots S] [--json]``: the trace is ``[tokens, k]`` or
-``[tokens, layers, k]`` expert ids (``--layer``, the first by default). The first half of the tokens is planned with, the
-second scores. ``load`` is the largest load of a domain over the mean among the tokens planned with, where the limit
-``--slack`` holds; ``load_held_out`` among the others. Seconds are of CPU, all threads together. Mt-KaHyPar runs where
-``mtkahypar`` is installed (PyPI; it is no dependency of rackplan): connectivity - 1, exact sizes, loads free, and then
-with its loads repaired by the exchanges that cost least.
+``[tokens, layers, k]`` expert ids (``--layer``, the first by default). The first half of the tokens is planned with,
+the second scores. ``load`` is the largest load of a domain over the mean among the tokens planned with, where the
+limit ``--slack`` holds; ``load_held_out`` among the others. Seconds are of CPU, all threads together. Mt-KaHyPar runs
+where ``mtkahypar`` is installed (PyPI; it is no dependency of rackplan): connectivity - 1, exact sizes, loads free,
+and then with its loads repaired by the exchanges that cost least.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from placement.traffic.places import Places
 from placement.traffic.reach import reach
 from placement.traffic.spare import shares_of
 from placement.traffic.task import TrafficTask
-from placement.traffic.tokens import Tokens
+from placement.traffic.tokens import MOST_EXPERTS, Tokens
 from topology.errors import InputError
 
 MOST_EXCHANGES = 5000
@@ -66,12 +66,16 @@ def read(options: argparse.Namespace) -> tuple[Tokens, Tokens, Places]:
     choices = layer_of(options.trace, options.layer)
     if len(choices) < 2:
         raise InputError(f"{options.trace}: {len(choices)} tokens cannot be halved.")
-    experts = options.experts or int(choices.max()) + 1
+    experts = options.experts if options.experts is not None else max(int(choices.max()) + 1, 1)
     slots = experts if options.slots is None else options.slots
     if not 1 <= options.domains <= experts:
         raise InputError(f"--domains {options.domains}: expected 1 to {experts}, the experts of a layer.")
     if slots < experts:
         raise InputError(f"--slots {slots}: {experts} experts need one each.")
+    if experts > MOST_EXPERTS:
+        raise InputError(
+            f"{options.trace}: expert {experts - 1}; a layer has {MOST_EXPERTS} experts at most."
+        )
     if slots > options.domains * experts:
         raise InputError(f"--slots {slots}: {options.domains} domains would hold some expert twice.")
     each = shares_of(np.ones(options.domains, dtype=np.int64), slots)

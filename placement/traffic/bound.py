@@ -15,15 +15,15 @@ def least_domains(
 ) -> float:
     """Return a lower bound of the mean number of domains that tokens reach, each with ``most_slots`` at most.
 
-    A token of ``r`` experts in a domain counts ``1 / r`` for each of them there. The tokens of expert e have together
-    ``r`` of ``load[e] + those in common with its company``, the company being at most the ``most_slots - 1`` experts with
-    most in common; and as ``1 / r`` is convex, so many tokens count least where ``r`` is as even as whole numbers can be.
+    A token of ``r`` experts in a domain counts ``1 / r`` for each of them there. Over the tokens of expert e these
+    ``r`` add up to ``load[e]`` and those in common with its company, at most the ``most_slots - 1`` experts that have
+    most in common with it; and as ``1 / r`` is convex, they count least where ``r`` is as even as can be.
 
     Parameters
     ----------
     load, most_load:
-        Without spare copies, the company is limited by its load as well: ``load`` ``[experts]`` in a domain adds up to
-        ``most_load`` at most.
+        Without spare copies, the company is limited by its load as well: ``load`` ``[experts]`` in a domain adds up
+        to ``most_load`` at most.
     """
     own = tokens.load
     both = tokens.together.copy()

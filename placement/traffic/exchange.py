@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from placement.arrays import Floats, Index, Ints
 from placement.traffic.parts import Parts
 
 _DRAWS = 1 << 18  # random numbers drawn once, read from any place on
+_ASKED = 64  # steps between questions whether there is time left
 _ROWS = 8  # experts whose exchanges with all others are looked at together
 HARD = 1e4
 """Price of a choice above a limit, in parts reached, where no gain may buy it."""
@@ -16,9 +19,9 @@ HARD = 1e4
 class Exchange:
     """Experts in parts, and what moving any of them changes.
 
-    ``alone[e, d]`` counts the tokens of expert e whose other experts are not in part d: with e there they reach one part
-    more. ``first[e, f]`` counts the tokens of both in which e is the only one in its part. Exchanging e (in a) and
-    f (in b) changes the parts reached by
+    ``alone[e, d]`` counts the tokens of expert e whose other experts are not in part d: with e there they reach one
+    part more. ``first[e, f]`` counts the tokens of both in which e is the only one in its part. Exchanging e (in a)
+    and f (in b) changes the parts reached by
     ``alone[e, b] - alone[e, a] + alone[f, a] - alone[f, b] + first[e, f] + first[f, e]``, exactly.
     """
 
@@ -35,6 +38,7 @@ class Exchange:
             self.has[expert, mine] = True
         self.part_load = task.part_load(part)
         self._count()
+        self.best = (self.rank(), self.part.copy())
 
     def _count(self) -> None:
         tokens, task = self.task.tokens, self.task
@@ -143,24 +147,45 @@ class Exchange:
         self.first[one] += change
         self.first[two] -= change
 
+    def rank(self) -> tuple[float, int]:
+        """What is made least: load above limits (up to rounding), then parts reached."""
+        excess = float(np.maximum(self.part_load - self.task.limit, 0.0).sum())
+        return (excess if excess > _LEAST else 0.0), self.reached
+
+    def keep(self) -> None:
+        """Remember where experts are, if that is the best so far."""
+        rank = self.rank()
+        if rank < self.best[0]:
+            self.best = (rank, self.part.copy())
+
     def anneal(
-        self, rng: np.random.Generator, *, heat: tuple[float, float], steps: int, price: float
+        self,
+        rng: np.random.Generator,
+        *,
+        heat: tuple[float, float],
+        steps: int,
+        price: float,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         """Draw ``steps`` exchanges by their Boltzmann weights while it cools from the first heat to the second.
 
-        Each step looks at some experts with all others, and at staying as it is; ``heat`` is in parts reached.
+        Each step looks at some experts with all others, and at staying as it is; ``heat`` is in parts reached. The
+        best on the way is kept.
         """
         if steps < 1 or self.parts < 2:
             return
         draws = rng.gumbel(size=_DRAWS)
         cells = _ROWS * self.experts
-        for now in np.geomspace(*heat, steps):
+        for step, now in enumerate(np.geomspace(*heat, steps)):
+            if step % _ASKED == 0 and not goes_on():
+                return
             rows = rng.integers(0, self.experts, _ROWS)
             start = int(rng.integers(0, _DRAWS - cells))
             rank = draws[start : start + cells].reshape(_ROWS, -1) - self.changes(rows, price) / now
             best = int(rank.argmax())
             if rank.flat[best] > draws[start - 1]:
                 self.exchange(int(rows[best // self.experts]), best % self.experts)
+                self.keep()
 
     def descend(self, *, price: float, most: int) -> int:
         """Exchange the best pair until none helps or ``most`` are done; return how many."""
@@ -169,8 +194,10 @@ class Exchange:
             change = self.changes(rows, price)
             best = int(change.argmin())
             if not change.flat[best] < -_LEAST:
+                self.keep()
                 return done
             self.exchange(best // self.experts, best % self.experts)
+        self.keep()
         return most
 
 

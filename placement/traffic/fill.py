@@ -139,8 +139,7 @@ def each_source(tokens: Tokens, places: Places) -> Ints:
 def apart(slot_expert: Experts, places: Places) -> Experts:
     """Exchange copies until no GPU holds an expert twice, with others of the node, else of the domain, else of any.
 
-    Such an exchange exists as long as no GPU has more slots than there are experts and no expert more copies than there
-    are GPUs; where none is found the slots are returned as they are.
+    Where no exchange of two copies does that, the slots are returned as they are.
     """
     found = slot_expert.copy()
     experts = int(found.max()) + 1

@@ -1,9 +1,10 @@
-"""Experts into domains (or nodes): mean-field starts, the best annealed by exchanges, loads brought under their limits."""
+"""Experts into domains (or nodes): mean-field starts, the best of them annealed, loads brought under their limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
@@ -13,12 +14,19 @@ from placement.traffic.mean_field import mean_field, melting_heat
 from placement.traffic.parts import Parts
 
 _START_TOKENS = 8192  # a start needs fewer than a search: what it finds is coarse
-_STARTS_WORK = 1.2e9  # tokens x k x parts x steps of all starts together
+_STARTS_WORK = 4e8  # tokens x k x parts x steps of all starts together
 _STEPS, _INNER = 60, 5
 _MOST_STARTS = 6
 _HEAT = (0.1, 0.005)  # of the tokens of an average expert
 _MILD = 1.0  # price of a choice above a limit while it cools, in parts reached
+_WAYS = (
+    (1.0, _MILD),
+    (10.0, 0.3),
+    (5.0, 3.0),
+)  # first heat and that price, in turn where there is time for several
 _EXCHANGES = 2000
+_REPAIR = 1.0  # price of a choice above a limit when starts are compared
+_SMALL = 20_000  # choices that may be searched on from several starts in the time of one
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,8 @@ def group(task: Parts, rng: np.random.Generator, work: Work, starts: Sequence[In
     """Return a part for each expert, ``[experts]``: the best found, from mean-field starts and from ``starts``."""
     if task.parts < 2:
         return task.in_order()
-    few = task.of_tokens(task.tokens.sample(_START_TOKENS))
+    each = int(_STARTS_WORK / (task.tokens.k * task.parts * _STEPS))
+    few = task.of_tokens(task.tokens.sample(min(_START_TOKENS, each + 1)))
     cells = len(few.tokens) * few.tokens.k * task.parts * _STEPS
     number = max(1, int(work.share * min(_STARTS_WORK / cells, _MOST_STARTS)))
     found = [task.in_order(), *starts]
@@ -50,11 +59,24 @@ def group(task: Parts, rng: np.random.Generator, work: Work, starts: Sequence[In
         if not work.goes_on():
             break
         found.append(mean_field(few, rng, steps=_STEPS, inner=_INNER, melting=melting))
-    return improve(task, min(found, key=lambda part: _rank(task, part)), rng, work)
+    found.sort(key=lambda part: _rank(task, part))
+    tries = int(np.clip(_SMALL / task.tokens.choices.size, 1, _MOST_STARTS))  # few tokens are soon counted
+    ends = [
+        improve(task, part, rng, work, heat=heat, price=price)
+        for part, (heat, price) in zip(found[:tries], cycle(_WAYS), strict=False)
+    ]
+    return min(ends, key=lambda part: (task.excess(part), task.reached(part)))
 
 
 def improve(
-    task: Parts, part: Ints, rng: np.random.Generator, work: Work, *, heat: float = 1.0, share: float = 1.0
+    task: Parts,
+    part: Ints,
+    rng: np.random.Generator,
+    work: Work,
+    *,
+    heat: float = 1.0,
+    share: float = 1.0,
+    price: float = _MILD,
 ) -> Ints:
     """Anneal ``part`` by exchanges and return it with loads under their limits, if exchanges get there.
 
@@ -67,15 +89,12 @@ def improve(
     if work.goes_on():
         steps = int(_EXCHANGES * work.share * share)
         hot = (max(_HEAT[0] * heat, _HEAT[1]) * unit, _HEAT[1] * unit)
-        search.anneal(rng, heat=hot, steps=steps, price=_MILD)
-    for price in (4 * _MILD, HARD):
-        search.descend(price=price, most=_EXCHANGES)
-    return search.part[:-1].astype(np.int64)
+        search.anneal(rng, heat=hot, steps=steps, price=price, goes_on=work.goes_on)
+    for higher in (4 * price, HARD):
+        search.descend(price=higher, most=_EXCHANGES)
+    return search.best[1][:-1].astype(np.int64)
 
 
 def _rank(task: Parts, part: Ints) -> float:
     """Parts reached, and what loads above the limits will about cost to repair."""
     return task.reached(part) + _REPAIR * task.excess(part)
-
-
-_REPAIR = 1.0

@@ -19,9 +19,9 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int,
     """Return a part for each expert, ``[experts]``, of exact sizes; loads are near their limits, not always below.
 
     With ``x[e, d]`` the chance that expert e lies in part d, independent of others, a token reaches d with chance
-    ``1 - product over its experts of (1 - x[e, d])``. Each of ``steps`` temperatures sets ``x`` to the Boltzmann weights
-    of the gradient, times a price for each part's slots and one for its load, found by ``inner`` rounds of scaling. Work:
-    ``steps`` products of a sparse matrix, tokens x k x parts. ``melting`` is :func:`melting_heat`.
+    ``1 - product over its experts of (1 - x[e, d])``. Each of ``steps`` temperatures sets ``x`` to the Boltzmann
+    weights of the gradient, times a price for each part's slots and one for its load, found by ``inner`` rounds of
+    scaling. Work: ``steps`` products of a sparse matrix, tokens x k x parts. ``melting`` is :func:`melting_heat`.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -63,16 +63,27 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int,
 def melting_heat(task: Parts) -> float:
     """Return the temperature below which even chances no longer last, in tokens of an average expert.
 
-    A small change of the chances ``x`` of a part comes back times ``x (1 - x)^(k - 2) w / heat``, with w an eigenvalue of
-    the tokens that each two experts have in common. The first one is what loads have in common, which prices hold.
+    A small change of the chances ``x`` of a part comes back times ``x (1 - x)^(k - 2) w / heat``, with w an
+    eigenvalue of the tokens that each two experts have in common; that of loads, the first, is held by prices.
     """
     tokens = task.tokens
     both = tokens.together.copy()
     np.fill_diagonal(both, 0.0)
-    second = np.linalg.eigvalsh(both)[-2] if tokens.experts > 1 else 0.0
+    second = _second(both, tokens.load)
     share = 1.0 / np.bincount(task.part_of).max()
     melting = share * (1 - share) ** max(tokens.k - 2, 0) * second * tokens.experts / tokens.load.sum()
     return float(f"{max(melting, 1e-3):.3g}")  # no last bits
+
+
+def _second(both: Floats, start: Floats) -> float:
+    """Return the second largest eigenvalue of a symmetric matrix; few steps suffice for the digits that are kept."""
+    from scipy.sparse.linalg import eigsh
+
+    if len(both) < 8:
+        return float(np.sort(np.linalg.eigvalsh(both))[-2]) if len(both) > 1 else 0.0
+    return float(
+        eigsh(both, k=2, which="LA", v0=start + start.mean(), tol=1e-5, return_eigenvectors=False).min()
+    )
 
 
 def _with_room(limit: Floats, total: float) -> Floats:

@@ -168,7 +168,7 @@ def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> boo
     )
     saved = theirs - ours
     error = float(saved.std()) / np.sqrt(len(check))
-    return float(saved.mean()) > _SURE * error
+    return bool(float(saved.mean()) > _SURE * error)
 
 
 def _balanced(load: Floats, places: Places) -> Experts:
@@ -176,4 +176,5 @@ def _balanced(load: Floats, places: Places) -> Experts:
     problem = make_problem(load[:, None, :], places.slots_per_gpu, places.speed)
     average = problem.average
     packed = swap_down(average, pack(average, replicate(average)))
-    return (descend(problem, packed) if problem.scenarios > 1 else packed)[0]
+    row: Experts = (descend(problem, packed) if problem.scenarios > 1 else packed)[0]
+    return row

@@ -49,8 +49,8 @@ class Places:
         pace = np.ones(slots.shape) if speed is None else np.asarray(speed, dtype=np.float64)
         if not slots.shape == domains.shape == nodes.shape == pace.shape or slots.ndim != 1:
             raise InputError(
-                f"slots of {slots.size} GPUs, domains of {domains.size}, nodes of {nodes.size}, speeds of {pace.size}: "
-                "give one for each GPU."
+                f"slots of {slots.size} GPUs, domains of {domains.size}, nodes of {nodes.size}, "
+                f"speeds of {pace.size}: give one for each GPU."
             )
         if not (np.isfinite(pace) & (pace > 0)).all():
             raise InputError("speeds of GPUs: expected finite numbers above 0.")
@@ -115,7 +115,7 @@ class Places:
         return where
 
     def fair(self, part: Ints) -> Floats:
-        """Share of the load that is even for each part: speed of its GPUs with slots over all; ``part`` ``[gpus]``."""
+        """Share of the load that is even for each part: the speed of its GPUs with slots; ``part`` ``[gpus]``."""
         used = np.where(self.slots_per_gpu > 0, self.speed, 0.0)
         share: Floats = np.bincount(part, weights=used) / used.sum()
         return share

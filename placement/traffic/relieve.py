@@ -1,10 +1,10 @@
-"""Bring the busiest GPU under the limit by exchanges that let tokens reach as few more domains and nodes as can be."""
+"""Bring the busiest GPU under the limit by the exchanges that cost tokens fewest domains and nodes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Experts, Floats
+from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.traffic.exchange import Exchange
 from placement.traffic.parts import Parts
 from placement.traffic.places import Places
@@ -20,7 +20,8 @@ def relieve(
 ) -> Experts:
     """Exchange copies of the busiest GPU for lighter ones until none is above ``limit``, and return the slots.
 
-    Each exchange is the one that costs least for each load it takes away; domains stay below theirs, or do not rise. Where no exchange helps it stops.
+    Each exchange is the one that costs least for the load it takes away; domains stay below theirs, or do not rise.
+    Where no exchange helps it stops.
     """
     held = held_in(slot_expert, places, tokens.experts)
     used = used_domain(held > 0)
@@ -76,12 +77,12 @@ class _Loads:
         self.gpu = self._sum(places.slot_gpu, places.gpus) / self.fair_gpu
         self.domain = self._sum(places.slot_domain, places.domains) / self.fair_domain
 
-    def _sum(self, where: np.ndarray, size: int) -> Floats:
+    def _sum(self, where: Ints | Experts, size: int) -> Floats:
         return np.stack([np.bincount(where, weights=row, minlength=size) for row in self.share])
 
     def gain(
-        self, mine: np.ndarray, at: np.ndarray, hot: int, limit: float, domain_limit: float
-    ) -> tuple[Floats, np.ndarray]:
+        self, mine: Index, at: Index, hot: int, limit: float, domain_limit: float
+    ) -> tuple[Floats, Bools]:
         """Return what each exchange takes off the hot GPU's peak, ``[mine, items]``, and whether it is allowed."""
         gpu, domain = self.places.slot_gpu[at], self.places.slot_domain[at]
         more = self.share[:, mine, None] - self.share[:, None, :]
@@ -96,7 +97,7 @@ class _Loads:
         calm = legal & (there.max(axis=0) <= limit)
         return gain, calm if calm.any() else legal
 
-    def exchange(self, one: int, two: int, at: np.ndarray) -> None:
+    def exchange(self, one: int, two: int, at: Index) -> None:
         more = self.share[:, one] - self.share[:, two]
         for load, where, fair in (
             (self.gpu, self.places.slot_gpu, self.fair_gpu),
@@ -107,7 +108,7 @@ class _Loads:
             load[:, b] += more / fair[b]
 
 
-def _twice(slot_expert: Experts, mine: np.ndarray, at: np.ndarray, places: Places) -> np.ndarray:
+def _twice(slot_expert: Experts, mine: Index, at: Index, places: Places) -> Bools:
     """Mark exchanges after which a GPU would hold an expert twice, ``[mine, items]``."""
     gpu = places.slot_gpu[at]
     experts = int(slot_expert.max()) + 1
@@ -115,5 +116,5 @@ def _twice(slot_expert: Experts, mine: np.ndarray, at: np.ndarray, places: Place
     holds[gpu, slot_expert] = True
     hot = gpu[mine[0]]
     same = slot_expert[mine][:, None] == slot_expert[None, :]
-    twice: np.ndarray = (holds[hot][slot_expert][None, :] | holds[gpu][:, slot_expert[mine]].T) & ~same
-    return twice | same
+    twice: Bools = (holds[hot][slot_expert][None, :] | holds[gpu][:, slot_expert[mine]].T) & ~same
+    return np.asarray(twice | same, dtype=bool)

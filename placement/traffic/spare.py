@@ -1,4 +1,4 @@
-"""Where spare copies go: to domains where they save crossings, or beside the first copy, where they even out loads."""
+"""Where spare copies go: to domains where they save crossings, or beside the first copy to even out loads."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ _TOKENS = 4096  # that gains are counted on
 _ROUNDS = 8  # in each, gains are counted anew
 
 
-def spread_spare(places: Places, experts: int) -> Ints:
-    """Return how many experts have their first copy in each domain, ``[domains]``; the rest of its slots is spare."""
-    return shares_of(places.domain_slots, experts)
-
-
 def shares_of(weight: Ints, total: int) -> Ints:
-    """Split ``total`` in proportion to ``weight``, whole numbers, none above it; what is left by largest remainder."""
+    """Split ``total`` in proportion to ``weight`` in whole numbers; what is left goes by largest remainder."""
     exact = weight * total / weight.sum()
-    share = np.floor(exact).astype(np.int64)
+    share: Ints = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - share), kind="stable")
     share[order[: total - int(share.sum())]] += 1
     return share
@@ -52,8 +47,8 @@ def copies_for_traffic(
 
     Notes
     -----
-    What a copy saves is exact for the tokens counted: those of its domain use it, and the far ones take the domains in
-    turn. Copies of one round are chosen as if alone.
+    What a copy saves is exact for the tokens counted: those of its domain use it, and the far ones take the domains
+    in turn. Copies of one round are chosen as if alone.
     """
     held, free = held.copy(), free.copy()
     sample = tokens.sample(_TOKENS)

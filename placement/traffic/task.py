@@ -91,7 +91,8 @@ class TrafficTask:
             raise InputError(f"{self.groups} groups of {experts} experts: expected a divisor, or 0 for none.")
         if self.load is not None and not _are_loads(self.load, experts):
             raise InputError(
-                f"loads {list(self.load.shape)}: expected [scenarios, {experts}], finite, none negative, no row all 0."
+                f"loads {list(self.load.shape)}: expected [scenarios, {experts}], finite, none negative, "
+                "no row all 0."
             )
 
     @property

@@ -15,6 +15,9 @@ from topology.errors import InputError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+MOST_EXPERTS = 4096
+"""Of a layer: tables of every two experts are kept whole."""
+
 NONE = -1
 """A choice that is none: a token with fewer experts than others."""
 
@@ -50,8 +53,8 @@ class Tokens:
                 f"choices of tokens: expected whole numbers [tokens, k] of one layer, got {raw.dtype} "
                 f"{list(raw.shape)}."
             )
-        if experts < 1:
-            raise InputError(f"{experts} experts: at least 1 is needed.")
+        if not 1 <= experts <= MOST_EXPERTS:
+            raise InputError(f"{experts} experts in a layer: expected 1 to {MOST_EXPERTS}.")
         if raw.size and (int(raw.min()) < NONE or int(raw.max()) >= experts):
             bad = int(raw.max()) if int(raw.max()) >= experts else int(raw.min())
             raise InputError(

@@ -69,14 +69,14 @@ def all_parts(size: list[int]) -> Ints:
 
 @pytest.mark.parametrize(("size", "k"), [([4, 4], 3), ([3, 2, 2], 3), ([2, 2, 2, 2], 4), ([3, 4], 2)])
 def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) -> None:
-    for seed in range(4):
+    for seed in range(3):
         tokens = drawn(seed, sum(size), k)
         task = free(tokens, size, limit=1.0 + 0.3 * seed)
         ways = all_parts(size)
         excess = np.array([task.excess(way) for way in ways])
         reached = np.array([task.reached(way) for way in ways])
         best = reached[excess <= excess.min() + 1e-9].min()
-        part = group(task, np.random.default_rng(seed), Work(0.1))
+        part = group(task, np.random.default_rng(seed), Work(0.4))
         assert np.bincount(part).tolist() == size
         if excess.min() < 1e-9:
             assert task.excess(part) < 1e-9
@@ -90,7 +90,7 @@ def test_experts_stay_within_what_their_part_belongs_to() -> None:
     tokens = drawn(3, 8, 3)
     task = free(tokens, [2, 2, 2, 2])
     inside = Parts(tokens, task.size, task.load, task.limit, np.arange(8) % 2, np.array([0, 0, 1, 1]))
-    part = group(inside, np.random.default_rng(0), Work(0.1))
+    part = group(inside, np.random.default_rng(0), Work(0.4))
     assert (inside.part_of[part] == inside.within).all()
     assert np.bincount(part).tolist() == [2, 2, 2, 2]
     ways = [way for way in all_parts([2, 2, 2, 2]) if (inside.part_of[way] == inside.within).all()]

@@ -90,7 +90,7 @@ def test_a_missing_choice_counts_nowhere_and_a_repeated_one_once() -> None:
         ([0, 1], 4, "[2]"),
         ([[0.5, 1]], 4, "float64"),
         ([[-1]], 4, "no token chose"),
-        ([[0]], 0, "at least 1"),
+        ([[0]], 0, "expected 1 to 4096"),
     ],
 )
 def test_choices_are_checked(choices: list[object], experts: int, says: str) -> None:

@@ -1,0 +1,91 @@
+"""`benchmarks/domains_per_token.py`: its figures are those of the placements it prints; bad input ends with 2."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "domains_per_token.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("domains_per_token", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers; topics in the second only."""
+    rng = np.random.default_rng(0)
+    score = rng.gumbel(size=(600, 2, 16))
+    score[:, 1] += 4 * (np.arange(16) % 4 == rng.integers(0, 4, (600, 1)))
+    path = tmp_path_factory.mktemp("trace") / "trace.npy"
+    np.save(path, np.argsort(-score, axis=2)[:, :, :3].astype(np.int16))
+    return path
+
+
+def test_figures_are_those_of_the_placements_printed(
+    benchmark: ModuleType, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(trace), "--layer", "1", "--domains", "4", "--groups", "4", "--json"]
+    assert benchmark.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    held_out = np.load(trace)[300:, 1]
+    for name in ("ours", "contiguous", "whole_groups"):
+        domain = np.empty(16, dtype=int)
+        for number, experts in enumerate(found[name]["experts"]):
+            domain[experts] = number
+        reached = np.mean([len(set(row)) for row in domain[held_out].tolist()])
+        assert found[name]["domains_per_token"] == pytest.approx(reached)
+        assert found[name]["seconds"] >= 0
+    assert found["ours"]["load"] <= 1.05
+    assert found["bound_in_training"] <= found["ours"]["domains_per_token_in_training"]
+    assert found["ours"]["domains_per_token"] < found["contiguous"]["domains_per_token"] - 0.5
+    assert "mt_kahypar" in found
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--domains", "0"], "--domains 0"),
+        (["--domains", "17"], "--domains 17: expected 1 to 16"),
+        (["--domains", "2", "--slots", "15"], "--slots 15"),
+        (["--domains", "2", "--slots", "33"], "twice"),
+        (["--domains", "2", "--layer", "2"], "layers 0 to 1"),
+        (["--domains", "2", "--slack", "-1"], "slack"),
+        (["--domains", "2", "--experts", "4"], "expert 15"),
+    ],
+)
+def test_absurd_words_are_refused(
+    benchmark: ModuleType, trace: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark.main([str(trace), *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((4, 2)),
+        np.zeros(4, dtype=int),
+        np.zeros((0, 2), dtype=int),
+        np.full((9, 2), 10**12),
+        np.full((9, 2), -1),
+    ],
+)
+def test_bad_arrays_are_refused(
+    benchmark: ModuleType, tmp_path: Path, array: np.ndarray, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "bad.npy", array)
+    assert benchmark.main([str(tmp_path / "bad.npy"), "--domains", "1"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

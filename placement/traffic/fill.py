@@ -121,7 +121,7 @@ class _Packing:
             if gpus.size < 2 or counts.max() > gpus.size or slots_per_gpu.max() > experts.size:
                 continue
             row = np.stack([np.bincount(local.reshape(-1), weights=each[slots]) for each in share])
-            row = np.maximum(row, row.max() * 1e-9)
+            row = np.maximum(row, 1e-12)  # experts without load, or whole nodes of them
             problem = make_problem(row[:, None, :], slots_per_gpu, places.speed[gpus])
             if problem.average.counts_fit(counts[None]).all():
                 packed = swap_down(problem.average, pack(problem.average, counts[None]))
@@ -136,6 +136,12 @@ def each_source(tokens: Tokens, places: Places) -> Ints:
     return source
 
 
+def twice(slot_expert: Experts, places: Places) -> bool:
+    """Whether a GPU holds an expert twice."""
+    pairs = places.slot_gpu.astype(np.int64) * (int(slot_expert.max()) + 1) + slot_expert
+    return bool(np.unique(pairs).size < pairs.size)
+
+
 def apart(slot_expert: Experts, places: Places) -> Experts:
     """Exchange copies until no GPU holds an expert twice, with others of the node, else of the domain, else of any.
 
@@ -147,10 +153,10 @@ def apart(slot_expert: Experts, places: Places) -> Experts:
     count = np.bincount(gpu.astype(np.int64) * experts + found, minlength=places.gpus * experts)
     count = count.reshape(places.gpus, experts)
     while True:
-        twice = np.flatnonzero(count[gpu, found] > 1)
-        if twice.size == 0:
+        more = np.flatnonzero(count[gpu, found] > 1)
+        if more.size == 0:
             return found
-        one = int(twice[-1])
+        one = int(more[-1])
         here = int(gpu[one])
         fits = (count[here, found] == 0) & (count[gpu, found[one]] == 0)
         if not fits.any():

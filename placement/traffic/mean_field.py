@@ -11,6 +11,7 @@ _HOT, _COLD = 1.2, 0.07  # first and last temperature, in that at which parts be
 _NOISE = 0.05  # of the chances, relative: without it equal parts would stay equal
 _KEPT = 0.3  # of the last chances in each step
 _ROOM = 0.6  # of the slack: what is rounded later needs some
+_DENSE = 64  # experts up to which all eigenvalues are found as fast as two
 _GRID = 2.0**24  # chances are cut to that, so that the last bit of a machine's exponential decides nothing
 _SURE = 1e-3  # no chance counts as more than 1 - that: the logarithm stays finite
 
@@ -77,13 +78,16 @@ def melting_heat(task: Parts) -> float:
 
 def _second(both: Floats, start: Floats) -> float:
     """Return the second largest eigenvalue of a symmetric matrix; few steps suffice for the digits that are kept."""
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackError, eigsh
 
-    if len(both) < 8:
-        return float(np.sort(np.linalg.eigvalsh(both))[-2]) if len(both) > 1 else 0.0
-    return float(
-        eigsh(both, k=2, which="LA", v0=start + start.mean(), tol=1e-5, return_eigenvectors=False).min()
-    )
+    if len(both) < 2 or not both.any():
+        return 0.0
+    if len(both) > _DENSE:
+        try:
+            return float(eigsh(both, k=2, which="LA", v0=start, tol=1e-5, return_eigenvectors=False).min())
+        except ArpackError:
+            pass  # the dense solver takes longer and always ends
+    return float(np.linalg.eigvalsh(both)[-2])
 
 
 def _with_room(limit: Floats, total: float) -> Floats:

@@ -13,7 +13,7 @@ from placement.pack import pack
 from placement.problem import make_problem
 from placement.replication import replicate
 from placement.scenario_search import descend
-from placement.traffic.fill import fill
+from placement.traffic.fill import fill, twice
 from placement.traffic.grouping import Work, group, improve
 from placement.traffic.groups import whole_groups
 from placement.traffic.parts import Parts, reach_of_tokens
@@ -34,6 +34,7 @@ SLACKS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20, np.inf)
 
 TOO_FEW = "too few tokens to plan by"
 ONE_NODE = "all GPUs are in one node: no placement lets tokens reach fewer"
+CROWDED = "so many spare copies could not be kept on different GPUs"
 INDEPENDENT = "what tokens chose together does not make domains fewer on tokens that were not planned with"
 
 
@@ -156,7 +157,8 @@ class _Layer:
             part = min((part, other), key=lambda each: (whole.excess(each) > 0, whole.reached(each)))
         self.part = part
         searched = replace(task, tokens=self.sample)
-        return fill(searched, limit, part, self.rng, self.work), ""
+        slot_expert = fill(searched, limit, part, self.rng, self.work)
+        return (self.plain, CROWDED) if twice(slot_expert, places) else (slot_expert, "")
 
 
 def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> bool:

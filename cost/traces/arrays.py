@@ -181,8 +181,8 @@ def npy_array(path: Path) -> FileArray:
             raise InputError(f"{path}: not a whole .npy file of numbers ({one_line(error)}).") from error
 
 
-def npz_array(path: Path) -> FileArray:
-    """Return the array ``loads`` of an ``.npz`` file, compressed or not.
+def npz_array(path: Path, key: str = KEY) -> FileArray:
+    """Return the array ``key`` of an ``.npz`` file, compressed or not.
 
     Raises
     ------
@@ -192,10 +192,10 @@ def npz_array(path: Path) -> FileArray:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
-            if KEY not in names:
+            if key not in names:
                 keys = ", ".join(names)[:200] or "nothing"
-                raise InputError(f"{path}: has no array {KEY!r}, only {keys}; save it under that key.")
-            member = archive.getinfo(f"{KEY}.npy" if f"{KEY}.npy" in archive.namelist() else KEY)
+                raise InputError(f"{path}: has no array {key!r}, only {keys}; save it under that key.")
+            member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
             with archive.open(member) as file:
                 return _header(file, Place(path, 0, member.file_size, member.filename))
     except _BROKEN as error:

@@ -1,13 +1,13 @@
 """What no placement of layers costs less than: relaxations of the partition of all layers' experts over GPUs.
 
-Groups of GPUs in groups cost in steps, and each step is a partition of its own: its bounds add up. Of one partition into
-groups with equal slots three bounds are known here, and the largest counts:
+Groups of GPUs in groups cost in steps, and each step is a partition of its own: its bounds add up. Of one partition
+into groups with equal slots three bounds are known here, and the largest counts:
 
 * *pairs*: an expert keeps at most as many partners of the next layer as a group has slots: a flow for each hop, exact
   in whole numbers;
-* *doubly non-negative*: with ``Z[u, v] = 1`` where experts ``u`` and ``v`` share a group, ``Z`` is positive semidefinite,
-  its rows sum to a group's slots over each layer, and no entry is below 0. The dual of that relaxation is a bound for
-  any multipliers (a sum of eigenvalues), so that it can be stopped anywhere; runs of consecutive layers add up;
+* *doubly non-negative*: with ``Z[u, v] = 1`` where experts ``u`` and ``v`` share a group, ``Z`` is positive
+  semidefinite, its rows sum to a group's slots over each layer, and no entry is below 0. The dual of that relaxation is
+  a bound for any multipliers (a sum of eigenvalues), so that it can be stopped anywhere; runs of layers add up;
 * *eigenvalues* (Donath and Hoffman, with the layers' balance projected out) is its first step, with no multipliers.
 
 References
@@ -19,9 +19,9 @@ Math. Prog. Comp. 10 (2018).
 from __future__ import annotations
 
 import numpy as np
-from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
 from placement.arrays import Floats, Ints
+from placement.traffic.min_cost_flow import Arcs, least_cost_flow
 from placement.traffic.tiers import Tiers
 
 MOST_NODES = 800
@@ -93,25 +93,20 @@ def _pairs_kept(hop: Floats, most: int) -> float:
     scale = 1.0 if exact else _UNITS / float(values.max())
     # rounded up: what is kept is not less
     costs = -np.ceil(values * scale).astype(np.int64)
-    flow = SimpleMinCostFlow()
     source, sink = 2 * experts, 2 * experts + 1
     every = np.arange(experts)
-    flow.add_arcs_with_capacity_and_unit_cost(
-        rows, columns + experts, np.ones(rows.size, dtype=np.int64), costs
+    supply = np.zeros(sink + 1, dtype=np.int64)
+    supply[source], supply[sink] = experts * most, -experts * most
+    total, _ = least_cost_flow(
+        [
+            Arcs(rows, columns + experts, 1, costs),
+            Arcs(source, every, most, 0),
+            Arcs(every + experts, sink, most, 0),
+            Arcs(source, sink, experts * most, 0),
+        ],
+        supply,
     )
-    most_each = np.full(experts, most)
-    flow.add_arcs_with_capacity_and_unit_cost(
-        np.full(experts, source), every, most_each, np.zeros(experts, np.int64)
-    )
-    flow.add_arcs_with_capacity_and_unit_cost(
-        every + experts, np.full(experts, sink), most_each, np.zeros(experts, np.int64)
-    )
-    flow.add_arc_with_capacity_and_unit_cost(source, sink, experts * most, 0)
-    flow.set_node_supply(source, experts * most)
-    flow.set_node_supply(sink, -experts * most)
-    if flow.solve() != flow.OPTIMAL:
-        return float(values.sum())
-    return float(-flow.optimal_cost()) / scale
+    return -total / scale
 
 
 def _relaxed(weights: Floats, groups: int, rounds: int, enough: float) -> float:
@@ -145,7 +140,7 @@ def _relaxed(weights: Floats, groups: int, rounds: int, enough: float) -> float:
         dual += _STEP * _PENALTY * (shared - positive)
         if turn % _CHECK == _CHECK - 1 or turn == rounds - 1:
             bound = total - unit * _most_kept(gain, dual, layers, groups)
-            if bound <= best + 1e-4 * total * 0.1 and best > enough:
+            if bound <= best + 1e-5 * total and best > enough:
                 return max(best, bound)
             best = max(best, bound)
     return best
@@ -154,18 +149,18 @@ def _relaxed(weights: Floats, groups: int, rounds: int, enough: float) -> float:
 def _most_kept(gain: Floats, dual: Floats, layers: int, groups: int) -> float:
     """Return what no partition keeps more than, whatever symmetric ``dual`` is.
 
-    ``<gain, Z> = <gain - dual, Z> + <dual, Z>``: in the first, entries are 1 on the diagonal and 0 to 1 elsewhere; in
-    the second ``Z`` is even plus ``groups - 1`` orthogonal directions of length ``nodes / groups`` that no layer's sum
-    sees.
+    ``<gain, Z> = <gain - dual, Z> + <dual, Z>``: in the first, entries are 1 on the diagonal and 0 to 1 elsewhere;
+    in the second ``Z`` is even plus ``groups - 1`` orthogonal directions of length ``nodes / groups`` that no layer's
+    sum sees.
     """
     nodes = len(gain)
     rest = gain - dual
     diagonal = rest.diagonal()
     first = float(np.maximum(rest, 0.0).sum() - np.maximum(diagonal, 0.0).sum() + diagonal.sum())
     largest = np.linalg.eigvalsh(_centred(dual, layers))[nodes - groups + 1 :]
-    found = first + float(dual.sum()) / groups + nodes / groups * float(largest.sum())
+    found: float = first + float(dual.sum()) / groups + nodes / groups * float(largest.sum())
     # rounding of eigenvalues: far above what it is, far below what counts
-    return found + 1e-10 * (abs(first) + nodes * float(np.abs(largest).max(initial=0.0)))
+    return found + 1e-10 * (abs(first) + nodes * float(np.abs(largest).max()))
 
 
 def _centred(matrix: Floats, layers: int) -> Floats:
@@ -173,7 +168,7 @@ def _centred(matrix: Floats, layers: int) -> Floats:
     nodes = len(matrix)
     block = matrix.reshape(layers, -1, nodes)
     block = (block - block.mean(axis=1, keepdims=True)).reshape(nodes, layers, -1)
-    whole = (block - block.mean(axis=2, keepdims=True)).reshape(nodes, nodes)
+    whole: Floats = (block - block.mean(axis=2, keepdims=True)).reshape(nodes, nodes)
     return (whole + whole.T) / 2
 
 
@@ -183,4 +178,5 @@ def _capped(values: Floats, cap: float, total: float) -> Floats:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if np.clip(values - middle, 0.0, cap).sum() > total else (low, middle)
-    return np.clip(values - low, 0.0, cap)
+    kept: Floats = np.clip(values - low, 0.0, cap)
+    return kept

@@ -1,9 +1,9 @@
 """Search for layers whose consecutive experts share GPUs: exact sweeps of layers, pairs of GPUs, crossing of answers.
 
 Three neighbourhoods, none of which gets far alone. *A layer* given its neighbours is an assignment problem, solved
-exactly. *Two GPUs* exchange experts over all layers (``pair_exchange.py``), after a perturbation that is kept where it
-ends no worse. *Two answers* are crossed by taking GPUs whole from one and the other in turn. Work is counted, not
-timed: the same input gives the same answer anywhere.
+exactly. *Two GPUs* exchange experts over all layers (``pair_exchange.py``) after a perturbation, which is kept where
+it ends little worse, and less and less of that. *Two answers* are crossed by taking GPUs whole from one and the other in
+turn. Work is counted, not timed: the same input gives the same answer anywhere.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _ROUNDS = 10
 _STALE = 12
 """Generations without a better best answer after which the search ends."""
 _MOST_CELLS = 2**23
+_WARM = 0.02
+"""Loss that is accepted at first, part of the mean weight of a GPU in a layer; falls to 0 in each generation."""
 _LOST = 1e-9
 
 
@@ -40,6 +42,7 @@ class LayerSearch:
         self.rng = np.random.default_rng(seed)
         self.spent = [0.0]
         self._eye = np.eye(self.gpus)
+        self.mean = float(self.forth.sum()) / self.layers / self.gpus
 
     def cost(self, place: Ints) -> float:
         """Return the price of all transitions."""
@@ -76,16 +79,17 @@ class LayerSearch:
                 return place
 
     def improve(self, places: list[Ints], until: float) -> list[Ints]:
-        """Perturb pairs of GPUs in all placements, exchange, keep what is no worse; sweep now and then."""
-        turn = 0
+        """Perturb pairs of GPUs in all placements, exchange, keep what is little worse; sweep now and then."""
+        turn, begin = 0, self.spent[0]
         while self.spent[0] < until and self.gpus > 1:
-            self._exchange(places)
+            left = 1 - (self.spent[0] - begin) / (until - begin)
+            self._exchange(places, _WARM * left)
             turn += 1
             if turn % _ROUNDS == 0:
                 places = [self.sweep(place) for place in places]
         return [self.sweep(place) for place in places]
 
-    def _exchange(self, places: list[Ints]) -> None:
+    def _exchange(self, places: list[Ints], warm: float) -> None:
         """One round: pairs of GPUs in every placement; with one price for all, pairs that share no GPU at once."""
         pool = 2 * int(self.slots.max())
         pairs = self.gpus // 2 if self.tiers.uniform else 1
@@ -99,15 +103,18 @@ class LayerSearch:
             pull, price = None, np.ones(len(chosen))
             if not self.tiers.uniform:
                 price = self.tiers.price[chosen[:, 0], chosen[:, 1]]
-                pull = np.stack([
-                    self._pull(some[n], pair, who, at, value)
-                    for n, pair, who, at, value in zip(owner, chosen, members, side, price, strict=True)
-                ])
+                pull = np.stack(
+                    [
+                        self._pull(some[n], pair, who, at, value)
+                        for n, pair, who, at, value in zip(owner, chosen, members, side, price, strict=True)
+                    ]
+                )
             task = PairExchange(self.forth, members, side, price, pull)
             before = task.saved()
             task.perturb(self.rng)
             task.search(self.spent)
-            kept = task.saved() >= before - _LOST * np.abs(before)
+            allowed = _LOST * np.abs(before) + warm * self.mean * self.rng.exponential(size=len(before))
+            kept = task.saved() >= before - allowed
             at = task.side[:, 1:-1]
             for n in np.flatnonzero(kept):
                 layer, slot = np.nonzero(at[n])
@@ -128,12 +135,13 @@ class LayerSearch:
         for layer in range(self.layers):
             costs = self.layer_costs(place, layer)[members[layer]]
             pull[layer] = (costs[:, pair[1]] - costs[:, pair[0]]) / 2
-            if layer:
-                pull[layer] -= self.back[layer - 1][np.ix_(members[layer], members[layer - 1])] @ side[layer - 1] * price / 2
-            if layer < self.layers - 1:
-                pull[layer] -= self.forth[layer][np.ix_(members[layer], members[layer + 1])] @ side[layer + 1] * price / 2
+        for hop, weights in enumerate(self.forth):
+            inside = weights[np.ix_(members[hop], members[hop + 1])] * price / 2
+            pull[hop] -= inside @ side[hop + 1]
+            pull[hop + 1] -= side[hop] @ inside
         self.spent[0] += self.layers * (5e-5 + self.experts**2 * self.gpus * 3e-10)
-        return pull * (side != 0)
+        kept: Floats = pull * (side != 0)
+        return kept
 
     def cross(self, first: Ints, second: Ints) -> Ints:
         """Take GPUs whole from two answers in turn, those that keep most of what is left; the rest at random."""
@@ -197,6 +205,6 @@ def weighted_cost(weights: Floats, place: Ints, tiers: Tiers) -> float:
     for step, group in zip(tiers.steps, tiers.groups, strict=True):
         if step:
             at = group[place]
-            apart = (float(hop[a[:, None] != b[None]].sum()) for hop, a, b in zip(weights, at[:-1], at[1:], strict=True))
-            total += float(step) * sum(apart)
+            for hop, here, after in zip(weights, at[:-1], at[1:], strict=True):
+                total += float(step) * float(hop[here[:, None] != after[None]].sum())
     return total

@@ -1,15 +1,15 @@
 """Exchanges of experts between two GPUs over all layers, for many pairs of GPUs at once.
 
-Kernighan and Lin's search: the best exchange of any layer comes first even where it costs, each expert moves once, and
-the best prefix is kept. Experts of one layer send each other nothing, so that the best exchange of a layer is the best
-expert of either GPU. Pairs that do not touch each other are searched as one array.
+Kernighan and Lin's search: the best exchange of any layer comes first even where it costs, each expert moves once,
+and the best prefix is kept. Experts of one layer send each other nothing, so that the best exchange of a layer is the
+best expert of either GPU. Pairs that do not touch each other are searched as one array.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Bools, Floats, Index, Ints
+from placement.arrays import Bools, Floats, Index
 
 _LOST = 1e-9
 
@@ -63,7 +63,8 @@ class PairExchange:
     def saved(self) -> Floats:
         """Return what each pair saves by its sides, up to a constant, ``[pairs]``."""
         every = np.arange(len(self.side))
-        return ((self.force(every) + self.pull) * self.side).sum(axis=(1, 2)) / 2
+        found: Floats = ((self.force(every) + self.pull) * self.side).sum(axis=(1, 2)) / 2
+        return found
 
     def perturb(self, rng: np.random.Generator) -> None:
         """In every other pair shuffle a run of layers; in the rest exchange a few experts in each layer."""

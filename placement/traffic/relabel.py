@@ -1,9 +1,9 @@
 """New names for the GPUs of each layer so that fewer tokens change GPU: what sits together stays together.
 
 Whole domains change places, then nodes inside a domain, then GPUs inside a node, and only where they are equal. Loads
-of GPUs, nodes and domains, and how many of them a token reaches in a layer, stay what they were: the gain is free. Names
-of one layer against the next are a choice of each hop alone, as all names may be changed at once without a cost: each
-hop is a nest of assignment problems, solved exactly.
+of GPUs, nodes and domains, and how many of them a token reaches in a layer, stay what they were: the gain is free. As
+all names may change at once without a cost, those of a layer against the one before are a choice of each hop alone: a
+nest of assignment problems, solved exactly.
 """
 
 from __future__ import annotations

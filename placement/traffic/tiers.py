@@ -72,7 +72,8 @@ class Tiers:
         for size, _ in sizes:
             if size < 1 or size % before or gpus % size:
                 raise InputError(
-                    f"groups of {size} among {plural(gpus, 'GPU')}: expected a multiple of {before} that divides {gpus}."
+                    f"groups of {size} among {plural(gpus, 'GPU')}: expected a multiple of {before} that divides "
+                    f"{gpus}."
                 )
             before = size
         return Tiers.of(gpus, price, [(np.arange(gpus) // size, value) for size, value in sizes])
@@ -98,4 +99,5 @@ class Tiers:
     def price(self) -> Floats:
         """What a token pays from GPU to GPU, ``[gpus, gpus]``: symmetric, 0 on the diagonal."""
         apart = self.groups[:, :, None] != self.groups[:, None, :]
-        return np.einsum("t,tgh->gh", self.steps, apart.astype(np.float64))
+        found: Floats = np.einsum("t,tgh->gh", self.steps, apart.astype(np.float64))
+        return found

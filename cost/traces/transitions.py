@@ -16,6 +16,7 @@ from topology.units import plural
 
 KEY = "transitions"
 """Key of the array in an ``.npz`` file; ``tokens`` beside it says how many tokens were counted."""
+_MOST = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +60,11 @@ class Transitions:
             raise InputError(
                 f"{name}: hop {hop}, expert {i} to expert {j}: {array[hop, i, j]:g}; expected a number from 0."
             )
+        if float(array.max()) > _MOST:
+            raise InputError(f"{name}: numbers up to {array.max():g} are too large to add up.")
         sums = array.sum(axis=(1, 2))
         if not sums.any():
             raise InputError(f"{name}: all are 0: no token goes from layer to layer.")
-        if not np.isfinite(sums).all():
-            raise InputError(f"{name}: numbers up to {array.max():g} are too large to add up.")
         counted = float(sums.max()) if tokens is None else float(tokens)
         if not (np.isfinite(counted) and counted > 0):
             raise InputError(f"{name}: {counted:g} tokens; expected a number above 0.")

@@ -16,7 +16,7 @@ from placement.traffic.tiers import Tiers
 from topology.errors import InputError
 from topology.units import plural
 
-SEARCH_S, BOUND_S = 13.0, 7.0
+SEARCH_S, BOUND_S = 11.0, 6.0
 """Work of the search and of the bound, in seconds of a core of 2026; counted, not timed."""
 _EQUAL = 1e-9
 
@@ -127,8 +127,8 @@ def place_layers(
     counts = counts.astype(np.int64)
     if counts.sum() != transitions.experts:
         raise InputError(
-            f"{plural(int(counts.sum()), 'slot')} over {plural(counts.size, 'GPU')} for {transitions.experts} experts: "
-            "each expert of a layer needs one."
+            f"{plural(int(counts.sum()), 'slot')} over {plural(counts.size, 'GPU')} for "
+            f"{transitions.experts} experts: each expert of a layer needs one."
         )
     prices = tiers or Tiers.of(counts.size)
     if prices.gpus != counts.size:

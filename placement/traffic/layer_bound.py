@@ -6,8 +6,8 @@ into groups with equal slots three bounds are known here, and the largest counts
 * *pairs*: an expert keeps at most as many partners of the next layer as a group has slots: a flow for each hop, exact
   in whole numbers;
 * *doubly non-negative*: with ``Z[u, v] = 1`` where experts ``u`` and ``v`` share a group, ``Z`` is positive
-  semidefinite, its rows sum to a group's slots over each layer, and no entry is below 0. The dual of that relaxation is
-  a bound for any multipliers (a sum of eigenvalues), so that it can be stopped anywhere; runs of layers add up;
+  semidefinite, its rows sum to a group's slots over each layer, and no entry is below 0. The dual of that relaxation
+  is a bound for any multipliers (a sum of eigenvalues): it can stop anywhere, and runs of layers add up;
 * *eigenvalues* (Donath and Hoffman, with the layers' balance projected out) is its first step, with no multipliers.
 
 References
@@ -128,7 +128,7 @@ def _relaxed(weights: Floats, groups: int, rounds: int, enough: float) -> float:
     dual = gain.copy()
     shared = np.full((nodes, nodes), even)
     np.fill_diagonal(shared, 1.0)
-    best = -np.inf
+    best: float = -np.inf
     for turn in range(rounds):
         values, vectors = np.linalg.eigh(_centred(shared - even + dual / _PENALTY, layers))
         kept = _capped(values, size, nodes - size)
@@ -139,11 +139,11 @@ def _relaxed(weights: Floats, groups: int, rounds: int, enough: float) -> float:
         np.fill_diagonal(shared, 1.0)
         dual += _STEP * _PENALTY * (shared - positive)
         if turn % _CHECK == _CHECK - 1 or turn == rounds - 1:
-            bound = total - unit * _most_kept(gain, dual, layers, groups)
+            bound = float(total - unit * _most_kept(gain, dual, layers, groups))
             if bound <= best + 1e-5 * total and best > enough:
-                return max(best, bound)
+                return float(max(best, bound))
             best = max(best, bound)
-    return best
+    return float(best)
 
 
 def _most_kept(gain: Floats, dual: Floats, layers: int, groups: int) -> float:
@@ -160,7 +160,7 @@ def _most_kept(gain: Floats, dual: Floats, layers: int, groups: int) -> float:
     largest = np.linalg.eigvalsh(_centred(dual, layers))[nodes - groups + 1 :]
     found: float = first + float(dual.sum()) / groups + nodes / groups * float(largest.sum())
     # rounding of eigenvalues: far above what it is, far below what counts
-    return found + 1e-10 * (abs(first) + nodes * float(np.abs(largest).max()))
+    return found + 1e-10 * float(abs(first) + nodes * float(np.abs(largest).max()))
 
 
 def _centred(matrix: Floats, layers: int) -> Floats:

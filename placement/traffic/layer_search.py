@@ -1,9 +1,9 @@
 """Search for layers whose consecutive experts share GPUs: exact sweeps of layers, pairs of GPUs, crossing of answers.
 
 Three neighbourhoods, none of which gets far alone. *A layer* given its neighbours is an assignment problem, solved
-exactly. *Two GPUs* exchange experts over all layers (``pair_exchange.py``) after a perturbation, which is kept where
-it ends little worse, and less and less of that. *Two answers* are crossed by taking GPUs whole from one and the other in
-turn. Work is counted, not timed: the same input gives the same answer anywhere.
+exactly. *Two GPUs* exchange experts over all layers (``pair_exchange.py``) after a perturbation; what ends little
+worse is kept, and less and less of it. *Two answers* are crossed by taking GPUs whole from one and the other in turn.
+Work is counted, not timed: the same input gives the same answer anywhere.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ import numpy as np
 
 from placement.arrays import Bools, Floats, Index
 
+_PATIENCE = 48
+"""Exchanges without a gain after which a pass ends, besides half of a GPU's experts of all layers."""
 _LOST = 1e-9
 
 
@@ -105,7 +107,7 @@ class PairExchange:
         total = np.zeros(rows.size)
         best = np.zeros(rows.size)
         length = np.zeros(rows.size, dtype=np.int64)
-        patience = 24 + self.layers * side.shape[2] // 8
+        patience = _PATIENCE + self.layers * side.shape[2] // 4
         done: list[tuple[Index, Index, Index]] = []
         around = np.array([-1, 0, 1])
         while True:
@@ -120,6 +122,7 @@ class PairExchange:
             # a pair that has no exchange left has a gain of -inf, and its total stays there
             if len(done) >= int(length.max()) + patience or not np.isfinite(total).any():
                 break
+            # without an exchange left the layer is the empty one in front: what is done there changes nothing
             leave[pairs, layer, i] = join[pairs, layer, j] = -np.inf
             one = forth[rows, layer, j] - forth[rows, layer, i]
             two = back[rows, layer - 1, j] - back[rows, layer - 1, i]
@@ -127,7 +130,7 @@ class PairExchange:
             join[pairs, layer + 1] += one
             leave[pairs, layer - 1] -= two
             join[pairs, layer - 1] += two
-            near = np.clip(layer[:, None] + around, 0, self.layers + 1)
+            near = layer[:, None] + around
             at = pairs[:, None]
             out, into = leave[at, near], join[at, near]
             first[at, near], second[at, near] = out.argmax(axis=2), into.argmax(axis=2)

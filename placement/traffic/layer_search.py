@@ -178,13 +178,18 @@ class LayerSearch:
         """Return the best answer within so much work, in seconds of a core of 2026 as estimated from the sizes."""
         until = self.spent[0] + seconds
         generation = seconds / 12
-        found = [self.sweep(self.contiguous()), *(self.sweep(self.random()) for _ in range(POPULATION - 1))]
+        found = [self.sweep(self.contiguous())]
+        while len(found) < POPULATION and self.spent[0] < until - seconds * 3 / 4:
+            found.append(self.sweep(self.random()))
         found = self._best(self.improve(found, self.spent[0] + generation))
         stale = 0
         while self.spent[0] < until and stale < _STALE and self.gpus > 1:
             best = self.cost(found[0])
             pairs = [self.rng.choice(len(found), 2, replace=len(found) < 2) for _ in range(POPULATION)]
-            children = [self.sweep(self.cross(found[a], found[b])) for a, b in pairs]
+            children = []
+            for a, b in pairs:
+                if self.spent[0] < until:
+                    children.append(self.sweep(self.cross(found[a], found[b])))
             found = self._best(found + self.improve(children, self.spent[0] + generation))
             stale = 0 if self.cost(found[0]) < best * (1 - _LOST) else stale + 1
         return found[0]

@@ -8,6 +8,8 @@ nest of assignment problems, solved exactly.
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
@@ -17,6 +19,9 @@ from placement.arrays import Floats, Index, Ints
 from placement.traffic.tiers import Tiers
 from topology.errors import InputError
 from topology.units import plural
+
+_ALL_ORDERS = 4
+"""GPUs of a node whose orders are all tried at once; of more, assignment problems are solved one by one."""
 
 
 def gpu_flows(
@@ -189,5 +194,22 @@ class _Match:
         block = self.flow[np.ix_(np.concatenate(order), np.concatenate(other))]
         between = np.add.reduceat(np.add.reduceat(block, first, axis=0), second, axis=1)
         limits: Floats = between * float(self.steps[: tier + 1].sum())
+        size = len(order[0])
+        if tier == 1 and all(len(gpus) == size for gpus in (*order, *other)):
+            limits = between * float(self.steps[1]) + float(self.steps[0]) * _paired(
+                block.reshape(len(order), size, len(other), size)
+            )
         equal = np.array([[a.shape == b.shape for b in there.parts] for a in here.parts])
         return np.where(equal, limits, -np.inf)
+
+
+def _paired(blocks: Floats) -> Floats:
+    """Return what one-to-one pairs keep at most of ``[parts, size, parts, size]``; exactly that of few GPUs."""
+    size = blocks.shape[1]
+    if size <= _ALL_ORDERS:
+        every = np.arange(size)
+        orders = [blocks[:, every, :, list(order)].sum(axis=0) for order in permutations(range(size))]
+        found: Floats = np.max(orders, axis=0)
+        return found
+    limits: Floats = np.minimum(blocks.max(axis=3).sum(axis=1), blocks.max(axis=1).sum(axis=2))
+    return limits

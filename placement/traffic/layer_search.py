@@ -56,6 +56,15 @@ class LayerSearch:
         """Return experts anywhere."""
         return np.stack([self.rng.permutation(self.slot_gpu) for _ in range(self.layers)])
 
+    def chained(self, first: Ints) -> Ints:
+        """Return ``first`` in the first layer, and each layer after it exactly given the one before alone."""
+        place = np.tile(first, (self.layers, 1))
+        for layer in range(1, self.layers):
+            met = self.back[layer - 1] @ self._eye[place[layer - 1]]
+            costs = -met if self.tiers.uniform else met @ self.tiers.price
+            place[layer] = self.slot_gpu[linear_sum_assignment(costs[:, self.slot_gpu])[1]]
+        return place
+
     def layer_costs(self, place: Ints, layer: int) -> Floats:
         """Return what each expert of a layer costs on each GPU, given the layers around it, ``[experts, gpus]``."""
         met = np.zeros((self.experts, self.gpus))
@@ -178,7 +187,7 @@ class LayerSearch:
         """Return the best answer within so much work, in seconds of a core of 2026 as estimated from the sizes."""
         until = self.spent[0] + seconds
         generation = seconds / 12
-        found = [self.sweep(self.contiguous())]
+        found = [min((self.sweep(self.contiguous()), self.sweep(self.chained(self.slot_gpu))), key=self.cost)]
         while len(found) < POPULATION and self.spent[0] < until - seconds * 3 / 4:
             found.append(self.sweep(self.random()))
         found = self._best(self.improve(found, self.spent[0] + generation))

@@ -72,7 +72,8 @@ def gpu_distances(cluster: Cluster, unit: Literal["hops", "seconds"] = "hops") -
         raise InputError(f"`unit` {unit!r}: expected 'hops' or 'seconds'.")
     router = Router(cluster)
     gpus = len(cluster.gpus)
-    per_link = np.ones(router.network.links) if unit == "hops" else router.network.latency_s
+    types = router.network.types
+    per_link = np.ones(router.network.links) if unit == "hops" else types.latency_s[router.network.type]
     distance = np.zeros((gpus, gpus))
     step = max(1, _PAIRS // gpus)
     for first in range(0, gpus, step):

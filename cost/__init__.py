@@ -34,7 +34,7 @@ _register_old_names(
         "cost.shape": "cost.workload",
         "cost.split": "cost.dispatch",
         "cost.sweep": "cost.layouts",
-        "cost.terms.alltoall_placed": "cost.terms.alltoall_volumes",
+        "cost.terms.alltoall_placed": "cost.terms.placed_volumes",
         "cost.transfer": "cost.cache_path",
     },
     names={

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cost.assignment import Assignment, sum_by_gpu
 from cost.loads import ExpertLoads
+from cost.token_hits import TokenHits
 from topology.errors import InputError
 
 DispatchPolicy = Literal["even", "source", "lp"]
@@ -107,6 +108,42 @@ def source_shares(
     shares = np.empty((layers, slots))
     np.put_along_axis(shares, order, ranks / gpus, axis=1)
     return shares
+
+
+def source_choices(
+    assignment: Assignment, layer: int, nodes: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """Return the copy that each source rank uses in one layer, ``[gpus, slots]``: 1, or a chance where it is drawn.
+
+    The mean over ranks is :func:`source_shares`. A rank far from every copy of an expert uses each copy with the
+    chance that its turn comes: which of the far ranks gets which copy is drawn by the engine.
+    """
+    gpus, slot_gpu = assignment.gpus, assignment.slot_gpu.astype(np.int64)
+    where = np.arange(gpus) if nodes is None else np.unique(nodes, return_inverse=True)[1].reshape(-1)
+    expert = assignment.slot_expert[layer].astype(np.int64)
+    slot_node = where[slot_gpu].astype(np.int64)
+    places = int(where.max()) + 1
+    order = np.argsort(expert * places + slot_node, kind="stable")
+    new_node = np.empty(order.size, dtype=bool)
+    new_node[order] = _starts((expert * places + slot_node)[order][None])[0]
+    nodes_of = np.bincount(expert[new_node], minlength=assignment.experts)
+    # the slot that a rank prefers, by expert: on its own GPU, else the first on its node where another has one too
+    target = np.full((gpus, assignment.experts), -1, dtype=np.int64)
+    near = np.flatnonzero(new_node & (nodes_of[expert] > 1))
+    for node in np.unique(slot_node[near]).tolist():
+        slots = near[slot_node[near] == node]
+        target[np.ix_(where == node, expert[slots])] = slots
+    backwards = np.arange(order.size)[::-1]  # the first of several on a GPU stays
+    target[slot_gpu[backwards], expert[backwards]] = backwards
+    far = (target < 0).sum(axis=0)[expert]
+    copies = assignment.copies[layer][expert]
+    turn = np.empty(order.size, dtype=np.int64)
+    first = np.maximum.accumulate(np.where(_starts(expert[order][None])[0], np.arange(order.size), 0))
+    turn[order] = np.arange(order.size) - first
+    drawn = (far // copies + (turn < far % copies)) / np.maximum(far, 1)
+    preferred = target[:, expert]
+    chosen: NDArray[np.float64] = np.where(preferred >= 0, preferred == np.arange(order.size), drawn)
+    return chosen
 
 
 def _by_distance(
@@ -286,6 +323,9 @@ class ExpertUse:
         Logical experts, and how many of them a token uses.
     repeats:
         How many equal layers each row stands for.
+    hits:
+        What the tokens of routing traces reach (:func:`cost.routed_use.token_hits`); None: experts are taken to be
+        chosen independently of each other.
     """
 
     share: NDArray[np.float64]
@@ -294,6 +334,7 @@ class ExpertUse:
     experts: int
     top_k: int
     repeats: int = 1
+    hits: TokenHits | None = None
 
     @property
     def gpus(self) -> int:

@@ -62,7 +62,8 @@ def sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: st
     """
     if as_by_formula(deployment, stage):
         return None
-    key = stage.gpus, family, use.share.tobytes()
+    traced = b"" if use.hits is None else use.hits.gpus.tobytes()
+    key = stage.gpus, family, use.share.tobytes(), traced
     return deployment.once(lambda: _sharing(deployment, stage, use, family), "sharing", *key)
 
 
@@ -144,6 +145,10 @@ def _bound(deployment: Deployment, stage: StageSpec, rows: Floats, family: str, 
 
 def _rows(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: str) -> Floats:
     """Tokens that a GPU sends to each GPU of the stage, or per node to each domain, ``[layers, places]``."""
+    if use.hits is not None:  # of all sources alike
+        hits = use.hits
+        chance = {"per-node": hits.domains, "per-copy": hits.pairs}.get(family, hits.gpus)
+        return np.asarray(chance.mean(axis=(0, 2)), dtype=np.float64)
     if family == "per-node":
         domains = deployment.domains(stage)
         inside = [use.share[..., domains == domain].sum(axis=-1) for domain in np.unique(domains)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cost.traces.open import open_recording
 from cost.traces.recording import Wanted
+from cost.traces.routing import RoutingTrace
 from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
 
@@ -23,12 +24,15 @@ class ExpertLoads:
 
     ``names`` has one entry a scenario. ``synthetic`` says that nobody measured them, or not all of them.
     ``notes`` are lines that the summary repeats (dense rows dropped, and so on).
+    ``routing`` are traces of tokens, of the same layers: which experts are chosen together, each trace a scenario of
+    its own, all of equal weight. Without any, experts are taken to be chosen independently.
     """
 
     tokens: NDArray[np.float64]
     names: tuple[str, ...]
     synthetic: bool
     notes: tuple[str, ...] = ()
+    routing: tuple[RoutingTrace, ...] = ()
 
     @property
     def normalised(self) -> NDArray[np.float64]:
@@ -42,6 +46,47 @@ class ExpertLoads:
         """The scenarios weighted equally, ``[layers, experts]``, each layer with mean 1."""
         averaged: NDArray[np.float64] = self.normalised.mean(axis=0)
         return averaged
+
+    def rows(self, which: Sequence[int]) -> ExpertLoads:
+        """Return those of some layers, as a pipeline stage has them; tokens that are traced likewise."""
+        routing = tuple(trace.rows(which) for trace in self.routing)
+        return replace(self, tokens=self.tokens[:, list(which)], routing=routing)
+
+    def sampled(self, most: int) -> ExpertLoads:
+        """Return them with at most ``most`` tokens of each trace, evenly spaced, where a search has to be quick."""
+        return replace(self, routing=tuple(trace.sample(most) for trace in self.routing))
+
+
+def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = None) -> ExpertLoads:
+    """Return ``loads`` with routing traces beside them; without, the loads that the traces imply, a scenario each.
+
+    With both, loads say how busy the GPUs are, and traces where the tokens go.
+
+    Raises
+    ------
+    InputError
+        If there is no trace, in some layer of one no token chose any expert, or they are of other layers or experts
+        than the loads.
+    """
+    if not traces:
+        raise InputError("no routing trace given: name a file.")
+    for trace in traces:
+        for layer in np.flatnonzero(~trace.counts.any(axis=1)).tolist():
+            raise InputError(
+                f"{trace.name}: no token chose an expert in MoE layer {layer} (from 0); record for longer."
+            )
+    notes = tuple(f"{trace.name}: {note}" for trace in traces for note in trace.notes)
+    if loads is not None:
+        for trace in traces:
+            if trace.counts.shape != loads.tokens.shape[1:]:
+                raise InputError(
+                    f"{trace.name}: a trace of {list(trace.counts.shape)} layers and experts does not fit loads of "
+                    f"{list(loads.tokens.shape[1:])}."
+                )
+        return replace(loads, notes=(*loads.notes, *notes), routing=tuple(traces))
+    tokens = np.stack([trace.counts for trace in traces]).astype(np.float64)
+    names = tuple(trace.name for trace in traces)
+    return ExpertLoads(tokens, names, synthetic=False, notes=notes, routing=tuple(traces))
 
 
 # Above this, all tokens of a layer go to one expert whatever the seed: nothing is left to place.

@@ -258,7 +258,7 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
     """Equal for stages that cost the same: alike GPUs, as many layers of each kind, experts loaded alike."""
     counts = tuple((id(layer), count) for layer, count in deployment.model.kind_counts(stage.layers))
     experts: object = id(use)
-    if use is not None and use.share.shape[:2] == (1, 1):
+    if use is not None and use.share.shape[:2] == (1, 1) and use.hits is None:
         experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
     return stage_place(deployment, stage), counts, experts
 

@@ -54,7 +54,7 @@ from cost.prices import (
     tok_s_per_mw,
     usd_per_million_tokens,
 )
-from cost.terms.alltoall_volumes import placed_volumes
+from cost.terms.placed_volumes import placed_volumes
 from topology import (
     cluster_names,
     find_scale_out,

@@ -12,6 +12,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, ExpertUse, balanced_use, expert_use
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
+from cost.routed_use import token_hits
 from cost.score import LayoutScorer, Score
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
@@ -31,7 +32,7 @@ def moe_rows(deployment: Deployment, layers: range) -> list[int]:
 
 def stage_loads(deployment: Deployment, loads: ExpertLoads, layers: range) -> ExpertLoads:
     """The part of the loads that belongs to one stage."""
-    return replace(loads, tokens=loads.tokens[:, moe_rows(deployment, layers)])
+    return loads.rows(moe_rows(deployment, layers))
 
 
 def stage_speed(deployment: Deployment, stage: StageSpec, slots_per_gpu: Ints) -> Floats | None:
@@ -55,6 +56,8 @@ def stage_use(
 ) -> ExpertUse:
     """Return what the experts of one stage ask of its GPUs when the engine splits their tokens in this way.
 
+    Where the loads have routing traces, tokens go between GPUs as those do (:attr:`ExpertUse.hits`).
+
     Raises
     ------
     InputError
@@ -64,11 +67,17 @@ def stage_use(
     if moe is None:
         raise InputError(f"{deployment.model.name} has no routed experts to place.")
     part = stage_loads(deployment, loads, stage.layers)
-    if split == "even":
-        return expert_use(assignment, part, moe.top_k)
     nodes = deployment.numbered("node")[list(stage.gpus)]
-    speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
-    return expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
+    speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
+    if split == "even":
+        use = expert_use(assignment, part, moe.top_k)
+    else:
+        use = expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
+    if not part.routing:
+        return use
+    domains = deployment.domains(stage)
+    hits = token_hits(assignment, part.routing, split=split, nodes=nodes, domains=domains, speed=speed)
+    return replace(use, hits=hits)
 
 
 def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:
@@ -101,15 +110,46 @@ def placement_scorer(
     InputError
         If the loads do not fit the model.
     """
-    uses = _uses(deployment, layout, experts, loads, split)
+    uses = placement_uses(deployment, layout, experts, loads, split)
     synthetic = loads is not None and loads.synthetic
-    scorer = LayoutScorer(deployment, layout, [uses] * len(layout.replicas), synthetic=synthetic, fair=fair)
-    return scorer, _balancedness(deployment, layout, experts, uses)
+    scorer = LayoutScorer(deployment, layout, uses, synthetic=synthetic, fair=fair)
+    return scorer, _balancedness(deployment, layout, experts, uses[0])
+
+
+def placement_uses(
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: DispatchPolicy = "even",
+) -> list[list[ExpertUse | None]]:
+    """Return how busy the GPUs of each stage of each replica are, ``[replica][stage]``; None without experts.
+
+    Replicas are placed alike. Where tokens are traced, those that lie otherwise over nodes and domains differ.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    first = layout.replicas[0]
+    if loads is None or not loads.routing:
+        return [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
+    known: dict[object, list[ExpertUse | None]] = {}
+    node = deployment.numbered("node")
+    rows = []
+    for stages in layout.replicas:
+        where = [(node[list(stage.gpus)], deployment.domains(stage)) for stage in stages]
+        key = tuple(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair)
+        if key not in known:
+            known[key] = _uses(deployment, stages, experts, loads, split)
+        rows.append(known[key])
+    return rows
 
 
 def _uses(
     deployment: Deployment,
-    layout: Layout,
+    stages: Sequence[StageSpec],
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: DispatchPolicy,
@@ -119,7 +159,7 @@ def _uses(
         None
         if assignment is None or loads is None
         else stage_use(deployment, stage, assignment, loads, split)
-        for stage, assignment in zip(layout.replicas[0], experts, strict=True)
+        for stage, assignment in zip(stages, experts, strict=True)
     ]
 
 
@@ -146,7 +186,10 @@ def placement_balancedness(
     split: DispatchPolicy = "even",
 ) -> dict[int, float]:
     """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
-    return _balancedness(deployment, layout, experts, _uses(deployment, layout, experts, loads, split))
+    if loads is not None:
+        loads = replace(loads, routing=())
+    uses = _uses(deployment, layout.replicas[0], experts, loads, split)
+    return _balancedness(deployment, layout, experts, uses)
 
 
 def score_placement(

@@ -15,7 +15,8 @@ from cost.machine import Machine
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
-from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes, placed_volumes
+from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
+from cost.terms.placed_volumes import placed_volumes
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
 from cost.workload import StepShape
 
@@ -78,7 +79,7 @@ def alltoall_parts(
     machine: Machine,
     shared: Sharing | None = None,
 ) -> list[LinkPart]:
-    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]``.
+    """Dispatch and combine of each layer of an actual placement, seconds ``[scenarios, layers]`` (traces, if any).
 
     ``shared``: how much longer they take on the routes between domains; None: as by formula.
     """
@@ -196,7 +197,7 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     if not np.any(np.asarray(shape.attention_dp) > 1):
         return
     machine, domain = at.deployment.machine(at.stage), at.deployment.domains(at.stage)
-    weight = at.use.repeats / at.use.share.shape[0]
+    weight = at.use.repeats / (at.use.share.shape[0] if at.use.hits is None else at.use.hits.traces)
     tokens = float(shape.tokens)
     family = machine.kernels.of(crosses=True)[0].family
     shared = sharing(at.deployment, at.stage, at.use, family) if at.fair else None

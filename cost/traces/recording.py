@@ -17,11 +17,12 @@ _MOST_CELLS = 2**23
 
 @dataclass(frozen=True)
 class Wanted:
-    """The rows and columns that the model needs."""
+    """The rows and columns that the model needs; ``top_k``: experts of a token, for traces of tokens."""
 
     moe_layers: tuple[int, ...]
     layers: int
     experts: int
+    top_k: int | None = None
 
     @property
     def words(self) -> str:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.dispatch import ExpertUse, balanced_use
-from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, placed_volumes, require_family
+from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, require_family
+from cost.terms.placed_volumes import placed_volumes
 from topology.errors import InputError
 
 V3 = Routing(256, 8)

@@ -12,7 +12,7 @@ from cost.assignment import Assignment
 from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
 from cost.terms.alltoall_kernel import vector_bytes
-from cost.terms.alltoall_volumes import placed_volumes
+from cost.terms.placed_volumes import placed_volumes
 
 
 @pytest.mark.parametrize(

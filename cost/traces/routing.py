@@ -1,0 +1,320 @@
+"""Routing traces: which experts each token chose in each MoE layer, read in pieces and kept as an even sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.traces.recording import Wanted
+from topology.errors import InputError
+from topology.units import plural
+
+MOST_TOKENS = 2**16
+"""Tokens of a trace that are kept: 61 MB for 58 layers of 8 choices; a mean over them is known to 0.4 %."""
+MOST_EXPERTS = 2**15
+"""Ids are kept in 16 bits."""
+_NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedTokens:
+    """A file of routed experts as every reader gives it; its tokens are read anew by each call of ``pieces``.
+
+    Attributes
+    ----------
+    path, kind:
+        Where it lies and what it is, for messages.
+    tokens, rows, k:
+        Tokens, layers and choices of a token.
+    pieces:
+        Yields runs of tokens in order, integers ``[some tokens, rows, k]``: ids of logical experts, -1 for none.
+    experts:
+        Logical experts where the file says them; else None.
+    one_layer:
+        It has no axis of layers.
+    """
+
+    path: str
+    kind: str
+    tokens: int
+    rows: int
+    k: int
+    pieces: Callable[[], Iterator[NDArray[Any]]]
+    experts: int | None = None
+    one_layer: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> list[int]:
+        """Tokens, layers, choices; of a file of one layer without the layers."""
+        return [self.tokens, *([] if self.one_layer else [self.rows]), self.k]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingTrace:
+    """Which experts each token chose in each MoE layer: one scenario of co-activation.
+
+    Attributes
+    ----------
+    choices:
+        int16 ``[layers, tokens, k]``: ids of logical experts, -1 for a choice that was not used; layers are the
+        MoE layers in order, tokens in the order of the file, and row ``t`` is the same token in every layer. An even
+        sample of at most :data:`MOST_TOKENS` tokens where the file has more.
+    counts:
+        int64 ``[layers, experts]``: choices of each expert by *all* tokens of the file.
+    tokens:
+        Tokens in the file.
+    name:
+        Of the file, without its folder.
+    repeated:
+        One layer's choices stand for every layer: nothing is known of how layers depend on each other.
+    notes:
+        Lines that a summary repeats.
+    """
+
+    choices: NDArray[np.int16]
+    counts: NDArray[np.int64]
+    tokens: int
+    name: str
+    repeated: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def layers(self) -> int:
+        """MoE layers."""
+        return int(self.choices.shape[0])
+
+    @property
+    def kept(self) -> int:
+        """Tokens in ``choices``."""
+        return int(self.choices.shape[1])
+
+    @property
+    def k(self) -> int:
+        """Choices of a token in a layer."""
+        return int(self.choices.shape[2])
+
+    @property
+    def experts(self) -> int:
+        """Logical experts of a layer."""
+        return int(self.counts.shape[1])
+
+    def layer(self, row: int) -> NDArray[np.int16]:
+        """Return the choices in one MoE layer, ``[tokens, k]``."""
+        layer: NDArray[np.int16] = self.choices[row]
+        return layer
+
+    def rows(self, which: Sequence[int]) -> RoutingTrace:
+        """Return some of the layers, as the stages of a pipeline have them."""
+        if list(which) == list(range(self.layers)):
+            return self
+        # one layer that stands for all stays one array: equal rows are seen by their address
+        choices = self.choices[: len(which)] if self.repeated else self.choices[list(which)]
+        return replace(self, choices=choices, counts=self.counts[list(which)])
+
+    def sample(self, most: int) -> RoutingTrace:
+        """Return at most ``most`` tokens, evenly spaced: always the same ones. ``counts`` stay those of all.
+
+        Raises
+        ------
+        InputError
+            If ``most`` is below 1.
+        """
+        if most < 1:
+            raise InputError(f"`most` {most}: expected 1 token or more.")
+        if most >= self.kept:
+            return self
+        return replace(self, choices=self.choices[:, evenly_spaced(self.kept, most)])
+
+    def part(self, first: int, last: int) -> RoutingTrace:
+        """Return the kept tokens ``first`` to ``last - 1`` as a trace of its own, with their own counts.
+
+        What is learned from one half of a trace is scored on the other.
+        """
+        choices = self.choices[:, first:last]
+        counts = np.stack([_counted(layer, self.experts) for layer in choices])
+        return replace(self, choices=choices, counts=counts, tokens=choices.shape[1])
+
+
+def evenly_spaced(tokens: int, most: int) -> NDArray[np.int64]:
+    """Return ``most`` of ``tokens`` indices, evenly spaced and increasing."""
+    return np.arange(most, dtype=np.int64) * tokens // most
+
+
+def _counted(choices: NDArray[np.int16], experts: int) -> NDArray[np.int64]:
+    used = choices[choices >= 0]
+    return np.bincount(used.ravel(), minlength=experts)
+
+
+@dataclass
+class _Collected:
+    """What is gathered from the pieces of a file: the even sample and counts of all tokens."""
+
+    source: RoutedTokens
+    experts: int | None
+    most: int
+    done: int = 0
+    empty: int = 0
+    sample: list[NDArray[np.int16]] = field(default_factory=list)
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+
+    def add(self, piece: NDArray[Any]) -> None:
+        source = self.source
+        if piece.shape[1:] != (source.rows, source.k) or self.done + len(piece) > source.tokens:
+            raise InputError(f"{source.path}: changed while it was read.")
+        self._check(piece)
+        self._count(piece)
+        kept, first = min(self.most, source.tokens), self.done
+        begin, end = (-(-edge * kept // source.tokens) for edge in (first, first + len(piece)))
+        at = np.arange(begin, end, dtype=np.int64) * source.tokens // kept - first
+        self.sample.append(np.asarray(piece[at], dtype=np.int16))
+        self.done += len(piece)
+
+    def _check(self, piece: NDArray[Any]) -> None:
+        """Refuse ids that cannot be, and an expert that a token has twice."""
+        limit = self.experts or MOST_EXPERTS
+        if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
+            token, row, choice = (int(i) for i in np.argwhere((piece < _NONE) | (piece >= limit))[0])
+            has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
+            raise InputError(
+                f"{self.source.path}: {self._where(token, row)}: expert {piece[token, row, choice]}, but {has} "
+                "(-1: a choice that was not used)."
+            )
+        ordered = np.sort(piece, axis=2)
+        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+        if twice.any():
+            token, row, choice = (int(i) for i in np.argwhere(twice)[0])
+            raise InputError(
+                f"{self.source.path}: {self._where(token, row)}: expert {ordered[token, row, choice]} twice; a token "
+                "uses an expert once. Are these ids of experts?"
+            )
+
+    def _where(self, token: int, row: int) -> str:
+        layer = "" if self.source.one_layer else f", layer row {row}"
+        return f"token {self.done + token}{layer}"
+
+    def _count(self, piece: NDArray[Any]) -> None:
+        most = max(int(piece.max()) + 1 if piece.size else 0, self.counts.shape[1], self.experts or 0)
+        if most > self.counts.shape[1]:
+            self.counts = np.pad(
+                self.counts, ((0, self.source.rows - len(self.counts)), (0, most - self.counts.shape[1]))
+            )
+        # a column before the first expert takes the choices that were not used
+        cell = piece + (np.arange(self.source.rows, dtype=np.int64) * (most + 1) + 1)[:, None]
+        found = np.bincount(cell.ravel(), minlength=self.source.rows * (most + 1))
+        table = found.reshape(self.source.rows, most + 1)
+        self.counts += table[:, 1:]
+        self.empty += int((piece < 0).all(axis=(1, 2)).sum())
+
+
+def collect_routing(
+    source: RoutedTokens,
+    wanted: Wanted | None = None,
+    *,
+    most: int = MOST_TOKENS,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> RoutingTrace:
+    """Read a file of routed experts once, in pieces: every id is checked and counted, an even sample is kept.
+
+    Parameters
+    ----------
+    wanted:
+        What the model needs; None: experts up to the highest id that is there.
+    most:
+        Tokens to keep, evenly spaced.
+    on_progress:
+        Called with the path and the fraction that was read.
+
+    Raises
+    ------
+    InputError
+        If an id is no expert's, a token has an expert twice, no token chose any, or layers or choices are not the
+        model's. A file of one layer stands for every layer of the model, which is noted.
+    """
+    if not source.tokens or not source.k or not source.rows:
+        raise InputError(f"{source.path}: has shape {source.shape}: no choices of tokens in it.")
+    if wanted is not None:
+        _require_fit(source, wanted)
+    found = _Collected(source, wanted.experts if wanted else source.experts, most)
+    for piece in source.pieces():
+        found.add(piece)
+        if on_progress:
+            on_progress(source.path, found.done / source.tokens)
+    if found.done != source.tokens:
+        raise InputError(
+            f"{source.path}: {found.done:,} of {source.tokens:,} tokens are there; it is cut short."
+        )
+    if not found.counts.any():
+        raise InputError(f"{source.path}: no choice of an expert in its {plural(source.tokens, 'token')}.")
+    choices = np.concatenate(found.sample)
+    recorded = (choices >= 0).any(axis=(1, 2))
+    choices = np.ascontiguousarray(np.moveaxis(choices[recorded], 1, 0))
+    notes = list(source.notes)
+    if found.empty:
+        notes.append(f"{found.empty:,} of {source.tokens:,} tokens without any choice, left out")
+    if choices.shape[1] < source.tokens - found.empty:
+        notes.append(
+            f"{choices.shape[1]:,} of {source.tokens:,} tokens kept, evenly spaced; counts are of all"
+        )
+    trace = RoutingTrace(
+        choices, found.counts, source.tokens - found.empty, source.path.rpartition("/")[2], notes=tuple(notes)
+    )
+    return trace if wanted is None else _of_model(source, trace, wanted)
+
+
+def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
+    moe = len(wanted.moe_layers)
+    rows = [f"{moe} MoE layers"] + ([f"all {wanted.layers} layers"] if wanted.layers != moe else [])
+    needs = (
+        f"the model routes each token to {wanted.top_k} of {wanted.experts} experts in {' or '.join(rows)}, or give "
+        f"one layer [tokens, {wanted.top_k}] for all"
+    )
+    if wanted.top_k is not None and source.k != wanted.top_k:
+        raise InputError(
+            f"{source.path}: has shape {source.shape}, {plural(source.k, 'choice')} of a token; {needs}."
+        )
+    if not source.one_layer and source.rows not in {1, moe, wanted.layers}:
+        raise InputError(f"{source.path}: has shape {source.shape}, {plural(source.rows, 'layer')}; {needs}.")
+    if source.experts is not None and source.experts != wanted.experts:
+        raise InputError(f"{source.path}: is of {source.experts} experts; the model has {wanted.experts}.")
+
+
+def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> RoutingTrace:
+    """Return the MoE layers of the model: dense rows dropped, or one layer for all."""
+    moe = list(wanted.moe_layers)
+    if source.rows == 1 and len(moe) > 1:
+        note = (
+            f"ONE layer of choices, taken for each of the {len(moe)} MoE layers: what a placement gains is that of "
+            "one layer, and how layers depend on each other is not known"
+        )
+        return replace(
+            trace,
+            choices=np.broadcast_to(trace.choices, (len(moe), *trace.choices.shape[1:])),
+            counts=np.repeat(trace.counts, len(moe), axis=0),
+            repeated=True,
+            notes=(*trace.notes, note),
+        )
+    if source.rows == wanted.layers and wanted.layers != len(moe):
+        dense = sorted(set(range(wanted.layers)) - set(moe))
+        used = [row for row in dense if (trace.counts[row] > 0).sum() > source.k]
+        if used:
+            raise InputError(
+                f"{source.path}: layer {used[0]} of the model has no experts, but tokens chose some there; "
+                "is this of another model?"
+            )
+        note = f"{plural(len(dense), 'row')} of dense layers dropped"
+        trace = replace(
+            trace, choices=trace.choices[moe], counts=trace.counts[moe], notes=(*trace.notes, note)
+        )
+    dead = np.flatnonzero(~trace.counts.any(axis=1))
+    if dead.size:
+        layer = moe[int(dead[0])]
+        raise InputError(
+            f"{source.path}: no token chose an expert in layer {layer} of the model (MoE layer {int(dead[0])} from 0); "
+            "record for longer."
+        )
+    return trace

@@ -146,6 +146,11 @@ class LayoutScorer:
         self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
         self._scores: dict[int, Score] = {}
 
+    @property
+    def uses(self) -> Uses:
+        """What the experts ask of the GPUs, ``uses[replica][stage]``."""
+        return self._uses
+
     @cached_property
     def max_batch(self) -> int:
         """The largest batch that fits; 0 where none does."""

@@ -16,6 +16,7 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.money import Totals
 from cost.score import Score
+from cost.token_traffic import TokenTraffic
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
 from placement.options import Objective, Spread, require_objective, require_spread
@@ -103,6 +104,8 @@ class Plan:
         How long the experts were searched for and why, in words; empty where the time was asked for.
     order:
         Proof of the order of the stages; None where domains are alike, there is one stage, or nobody looked.
+    traffic:
+        Where its tokens go, where routing traces say which experts are chosen together; else None.
     """
 
     deployment: Deployment
@@ -123,6 +126,7 @@ class Plan:
     service_level: str = ""
     search: str = ""
     order: OrderProof | None = None
+    traffic: TokenTraffic | None = None
 
     @cached_property
     def totals(self) -> Totals:

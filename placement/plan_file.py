@@ -24,6 +24,7 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.money import PriceBook, totals_to_dict
 from cost.score import Score
+from cost.token_traffic import traffic_to_dict
 from cost.workload import Workload
 from placement.failure_domains import domain_name
 from placement.findings import (
@@ -206,13 +207,15 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
 def plan_score_to_dict(plan: Plan) -> dict[str, Any]:
     """Return a plan's score with ``totals`` of the cluster and ``calibration``: how far off it may be.
 
-    ``calibration`` is null where nothing was measured.
+    ``calibration`` is null where nothing was measured; ``traffic`` is there where tokens were traced.
     """
     errors = errors_in(plan.deployment, plan.layout)
+    traffic = {} if plan.traffic is None else {"traffic": traffic_to_dict(plan.traffic)}
     return {
         **score_to_dict(plan.score, dict(plan.balancedness)),
         "totals": totals_to_dict(plan.totals),
         "calibration": error_to_dict(errors),
+        **traffic,
     }
 
 

@@ -15,6 +15,7 @@ from cost.loads import ExpertLoads
 from cost.routed_use import token_hits
 from cost.score import LayoutScorer, Score
 from cost.terms.experts import expert_speed
+from cost.token_traffic import TokenTraffic, token_traffic
 from placement.arrays import Floats, Ints
 from placement.baselines import Baseline, baselines
 from placement.bounds import lower_bound
@@ -212,6 +213,40 @@ def score_placement(
     return scorer.at(deployment.workload.batch), balancedness
 
 
+def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
+    """Return ``plan`` scored under other loads; with routing traces in them, also where its tokens go.
+
+    What was found out under the plan's own loads (scenarios, failures) does not hold for others, and is dropped.
+
+    Raises
+    ------
+    InputError
+        If the loads do not fit the model.
+    """
+    scorer, balancedness = placement_scorer(plan.deployment, plan.layout, plan.experts, loads, plan.split)
+    batch = plan.deployment.workload.batch
+    return replace(
+        plan,
+        loads=loads,
+        score=scorer.at(batch),
+        balancedness=balancedness,
+        traffic=routed_traffic(plan.deployment, plan.layout, scorer, loads, batch),
+        scenarios=None,
+        failures=None,
+        service_level="",
+    )
+
+
+def routed_traffic(
+    deployment: Deployment, layout: Layout, scorer: LayoutScorer, loads: ExpertLoads | None, batch: int
+) -> TokenTraffic | None:
+    """Return where the tokens of routing traces go under what ``scorer`` scores; None without traces."""
+    if loads is None or not loads.routing:
+        return None
+    names = tuple(trace.name for trace in loads.routing)
+    return token_traffic(deployment, layout, scorer.uses, batch=batch, traces=names)
+
+
 def under_sparse_attention(plan: Plan, rule: str) -> Plan:
     """Return ``plan`` scored as if attention were sparse by ``rule`` (:mod:`cost.attention.sparse`).
 
@@ -247,6 +282,7 @@ def _rescored(plan: Plan, deployment: Deployment) -> Plan:
         baselines={},
         failures=None,
         order=None,
+        traffic=None,
     )
 
 

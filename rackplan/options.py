@@ -81,6 +81,15 @@ Windows = Annotated[
         show_default=False,
     ),
 ]
+Routing = Annotated[
+    list[str] | None,
+    opt(
+        "--routing",
+        "Experts that each token chose: .npy [tokens, layers, k], SGLang's per_token .pt, answers of vLLM or SGLang "
+        "(.json, .jsonl), FLAME-MoE's .parquet; repeatable.",
+        "TRACE",
+    ),
+]
 Seed = Annotated[int, opt("--seed", "Seed of synthetic loads and of the search.")]
 Settings = Annotated[
     list[str] | None,
@@ -303,35 +312,51 @@ def _typed(of: Callable[..., object]) -> list[Parameter]:
 
 
 def model_loads(
-    model: Model, texts: Sequence[str], seed: int, windows: int | None = None
+    model: Model,
+    texts: Sequence[str],
+    seed: int,
+    windows: int | None = None,
+    routing: Sequence[str] | None = None,
 ) -> ExpertLoads | None:
     """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
 
-    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
+    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one. Traces of
+    ``routing`` say which experts are chosen together, and imply the loads where none are given.
 
     Raises
     ------
     InputError
         If a file cannot be used, or loads are given for a model without experts.
     """
-    from cost.loads import read_loads
+    from cost.loads import read_loads, routed_loads
+    from cost.traces.recording import Wanted
     from cost.traces.windows import MOST_WINDOWS
 
     moe = model.moe
     if moe is None:
-        if texts:
-            raise InputError(f"--loads {texts[0]}: {model.name} has no routed experts; leave --loads out.")
+        for flag, given in (("--loads", texts), ("--routing", routing or ())):
+            if given:
+                raise InputError(f"{flag} {given[0]}: {model.name} has no routed experts; leave {flag} out.")
         return None
-    with reading_progress(texts) as on_progress:
-        return read_loads(
-            list(texts) or [DEFAULT_LOADS],
-            moe_layers=model.moe_layers,
-            layers=len(model.layers),
-            experts=moe.experts,
-            seed=seed,
-            windows=MOST_WINDOWS if windows is None else windows,
-            on_progress=on_progress,
-        )
+    loads = None
+    if texts or not routing:
+        with reading_progress(texts) as on_progress:
+            loads = read_loads(
+                list(texts) or [DEFAULT_LOADS],
+                moe_layers=model.moe_layers,
+                layers=len(model.layers),
+                experts=moe.experts,
+                seed=seed,
+                windows=MOST_WINDOWS if windows is None else windows,
+                on_progress=on_progress,
+            )
+    if not routing:
+        return loads
+    from cost.traces.routing_files import read_routing
+
+    wanted = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
+    with reading_progress(routing) as on_progress:
+        return routed_loads(read_routing(routing, wanted, on_progress=on_progress), loads)
 
 
 @contextmanager

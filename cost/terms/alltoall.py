@@ -21,8 +21,8 @@ from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost,
 from cost.workload import StepShape
 
 
-def _sizes(model: Model, machine: Machine) -> tuple[float, float]:
-    """Bytes of one hidden vector on its way to the experts and back."""
+def vector_sizes(model: Model, machine: Machine) -> tuple[float, float]:
+    """Return the bytes of one hidden vector on its way to the experts and back."""
     dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
     if machine.dispatch_dtype:
         dispatch = wire_bytes(model.expert_hidden, machine.dispatch_dtype)
@@ -88,7 +88,7 @@ def alltoall_parts(
     crosses = len(np.unique(domain)) > 1
     if crosses:
         machine.rates.require_scale_out()
-    groups, topk_groups = _group_limit(model.moe) if model.moe else (0, 0)
+    groups, topk_groups = group_limit(model.moe) if model.moe else (0, 0)
     tried = []
     for kernel in machine.kernels.of(crosses=crosses):
         limit = {"groups": groups, "topk_groups": topk_groups}
@@ -138,7 +138,7 @@ def _legs(
     relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
     out = volumes.out if shared is None else volumes.out * shared.fair
     staged = replace(volumes, up=np.maximum(volumes.up, relief), out=out)
-    dispatch, combine = _sizes(model, machine)
+    dispatch, combine = vector_sizes(model, machine)
     return [
         leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),
         leg_part(kernel, "combine", volumes, staged, size=combine, machine=machine, ep=ep),
@@ -178,11 +178,11 @@ def leg_part(
 
 def routing_of(moe: MoeFfn) -> Routing:
     """Return how tokens choose among the experts of a layer, evenly loaded."""
-    return Routing(moe.experts, moe.top_k, *_group_limit(moe))
+    return Routing(moe.experts, moe.top_k, *group_limit(moe))
 
 
-def _group_limit(moe: MoeFfn) -> tuple[int, int]:
-    """Groups of experts and how many of them a token may use; 0, 0 where there is no such limit."""
+def group_limit(moe: MoeFfn) -> tuple[int, int]:
+    """Return the groups of experts and how many of them a token may use; 0, 0 where there is no such limit."""
     return (moe.groups, moe.topk_groups) if moe.groups > 1 and moe.topk_groups < moe.groups else (0, 0)
 
 

@@ -12,6 +12,7 @@ from cost.terms.alltoall_volumes import Routing, Volumes, hit_chance, require_fa
 from cost.token_hits import TokenHits
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ def placed_volumes(
     use: ExpertUse,
     *,
     tokens: float,
-    domain: NDArray[np.int64],
+    domain: Ints,
     groups: int = 0,
     topk_groups: int = 0,
 ) -> Volumes:
@@ -68,7 +69,7 @@ def placed_vectors(
     use: ExpertUse,
     *,
     tokens: float,
-    domain: NDArray[np.int64],
+    domain: Ints,
     groups: int = 0,
     topk_groups: int = 0,
 ) -> GpuVectors:
@@ -106,11 +107,11 @@ def placed_vectors(
     per_node = family == "per-node" and len(group.members) > 1
     limit = (groups, topk_groups)
     if hits is None:
-        chance = use.top_k * use.share if family == "per-copy" else _token_share(use, limit, use.gpus)
+        chance = use.top_k * use.share if family == "per-copy" else token_share(use, limit, use.gpus)
         if not per_node:
             return _direct(group, chance)
         whole = replace(use, share=group.by_domain(use.share))
-        return _per_node(group, chance, _token_share(whole, limit, len(group.members)))
+        return _per_node(group, chance, token_share(whole, limit, len(group.members)))
     chance = hits.pairs if family == "per-copy" else hits.gpus
     if chance.shape[2] == 1:  # alike from everywhere
         return (
@@ -125,8 +126,8 @@ def placed_vectors(
 class _Group:
     """GPUs of an EP group by domain: index of each GPU's domain, GPUs of each domain, tokens of a GPU."""
 
-    index: NDArray[np.int64]
-    members: NDArray[np.int64]
+    index: Ints
+    members: Ints
     tokens: float
 
     @property
@@ -145,8 +146,11 @@ class _Group:
         return np.add.reduceat(values[..., order], starts, axis=-1)
 
 
-def _token_share(use: ExpertUse, limit: tuple[int, int], parts: int) -> Floats:
-    """Fraction of the tokens that each of ``parts`` parts of the experts receives, one copy a part."""
+def token_share(use: ExpertUse, limit: tuple[int, int], parts: int) -> Floats:
+    """Return the fraction of the tokens that each of ``parts`` parts of the experts receives, one copy a part.
+
+    As if experts were chosen independently, within ``limit`` groups of experts and how many of them a token may use.
+    """
     share = use.token_share()
     if not limit[0]:
         return share

@@ -314,7 +314,7 @@ def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> Rout
     if dead.size:
         layer = moe[int(dead[0])]
         raise InputError(
-            f"{source.path}: no token chose an expert in layer {layer} of the model (MoE layer {int(dead[0])} from 0); "
-            "record for longer."
+            f"{source.path}: no token chose an expert in layer {layer} of the model (MoE layer {int(dead[0])} "
+            "from 0); record for longer."
         )
     return trace

@@ -23,18 +23,19 @@ _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 
 
 @dataclass(frozen=True)
-class _Rank:
+class Rank:
     """The records of one rank by forward pass: counts of slots, or the slots of each token.
 
     A pass has several records where batches overlap (a ``gatherer_key`` each), and where a draft model runs,
-    which counts its own passes from 1 and records no tokens.
+    which counts its own passes from 1 and records no tokens. ``chosen`` are the slots of each token,
+    ``[layers, tokens, choices]``, of the passes that recorded them.
     """
 
     path: Path
     rank: int
     passes: dict[int, list[FileArray]]
     slots: NDArray[Any]
-    per_token: bool
+    chosen: dict[int, list[FileArray]]
 
 
 def read_sglang_pt(path: Path, wanted: Wanted | None) -> Recording:
@@ -86,6 +87,22 @@ def read_sglang_folder(path: Path, wanted: Wanted | None) -> Recording:
     return _passes(str(path), [_rank(file) for file in detailed], wanted)
 
 
+def sglang_ranks(path: Path) -> list[Rank]:
+    """Return the ranks of a ``per_pass`` or ``per_token`` recording: a folder of them, or a file and those beside it.
+
+    Raises
+    ------
+    InputError
+        If some file is no whole ``.pt`` of such a recording.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
+        if not files:
+            raise InputError(f"{path}: a folder without SGLang's expert_distribution_recorder_TIME_RANK.pt.")
+        return [_rank(file) for file in files]
+    return [_rank(file) for file in (path, *_beside(path))]
+
+
 def _beside(path: Path) -> list[Path]:
     """Return the other ranks' files of the same dump: in each rank the nearest in time."""
     own = _RANK_FILE.fullmatch(path.name)
@@ -102,7 +119,7 @@ def _beside(path: Path) -> list[Path]:
     return [file for _, (_, file) in sorted(nearest.items())]
 
 
-def _rank(path: Path, data: object = None) -> _Rank:
+def _rank(path: Path, data: object = None) -> Rank:
     """Take a rank's file apart; every part is checked, no count is read."""
     data = load_torch_file(path) if data is None else data
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
@@ -113,19 +130,20 @@ def _rank(path: Path, data: object = None) -> _Rank:
             f"{path}: has no last_physical_to_logical_map, so nobody knows which slot held what."
         )
     passes: dict[int, list[FileArray]] = {}
+    chosen: dict[int, list[FileArray]] = {}
     ranks = set()
-    per_token = False
     for i, record in enumerate(data["records"]):
         number, rank = (
             record.get(key) if isinstance(record, dict) else None for key in ("forward_pass_id", "rank")
         )
         if type(number) is not int or type(rank) is not int or rank < 0:
             raise InputError(f"{path}: record {i} has no forward_pass_id and rank.")
-        per_token |= _TOPK in record
         counts = record.get(_COUNT, record.get(_TOPK))
         if not isinstance(counts, FileArray) or counts.dtype.kind not in "iu":
             raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
         passes.setdefault(number, []).append(counts)
+        if _TOPK in record:
+            chosen.setdefault(number, []).append(record[_TOPK])
         ranks.add(rank)
     if len(ranks) > 1:
         raise InputError(
@@ -133,10 +151,10 @@ def _rank(path: Path, data: object = None) -> _Rank:
         )
     named = _RANK_FILE.fullmatch(path.name)
     rank = ranks.pop() if ranks else int(named[2]) if named else 0
-    return _Rank(path, rank, passes, slots.whole(), per_token)
+    return Rank(path, rank, passes, slots.whole(), chosen)
 
 
-def _passes(name: str, files: Sequence[_Rank], wanted: Wanted | None) -> Recording:
+def _passes(name: str, files: Sequence[Rank], wanted: Wanted | None) -> Recording:
     """Sum over ranks by forward pass, each pass a window."""
     first = files[0]
     experts = experts_of_map(str(first.path), first.slots, wanted.experts if wanted else None)
@@ -166,13 +184,13 @@ def _passes(name: str, files: Sequence[_Rank], wanted: Wanted | None) -> Recordi
                     total += to_experts(str(file.path), where, counts, first.slots, experts)
             yield total[None]
 
-    kind = "SGLang per_token" if any(file.per_token for file in files) else "SGLang per_pass"
+    kind = "SGLang per_token" if any(file.chosen for file in files) else "SGLang per_pass"
     labels = tuple(f"pass {number}" for number in numbers)
     rows, windows = len(first.slots), len(numbers)
     return Recording(name, kind, rows, experts, pieces, windows, None, labels, _notes(files, numbers))
 
 
-def _counts(file: _Rank, where: str, array: FileArray) -> NDArray[Any]:
+def _counts(file: Rank, where: str, array: FileArray) -> NDArray[Any]:
     """Return counts ``[layers, slots]``: as they are, or counted from the slots of each token (-1: none)."""
     if len(array.shape) == 2:
         return array.whole()
@@ -192,7 +210,7 @@ def _counts(file: _Rank, where: str, array: FileArray) -> NDArray[Any]:
     return np.array(counts) if counts else np.zeros(file.slots.shape)
 
 
-def _notes(files: Sequence[_Rank], numbers: Sequence[int]) -> tuple[str, ...]:
+def _notes(files: Sequence[Rank], numbers: Sequence[int]) -> tuple[str, ...]:
     ranks = sorted({file.rank for file in files})
     one = "rank 0 only" if ranks == [0] else f"rank {ranks[0]} only"
     said = (

@@ -242,43 +242,30 @@ def score(
     plan: options.PlanFile,
     loads: options.Loads = None,
     windows: options.Windows = None,
+    routing: options.Routing = None,
     sparse_attention: options.SparseAttention = "",
     settings: options.Settings = None,
     *,
     money: options.Money,
     json: options.JsonFlag = False,
 ) -> None:
-    """Score a plan again, under its loads or others.
+    """Score a plan again, under its loads or others, with the experts that tokens choose together where traced.
 
     From its assignment alone: the solver's own figures are not used.
     """
-    from dataclasses import replace
-
-    from placement.scoring import score_placement, under_sparse_attention
+    from placement.scoring import under_sparse_attention, with_loads
     from rackplan.output import show
     from rackplan.views.plan import score_view
 
     scored = money.priced(options.with_settings(options.read_noted(plan), settings))
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
-    if loads:
+    if loads or routing:
         seed = scored.options.get("seed", 0)
         other = options.model_loads(
-            scored.deployment.model, loads, seed if isinstance(seed, int) else 0, windows
+            scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
         )
-        found, balancedness = score_placement(
-            scored.deployment, scored.layout, scored.experts, other, scored.split
-        )
-        # what was found under the plan's own loads does not hold for others
-        scored = replace(
-            scored,
-            loads=other,
-            score=found,
-            balancedness=balancedness,
-            scenarios=None,
-            failures=None,
-            service_level="",
-        )
+        scored = with_loads(scored, other)
     show(score_view(scored), json=json)
 
 

@@ -44,6 +44,7 @@ from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_
 from rackplan.views.money import bill_table, money_tiles, totals_blocks
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
+from rackplan.views.token_traffic import token_traffic_blocks
 from rackplan.views.words import (
     band_words,
     baseline_name,
@@ -91,7 +92,7 @@ def score_view(plan: Plan) -> View:
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
     data = plan_score_to_dict(plan) | set_data(plan.deployment.cluster)
-    return View(sections(*_costs(plan), balance, evidence_blocks(plan)), data)
+    return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), evidence_blocks(plan)), data)
 
 
 def plan_page(

@@ -1,0 +1,189 @@
+"""Where a placement sends tokens: GPUs, nodes and domains that one needs, and the bytes of a step on each fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cost.deployment import Deployment
+from cost.dispatch import ExpertUse
+from cost.layout import Layout, StageSpec
+from cost.score import Uses
+from cost.terms.alltoall import group_limit, vector_sizes
+from cost.terms.placed_volumes import Floats, Ints, placed_vectors, token_share
+from topology.units import mean_of
+
+
+@dataclass(frozen=True)
+class TokenTraffic:
+    """What the tokens of a step need, and what that puts on the links.
+
+    Attributes
+    ----------
+    gpus, nodes, domains:
+        GPUs, nodes and scale-up domains that the experts of a token lie on in one layer, by absolute layer id; the
+        mean over tokens, traces (without any, loads) and the GPUs that tokens come from.
+    bytes_per_step:
+        Bytes that all GPUs of all replicas send in a step over each fabric, dispatch and combine of all layers.
+    traces, tokens:
+        Names of the routing traces, and how many of their tokens were followed; empty and 0: experts are taken to be
+        chosen independently of each other.
+    independent:
+        The same placement under the same loads, if experts were chosen independently; None where this is that.
+    """
+
+    gpus: Mapping[int, float]
+    nodes: Mapping[int, float]
+    domains: Mapping[int, float]
+    bytes_per_step: Mapping[str, float]
+    traces: tuple[str, ...] = ()
+    tokens: int = 0
+    independent: TokenTraffic | None = None
+
+    @property
+    def gpus_per_token(self) -> float:
+        """Mean over layers of the GPUs that a token needs."""
+        return mean_of(self.gpus.values())
+
+    @property
+    def nodes_per_token(self) -> float:
+        """Mean over layers of the nodes that a token needs."""
+        return mean_of(self.nodes.values())
+
+    @property
+    def domains_per_token(self) -> float:
+        """Mean over layers of the scale-up domains that a token needs."""
+        return mean_of(self.domains.values())
+
+
+def traffic_to_dict(traffic: TokenTraffic) -> dict[str, Any]:
+    """Return JSON-able figures: means over layers, those of each layer by its id, bytes of a step by fabric."""
+    layers = {
+        str(layer): {
+            "gpus_per_token": traffic.gpus[layer],
+            "nodes_per_token": traffic.nodes[layer],
+            "domains_per_token": traffic.domains[layer],
+        }
+        for layer in traffic.gpus
+    }
+    return {
+        "routing": list(traffic.traces),
+        "tokens": traffic.tokens,
+        "gpus_per_token": traffic.gpus_per_token,
+        "nodes_per_token": traffic.nodes_per_token,
+        "domains_per_token": traffic.domains_per_token,
+        "bytes_per_step": dict(traffic.bytes_per_step),
+        "layers": layers,
+        "independent": None if traffic.independent is None else traffic_to_dict(traffic.independent),
+    }
+
+
+def token_traffic(
+    deployment: Deployment, layout: Layout, uses: Uses, *, batch: int, traces: tuple[str, ...] = ()
+) -> TokenTraffic | None:
+    """Return where a placement sends tokens at ``batch`` sequences per GPU in use; None without experts.
+
+    Parameters
+    ----------
+    uses:
+        As :class:`cost.score.LayoutScorer` takes them, ``uses[replica][stage]``.
+    traces:
+        Names of the routing traces in them.
+
+    Notes
+    -----
+    GPUs, nodes and domains are those of the first replica; bytes are of all of them.
+    """
+    first = uses[0]
+    if all(use is None for use in first):
+        return None
+    found = _traffic(deployment, layout, uses, batch)
+    tokens = max((use.hits.tokens for use in first if use is not None and use.hits is not None), default=0)
+    if not tokens:
+        return found
+    plain: dict[int, ExpertUse] = {
+        id(use): replace(use, hits=None) for row in uses for use in row if use is not None
+    }
+    alone = [[None if use is None else plain[id(use)] for use in row] for row in uses]
+    return replace(
+        found, traces=traces, tokens=tokens, independent=_traffic(deployment, layout, alone, batch)
+    )
+
+
+def _traffic(deployment: Deployment, layout: Layout, uses: Uses, batch: int) -> TokenTraffic:
+    gpus: dict[int, float] = {}
+    nodes: dict[int, float] = {}
+    domains: dict[int, float] = {}
+    for stage, use in zip(layout.replicas[0], uses[0], strict=True):
+        if use is not None:
+            ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
+            for into, values in zip((gpus, nodes, domains), _reached(deployment, stage, use), strict=True):
+                into.update(zip(ids, values.tolist(), strict=True))
+    sent: dict[str, float] = {}
+    known: dict[object, dict[str, float]] = {}
+    for stages, row in zip(layout.replicas, uses, strict=True):
+        width = sum(len(stage.gpus) for stage in stages)
+        for stage, use in zip(stages, row, strict=True):
+            if use is None or len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
+                continue
+            key = id(use), deployment.domains(stage).tobytes()
+            if key not in known:
+                known[key] = _sent(deployment, stage, use, batch * width / len(stage.gpus))
+            for fabric, amount in known[key].items():
+                sent[fabric] = sent.get(fabric, 0.0) + amount
+    return TokenTraffic(gpus, nodes, domains, sent)
+
+
+def _reached(deployment: Deployment, stage: StageSpec, use: ExpertUse) -> tuple[Floats, Floats, Floats]:
+    """GPUs, nodes and domains of a token, ``[layers]`` each."""
+    if use.hits is not None:
+        hits = use.hits
+        by_trace = (hits.gpus_per_token, hits.nodes_per_token, hits.domains_per_token)
+        gpus, nodes, domains = (values.mean(axis=0) for values in by_trace)
+        return gpus, nodes, domains
+    gpu = np.arange(len(stage.gpus), dtype=np.int64)
+    places = (gpu, deployment.numbered("node")[list(stage.gpus)], deployment.domains(stage))
+    gpus, nodes, domains = (_independent(deployment, use, place) for place in places)
+    return gpus, nodes, domains
+
+
+def _independent(deployment: Deployment, use: ExpertUse, place: Ints) -> Floats:
+    """Places of a token whose experts are chosen independently, ``[layers]``; one row may stand for many layers."""
+    moe = deployment.model.moe
+    limit = (0, 0) if moe is None else group_limit(moe)
+    index = np.unique(place, return_inverse=True)[1].reshape(-1)
+    share = np.stack(
+        [use.share[..., index == one].sum(axis=-1) for one in range(int(index.max()) + 1)], axis=-1
+    )
+    chance = token_share(replace(use, share=share), limit, share.shape[-1])
+    reached: Floats = np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats)
+    return reached
+
+
+def _sent(deployment: Deployment, stage: StageSpec, use: ExpertUse, sequences: float) -> dict[str, float]:
+    """Bytes that the GPUs of one stage send in a step, by fabric."""
+    model, machine = deployment.model, deployment.machine(stage)
+    crosses = len(deployment.domain_set(stage)) > 1
+    groups, topk_groups = (0, 0) if model.moe is None else group_limit(model.moe)
+    vectors = placed_vectors(
+        machine.kernels.of(crosses=crosses)[0].family,
+        use,
+        tokens=sequences * deployment.workload.tokens_per_pass,
+        domain=deployment.domains(stage),
+        groups=groups,
+        topk_groups=topk_groups,
+    )
+    size = sum(vector_sizes(model, machine)) * use.repeats
+    found = {machine.rates.up_fabric: _total(vectors.sent_up) * size}
+    if crosses:
+        out = machine.rates.out_fabric
+        found[out] = found.get(out, 0.0) + _total(vectors.sent_out) * size
+    return found
+
+
+def _total(vectors: Floats) -> float:
+    """Sum over layers and GPUs, the mean over scenarios."""
+    return float(vectors.sum(axis=(1, 2)).mean())

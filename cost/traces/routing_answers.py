@@ -1,0 +1,180 @@
+"""Routed experts in the answers of servers: vLLM's and SGLang's JSON, a document or a line for each request."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
+from cost.traces.recording import Wanted
+from cost.traces.routing import RoutedTokens
+from topology.errors import InputError, one_line
+
+KEY = "routed_experts"
+_PROMPT = "prompt_routed_experts"
+_NPY = b"\x93NUMPY"
+
+
+def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
+    """Open what servers returned for requests: a JSON document of an answer or a list of them, or a line for each.
+
+    Read are ``routed_experts`` of each choice and ``prompt_routed_experts`` of an answer, ``[tokens, layers, k]``:
+    nested lists (vLLM 0.21), the base64 of an ``.npy`` (vLLM from 0.22), ``{"data", "shape", "dtype"}`` with base64
+    (Dynamo, prime-rl), or the base64 of bare int32 (SGLang, under ``meta_info`` or ``sgl_ext``: its shape is known
+    from the model alone).
+
+    Raises
+    ------
+    InputError
+        If it is not JSON, holds no routed experts, or these cannot be decoded.
+    """
+    name = str(path)
+    shapes = [array.shape for _, array in _arrays(path, wanted)]
+    if not shapes:
+        raise InputError(
+            f"{name}: no {KEY!r} in its answers; serve with --enable-return-routed-experts (SGLang: ask with "
+            "return_routed_experts too)."
+        )
+    rows, k = shapes[0][1:]
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        for where, array in _arrays(path, wanted):
+            if array.shape[1:] != (rows, k):
+                raise InputError(f"{name}, {where}: {list(array.shape)}, and [tokens, {rows}, {k}] before.")
+            yield _recorded(array)
+
+    notes = (f"{len(shapes):,} arrays of routed experts in answers",)
+    return RoutedTokens(
+        name, "routed experts in answers", sum(shape[0] for shape in shapes), rows, k, pieces, notes=notes
+    )
+
+
+def _recorded(array: NDArray[Any]) -> NDArray[Any]:
+    """Return -1 for tokens whose choices were not kept: the engine leaves zeros in all layers."""
+    if array.shape[2] == 1 or array.dtype.kind == "u":
+        array = array.astype(np.int64)
+    unwritten = (array == 0).all(axis=(1, 2)) & (array.shape[2] > 1)
+    return np.where(unwritten[:, None, None], -1, array)
+
+
+def _arrays(path: Path, wanted: Wanted | None) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the place and the array of everything routed in a file that has some tokens."""
+    for where, answer in _answers(path):
+        for inner, value in _values(answer):
+            if value is None:
+                continue
+            at = f"{where}{inner}"
+            array = _decoded(f"{path}, {at}", value, wanted)
+            if array.shape[0]:
+                yield at, array
+
+
+def _answers(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open("rb") as file:
+        first = file.readline(MOST_JSON_BYTES + 1)
+        if path.suffix.lower() == ".json" and (not first.rstrip().endswith(b"}") or not file.read(1)):
+            if (size := path.stat().st_size) > MOST_JSON_BYTES:
+                raise InputError(
+                    f"{path}: {size / 1e6:,.0f} MB of JSON; above {MOST_JSON_BYTES / 1e6:.0f} MB give a line for "
+                    "each answer (.jsonl), or an .npy."
+                )
+            document = parse(path.read_bytes(), str(path))
+            answers = document if isinstance(document, list) else [document]
+            yield from ((f"answer {i}, " if len(answers) > 1 else "", each) for i, each in enumerate(answers))
+            return
+        file.seek(0)
+        number = 0
+        while line := file.readline(MOST_JSON_BYTES + 1):
+            number += 1
+            if len(line) > MOST_JSON_BYTES:
+                raise InputError(f"{path}, line {number}: longer than {MOST_JSON_BYTES // 2**20} MiB.")
+            if line.strip():
+                yield f"line {number}, ", parse(line, f"{path}, line {number}")
+
+
+def _values(answer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every value that holds routed experts in one answer, with its place."""
+    if not isinstance(answer, dict):
+        return
+    for key in (_PROMPT, KEY):
+        if key in answer:
+            yield key, answer[key]
+    for key in ("meta_info", "sgl_ext"):
+        inner = answer.get(key)
+        if isinstance(inner, dict) and KEY in inner:
+            yield f"{key}.{KEY}", inner[KEY]
+    for key in ("choices", "outputs"):
+        parts = answer.get(key)
+        for i, part in enumerate(parts if isinstance(parts, list) else []):
+            yield from ((f"{key}[{i}].{where}", value) for where, value in _values(part))
+
+
+def _decoded(where: str, value: Any, wanted: Wanted | None) -> NDArray[Any]:
+    """Return ``[tokens, layers, k]`` whole numbers."""
+    if isinstance(value, str):
+        raw = _bytes(where, value)
+        array = _npy(where, raw) if raw.startswith(_NPY) else _bare(where, raw, wanted)
+    elif isinstance(value, dict):
+        array = _shaped(where, value)
+    else:
+        array = numbers(where, KEY, value)
+        if not array.size:
+            return np.zeros((0, 1, 1), dtype=np.int64)
+    if array.ndim != 3 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{where}: {array.dtype} {list(array.shape)}, not whole numbers [tokens, layers, k]."
+        )
+    return array
+
+
+def _bytes(where: str, text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"{where}: not base64 ({one_line(error)}).") from error
+
+
+def _npy(where: str, raw: bytes) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{where}: not a whole .npy in base64 ({one_line(error)}).") from error
+    return array
+
+
+def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:
+    """Return SGLang's flat int32 in the shape of the model."""
+    if wanted is None or not wanted.top_k:
+        raise InputError(
+            f"{where}: ids without a shape, as SGLang returns them; say of which model (`model`)."
+        )
+    for layers in (wanted.layers, len(wanted.moe_layers)):
+        if len(raw) % (4 * layers * wanted.top_k) == 0:
+            return np.frombuffer(raw, dtype="<i4").reshape(-1, layers, wanted.top_k)
+    raise InputError(
+        f"{where}: {len(raw):,} bytes are no int32 [tokens, {wanted.layers}, {wanted.top_k}]; is it of another model?"
+    )
+
+
+def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
+    shape, dtype = value.get("shape"), value.get("dtype")
+    if not isinstance(shape, list) or len(shape) != 3 or any(type(n) is not int or n < 0 for n in shape):
+        raise InputError(f"{where}: its shape is {str(shape)[:40]}, not [tokens, layers, k].")
+    raw = _bytes(where, value.get("data"))
+    size = math.prod(shape)
+    if dtype is None and size and len(raw) // size in {1, 2, 4, 8}:
+        dtype = f"uint{8 * (len(raw) // size)}" if len(raw) == size else f"int{8 * (len(raw) // size)}"
+    if dtype not in {"uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}:
+        raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not of whole numbers.")
+    found = np.dtype(dtype).newbyteorder("<")
+    if len(raw) != size * found.itemsize:
+        raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; it is cut short.")
+    return np.frombuffer(raw, dtype=found).reshape(shape)

@@ -1,0 +1,272 @@
+"""From a path to the routed experts in it: NumPy arrays, SGLang's recordings, answers of servers, Parquet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.traces.arrays import FileArray, npy_array, npz_array
+from cost.traces.recording import Wanted, experts_of_map
+from cost.traces.routing import MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
+from cost.traces.routing_answers import KEY, read_answers
+from cost.traces.sglang import Rank, sglang_ranks
+from cost.traces.torch_file import load_torch_file
+from topology.errors import InputError, one_line
+
+_LAYER_FILE = re.compile(r"layer_(\d{1,4})\.parquet")
+_COLUMN = "indices"
+_BATCH = 2**16
+FORMS = (
+    ".npy [tokens, layers, k], .npz (key routed_experts), SGLang's per_token .pt or their folder, .json or .jsonl "
+    "answers of vLLM or SGLang, FLAME-MoE's .parquet or their folder"
+)
+
+
+def read_routing(
+    texts: Sequence[str],
+    wanted: Wanted | None = None,
+    *,
+    most: int = MOST_TOKENS,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> tuple[RoutingTrace, ...]:
+    """Read each of ``texts``, a file or a folder, as a routing trace; arguments as for :func:`collect_routing`.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read, is no trace, or does not fit the model; the message is one line.
+    """
+    return tuple(
+        collect_routing(open_routing(text, wanted), wanted, most=most, on_progress=on_progress)
+        for text in texts
+    )
+
+
+def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
+    """Open the file or folder ``text``, without reading its tokens where they can wait.
+
+    Raises
+    ------
+    InputError
+        As :func:`read_routing`.
+    """
+    try:
+        return _opened(Path(text), wanted)
+    except OSError as error:
+        raise InputError(f"{text}: cannot be read ({error.strerror or error}).") from error
+    except RecursionError as error:
+        raise InputError(f"{text}: nested too deeply to be a routing trace.") from error
+    except MemoryError as error:
+        raise InputError(f"{text}: asks for more memory than there is.") from error
+
+
+def _opened(path: Path, wanted: Wanted | None) -> RoutedTokens:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        if any(_LAYER_FILE.fullmatch(file.name) for file in path.iterdir()):
+            return _read_parquet(path)
+        return _read_sglang(path, sglang_ranks(path), wanted)
+    if suffix not in _READERS:
+        raise InputError(f"{path}: routing traces are {FORMS}; this one's suffix is {suffix or 'absent'}.")
+    if not path.is_file():
+        what = "is not a regular file" if path.exists() else "there is no such file"
+        raise InputError(f"{path}: {what}; give a routing trace: {FORMS}.")
+    return _READERS[suffix](path, wanted)
+
+
+def _of_array(path: Path, kind: str, array: FileArray) -> RoutedTokens:
+    """Return the tokens of ``[tokens, layers, k]``, or of ``[tokens, k]`` for one layer."""
+    if array.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: holds {array.dtype}; a routing trace holds ids of experts, whole numbers [tokens, layers, k]."
+        )
+    if len(array.shape) not in {2, 3}:
+        raise InputError(
+            f"{path}: has shape {list(array.shape)}; a routing trace is [tokens, layers, k], or [tokens, k] of one "
+            "layer."
+        )
+    tokens, k = array.shape[0], array.shape[-1]
+    one_layer = len(array.shape) == 2
+    rows = 1 if one_layer else array.shape[1]
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        for piece in array.pieces():
+            yield piece.reshape(len(piece), rows, k)
+
+    return RoutedTokens(str(path), kind, tokens, rows, k, pieces, one_layer=one_layer)
+
+
+def _read_npy(path: Path, wanted: Wanted | None) -> RoutedTokens:  # noqa: ARG001 - as every reader
+    return _of_array(path, "NumPy array of routed experts", npy_array(path))
+
+
+def _read_npz(path: Path, wanted: Wanted | None) -> RoutedTokens:  # noqa: ARG001 - as every reader
+    return _of_array(path, "NumPy archive of routed experts", npz_array(path, KEY))
+
+
+def _read_pt(path: Path, wanted: Wanted | None) -> RoutedTokens:
+    data = load_torch_file(path)
+    array = data.get(KEY) if isinstance(data, dict) else data
+    if isinstance(array, FileArray):
+        return _of_array(path, "tensor of routed experts", array)
+    return _read_sglang(path, sglang_ranks(path), wanted)
+
+
+def _read_sglang(path: Path, ranks: Sequence[Rank], wanted: Wanted | None) -> RoutedTokens:
+    """Return the tokens of SGLang's ``per_token`` records, pass by pass, their slots as logical experts."""
+    chosen = [
+        (rank, number, array)
+        for number in sorted({number for rank in ranks for number in rank.chosen})
+        for rank in ranks
+        for array in rank.chosen.get(number, ())
+    ]
+    if not chosen:
+        raise InputError(
+            f"{path}: a recording of counts, which do not say which experts a token chose; record with "
+            "--expert-distribution-recorder-mode per_token."
+        )
+    slots = chosen[0][0].slots
+    experts = experts_of_map(str(chosen[0][0].path), slots, wanted.experts if wanted else None)
+    k = chosen[0][2].shape[-1] if chosen[0][2].shape else 0
+    for rank, number, array in chosen:
+        if rank.slots.shape != slots.shape or (rank.slots != slots).any():
+            raise InputError(f"{rank.path}: its map of slots differs from that of {chosen[0][0].path.name}.")
+        if array.dtype.kind not in "iu" or len(array.shape) != 3 or array.shape[::2] != (len(slots), k):
+            raise InputError(
+                f"{rank.path}, forward pass {number}: topk_ids_of_layer is {array.dtype} {list(array.shape)}, not "
+                f"whole numbers [{len(slots)}, tokens, {k}]."
+            )
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        for rank, number, array in chosen:
+            layers = []
+            for first, piece in _numbered(array.pieces()):
+                where = f"{rank.path}, forward pass {number}"
+                layers += [_logical(where, slots[first + i], layer) for i, layer in enumerate(piece)]
+            if layers and layers[0].size:
+                yield np.stack(layers, axis=1)
+
+    found = sorted({rank.rank for rank in ranks})
+    said = f"{len(found)} ranks, {found[0]} to {found[-1]}" if len(found) > 1 else f"rank {found[0]} only"
+    notes = (f"tokens of {said}; slots are mapped to experts as they were at the end of the recording",)
+    tokens = sum(array.shape[1] for _, _, array in chosen)
+    return RoutedTokens(str(path), "SGLang per_token", tokens, len(slots), k, pieces, experts, notes=notes)
+
+
+def _numbered(pieces: Iterator[NDArray[Any]]) -> Iterator[tuple[int, NDArray[Any]]]:
+    first = 0
+    for piece in pieces:
+        yield first, piece
+        first += len(piece)
+
+
+def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
+    """Return experts for the slots of one layer, ``[tokens, k]``; -1 stays."""
+    if chosen.size and not (chosen.min() >= -1 and chosen.max() < len(slots)):
+        wrong = int(chosen.max()) if chosen.max() >= len(slots) else int(chosen.min())
+        raise InputError(
+            f"{where}: a token went to slot {wrong}; there are 0..{len(slots) - 1} (a fused shared expert cannot be "
+            "recorded)."
+        )
+    experts: NDArray[Any] = np.append(slots, -1)[chosen]  # the last is that of -1
+    empty = (experts < 0) & (chosen >= 0)
+    if empty.any():
+        raise InputError(f"{where}: a token went to slot {int(chosen[empty][0])}, which is empty.")
+    return experts
+
+
+def _read_parquet(path: Path, wanted: Wanted | None = None) -> RoutedTokens:  # noqa: ARG001 - as every reader
+    """Open FLAME-MoE's traces: a file for each MoE layer, a row for each token, the same tokens in all of them.
+
+    Column ``indices`` holds the ids of its experts; ``layer_02.parquet`` is of the second layer, counted from 1, but
+    only the order of files counts: layers are the MoE layers in order.
+    """
+    files = [path]
+    if path.is_dir():
+        named = {
+            int(found[1]): file for file in path.iterdir() if (found := _LAYER_FILE.fullmatch(file.name))
+        }
+        files = [named[number] for number in sorted(named)]
+        if absent := sorted(set(range(min(named), max(named))) - set(named)):
+            raise InputError(
+                f"{path}: layer_{absent[0]:02d}.parquet is missing; a trace needs every MoE layer."
+            )
+    opened = [_parquet(file) for file in files]
+    rows = {file.metadata.num_rows for file in opened}
+    if len(rows) != 1:
+        raise InputError(
+            f"{path}: its layers have {min(rows):,} to {max(rows):,} tokens; row i must be the same token in each."
+        )
+    first = next(_batches(files[0], opened[0], 1), np.zeros((0, 0), dtype=np.int16))
+    k = first.shape[1]
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        batches = (_batches(*each, _BATCH) for each in zip(files, opened, strict=True))
+        for layers in zip(*batches, strict=True):
+            if {layer.shape for layer in layers} != {(len(layers[0]), k)}:
+                raise InputError(f"{path}: its layers have unlike numbers of choices.")
+            yield np.stack(layers, axis=1)
+
+    notes = (f"layers of files {files[0].name} to {files[-1].name}, as the MoE layers in order",)
+    return RoutedTokens(
+        str(path),
+        "FLAME-MoE trace",
+        rows.pop(),
+        len(files),
+        k,
+        pieces,
+        one_layer=len(files) == 1,
+        notes=notes,
+    )
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise InputError(
+            f"{path}: reading Parquet needs pyarrow (pip install pyarrow); or save the ids as .npy "
+            "[tokens, layers, k]."
+        ) from None
+    try:
+        opened = ParquetFile(path)
+    except ArrowException as error:
+        raise InputError(f"{path}: not a whole Parquet file ({one_line(error)}).") from error
+    names = opened.schema_arrow.names
+    if _COLUMN not in names:
+        raise InputError(
+            f"{path}: has no column {_COLUMN!r} of routed experts, only {', '.join(names)[:200]}."
+        )
+    return opened
+
+
+def _batches(path: Path, opened: Any, size: int) -> Iterator[NDArray[Any]]:
+    """Yield ``[tokens, k]`` of one layer's file."""
+    from pyarrow import ArrowException
+
+    try:
+        for batch in opened.iter_batches(size, columns=[_COLUMN]):
+            column = batch.column(0)
+            flat = column.flatten().to_numpy(zero_copy_only=False)
+            if flat.dtype.kind not in "iu" or column.null_count or flat.size % len(column):
+                raise InputError(f"{path}: {_COLUMN} holds {column.type}, not equally many ids in each row.")
+            yield flat.reshape(len(column), -1)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"{path}: broken where it is read ({one_line(error)}).") from error
+
+
+_READERS: dict[str, Callable[[Path, Wanted | None], RoutedTokens]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".pt": _read_pt,
+    ".json": read_answers,
+    ".jsonl": read_answers,
+    ".ndjson": read_answers,
+    ".parquet": _read_parquet,
+}

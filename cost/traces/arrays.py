@@ -181,6 +181,21 @@ def npy_array(path: Path) -> FileArray:
             raise InputError(f"{path}: not a whole .npy file of numbers ({one_line(error)}).") from error
 
 
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an ``.npz`` file.
+
+    Raises
+    ------
+    InputError
+        If it is not a whole one.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except _BROKEN as error:
+        raise InputError(f"{path}: not a whole .npz file of numbers ({one_line(error)}).") from error
+
+
 def npz_array(path: Path, key: str = KEY) -> FileArray:
     """Return the array ``key`` of an ``.npz`` file, compressed or not.
 

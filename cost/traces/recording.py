@@ -40,6 +40,7 @@ class Recording:
     rows' absolute layers where the file says them; else rows are the MoE layers, or all layers, in order.
     ``filled`` says of each window whether it holds tokens, or is empty where that is not known yet.
     ``names`` has a label for each window, or is empty. ``windows`` is None where it takes a reading to know.
+    ``per_token`` says that it is a routing trace as well (:mod:`cost.traces.routing_files`).
     """
 
     path: str
@@ -52,6 +53,7 @@ class Recording:
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     filled: tuple[bool, ...] = ()
+    per_token: bool = False
 
     def __post_init__(self) -> None:
         if self.rows * self.experts > _MOST_CELLS:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import FileArray, npy_array, npz_array
+from cost.traces.arrays import FileArray, npy_array, npz_array, npz_names
 from cost.traces.recording import Wanted, experts_of_map
-from cost.traces.routing import MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
+from cost.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
 from cost.traces.routing_answers import KEY, read_answers
 from cost.traces.sglang import Rank, sglang_ranks
 from cost.traces.torch_file import load_torch_file
@@ -21,6 +21,8 @@ from topology.errors import InputError, one_line
 _LAYER_FILE = re.compile(r"layer_(\d{1,4})\.parquet")
 _COLUMN = "indices"
 _BATCH = 2**16
+_HEAD = 2**24
+"""Bytes of JSON that are looked through for the key of routed experts."""
 FORMS = (
     ".npy [tokens, layers, k], .npz (key routed_experts), SGLang's per_token .pt or their folder, .json or .jsonl "
     "answers of vLLM or SGLang, FLAME-MoE's .parquet or their folder"
@@ -63,6 +65,43 @@ def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
         raise InputError(f"{text}: nested too deeply to be a routing trace.") from error
     except MemoryError as error:
         raise InputError(f"{text}: asks for more memory than there is.") from error
+
+
+def is_routing(text: str, wanted: Wanted | None = None) -> bool:
+    """Say whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
+
+    Ids of experts are whole numbers; no token has one twice; and there are at least as many of them as experts. A
+    recording that holds both (SGLang's ``per_token``) is not a trace for this purpose.
+
+    Raises
+    ------
+    InputError
+        If it is an ``.npy`` or ``.npz`` that is not whole.
+    """
+    path = Path(text)
+    if path.is_dir():
+        return any(_LAYER_FILE.fullmatch(file.name) for file in path.iterdir())
+    suffix = path.suffix.lower()
+    if not path.is_file() or suffix not in _READERS:
+        return False
+    if suffix in (".json", ".jsonl", ".ndjson"):
+        with path.open("rb") as file:
+            return f'{KEY}"'.encode() in file.read(_HEAD)
+    if suffix == ".npz":
+        return KEY in npz_names(path)
+    return _holds_ids(npy_array(path), wanted) if suffix == ".npy" else suffix == ".parquet"
+
+
+def _holds_ids(array: FileArray, wanted: Wanted | None) -> bool:
+    if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
+        return False
+    if wanted is not None and wanted.top_k != wanted.experts:
+        return array.shape[-1] == wanted.top_k
+    first = next(array.pieces())
+    ordered = np.sort(first, axis=-1)
+    twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+    most = int(first.max()) + 1
+    return bool(first.min() >= -1 and not twice.any() and 0 < most <= min(first.size, MOST_EXPERTS))
 
 
 def _opened(path: Path, wanted: Wanted | None) -> RoutedTokens:

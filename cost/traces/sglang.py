@@ -184,10 +184,12 @@ def _passes(name: str, files: Sequence[Rank], wanted: Wanted | None) -> Recordin
                     total += to_experts(str(file.path), where, counts, first.slots, experts)
             yield total[None]
 
-    kind = "SGLang per_token" if any(file.chosen for file in files) else "SGLang per_pass"
+    per_token = any(file.chosen for file in files)
+    kind = "SGLang per_token" if per_token else "SGLang per_pass"
     labels = tuple(f"pass {number}" for number in numbers)
     rows, windows = len(first.slots), len(numbers)
-    return Recording(name, kind, rows, experts, pieces, windows, None, labels, _notes(files, numbers))
+    notes = _notes(files, numbers)
+    return Recording(name, kind, rows, experts, pieces, windows, None, labels, notes, per_token=per_token)
 
 
 def _counts(file: Rank, where: str, array: FileArray) -> NDArray[Any]:

@@ -32,14 +32,15 @@ def loads(
         list[str],
         arg(
             "FILE...",
-            "SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv.",
+            "SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv; or a routing "
+            "trace.",
         ),
     ],
     model: Annotated[str | None, opt("--model", "Check that the recording fits this model too.", "M")] = None,
     windows: options.Windows = None,
     json: options.JsonFlag = False,
 ) -> None:
-    """Describe recordings of expert loads. Layers, experts, windows, skew per layer, drift between windows."""
+    """Describe recordings of expert loads and routing traces. Skew per layer, drift; which experts go together."""
     from rackplan.output import show
     from rackplan.views.loads import describe, loads_view
     from rackplan.views.validate import file_names

@@ -1,4 +1,4 @@
-"""Recordings of expert loads: layers, windows, skew over experts, and drift between windows."""
+"""Recordings of expert loads: layers, windows, skew, drift between windows; what is in traces of tokens besides."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from cost.loads import is_generator
 from cost.traces.open import open_recording
 from cost.traces.recording import Recording, Wanted
+from cost.traces.routing_files import is_routing
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
 from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
 from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, picked, sections
+from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
 from topology.errors import InputError
 
 _PICTURE = 64
@@ -22,13 +24,17 @@ _PICTURE = 64
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A recording, its windows, their statistics, and what a model says to it (``model`` is empty without one)."""
+    """A recording, its windows, their statistics, and what a model says to it (``model`` is empty without one).
+
+    ``trace`` is there where the recording says which experts each token chose.
+    """
 
     recording: Recording
     windows: Windows
     statistics: LoadStatistics
     model: str
     notes: tuple[str, ...]
+    trace: TraceDescription | None = None
 
     @property
     def ids(self) -> Sequence[int]:
@@ -48,8 +54,8 @@ class Description:
 
 def describe(
     text: str, model: str | None, windows: int | None, on_progress: Callable[[str, float], None] | None
-) -> Description:
-    """Read a recording; with a ``model``, check that it fits.
+) -> Description | TraceDescription:
+    """Read a recording of loads or a routing trace; with a ``model``, check that it fits.
 
     Raises
     ------
@@ -59,6 +65,8 @@ def describe(
     if is_generator(text):
         raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
     wanted = _wanted(model) if model else None
+    if is_routing(text, wanted):
+        return describe_trace(text, model or "", wanted, on_progress)
     recording = open_recording(text, wanted)
     if wanted:
         require_fit(recording, wanted)
@@ -66,7 +74,8 @@ def describe(
     notes = (*recording.notes, *found.notes)
     if wanted:
         notes = (*notes, *moe_rows(recording, found.tokens, found.names, wanted)[1])
-    return Description(recording, found, load_statistics(found.tokens), model or "", notes)
+    trace = describe_trace(text, model or "", wanted, on_progress) if recording.per_token else None
+    return Description(recording, found, load_statistics(found.tokens), model or "", notes, trace)
 
 
 def _wanted(name: str) -> Wanted:
@@ -75,7 +84,7 @@ def _wanted(name: str) -> Wanted:
     model = resolve_model(name)
     if model.moe is None:
         raise InputError(f"--model {name}: it has no routed experts; leave --model out.")
-    return Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts)
+    return Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts, model.moe.top_k)
 
 
 def _file_data(found: Description) -> dict[str, Any]:
@@ -126,10 +135,21 @@ def _tokens(found: Description) -> float | None:
     return total if np.isfinite(total) else None
 
 
-def loads_view(found: Mapping[str, Description]) -> View:
+def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
     """Return what ``rackplan loads`` says of each file; drift distances are shares of the tokens, 0 to 1."""
-    blocks = sections(*(_file_blocks(name, one) for name, one in found.items()))
-    return View(blocks, {"files": {name: _file_data(one) for name, one in found.items()}})
+    blocks: list[list[Block]] = []
+    data = {}
+    for name, one in found.items():
+        if isinstance(one, TraceDescription):
+            blocks.append(trace_blocks(name, one))
+            data[name] = trace_data(one)
+            continue
+        blocks.append(_file_blocks(name, one))
+        data[name] = _file_data(one)
+        if one.trace is not None:
+            blocks.append(trace_blocks(name, one.trace))
+            data[name]["routing"] = trace_data(one.trace)
+    return View(sections(*blocks), {"files": data})
 
 
 def _file_blocks(name: str, found: Description) -> list[Block]:

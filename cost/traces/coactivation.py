@@ -1,0 +1,228 @@
+"""How far the choices of a routing trace are from independent: within a layer, and from layer to layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.traces.routing import RoutingTrace
+
+SAMPLE = 2**14
+"""Tokens whose pairs of choices are counted: a million pairs of consecutive layers each."""
+DOMAINS = (4, 8)
+"""Into how many equal parts the experts are cut, in their order."""
+_NAMED = 3
+_ROUNDS = 40  # of the fixed point of odds
+_BY_CHANCE = 0.01
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Pairs of choices against those that independent choices with the same popularity would give.
+
+    Attributes
+    ----------
+    distance:
+        Share of the pairs that lie elsewhere (total variation distance), mean over layers; 0: independent.
+    by_chance:
+        What it would be for as many pairs if they were independent.
+    worst, worst_layer:
+        The largest, and the row of its layer (of two layers: of the first).
+    """
+
+    distance: float
+    by_chance: float
+    worst: float
+    worst_layer: int
+
+    @property
+    def beyond_chance(self) -> float:
+        """What chance does not explain, 0 to 1."""
+        return max(0.0, self.distance - self.by_chance)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two experts of a layer that tokens use together: ``lift`` times as often as if independently."""
+
+    layer: int
+    experts: tuple[int, int]
+    share: float
+    lift: float
+
+
+@dataclass(frozen=True)
+class CoActivation:
+    """What is found in a trace.
+
+    Attributes
+    ----------
+    within:
+        Of two experts of one token in a layer; None where a token has one.
+    next_layer:
+        Of an expert of a token and one of the same token in the next layer; None with one layer.
+    pairs:
+        The pairs most above independence (by their number), the strongest layer first.
+    domains:
+        By number of equal parts of the experts, in order: parts that a token needs in a layer, and what independent
+        choices would need.
+    tokens:
+        Tokens of the sample that was counted.
+    """
+
+    within: Dependence | None
+    next_layer: Dependence | None
+    pairs: tuple[Pair, ...]
+    domains: dict[int, tuple[float, float]]
+    tokens: int
+
+
+def coactivation(trace: RoutingTrace) -> CoActivation:
+    """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
+    sample = trace.sample(SAMPLE)
+    layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
+    within, pairs = [], []
+    following = []
+    for layer in range(layers):
+        here = sample.layer(layer)
+        observed = _pairs(here, here, trace.experts)
+        np.fill_diagonal(observed, 0)
+        if observed.any():
+            expected = _product(observed, observed, diagonal=False)
+            within.append((layer, *_distance(observed, expected)))
+            used = int((here >= 0).any(axis=1).sum())
+            pairs += _strongest(layer, layers, observed, expected, used)
+        if layer + 1 < layers:
+            joint = _pairs(here, sample.layer(layer + 1), trace.experts)
+            if joint.any():
+                following.append((layer, *_distance(joint, _product(joint, joint.T, diagonal=True))))
+    pairs.sort(key=lambda found: (-found[0], found[1].layer, found[1].experts))
+    return CoActivation(
+        _dependence(within),
+        _dependence(following),
+        tuple(pair for _, pair in pairs[:_NAMED]),
+        {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts},
+        sample.kept,
+    )
+
+
+def _pairs(first: NDArray[np.int16], second: NDArray[np.int16], experts: int) -> Floats:
+    """Tokens with one expert among ``first [tokens, k]`` and another among ``second``, ``[experts, experts]``."""
+    width = experts + 1  # the last: of choices that were not used
+    found = np.zeros(width * width, dtype=np.int64)
+    rows = np.where(first < 0, experts, first).astype(np.int64) * width
+    columns = np.where(second < 0, experts, second).astype(np.int64)
+    for choice in range(rows.shape[1]):
+        found += np.bincount((rows[:, choice : choice + 1] + columns).ravel(), minlength=width * width)
+    return found.reshape(width, width)[:experts, :experts].astype(np.float64)
+
+
+def _product(observed: Floats, other: Floats, *, diagonal: bool) -> Floats:
+    """Pairs of independent choices: in proportion to how often each side is in a pair, and as many in all."""
+    expected: Floats = np.outer(observed.sum(axis=1), other.sum(axis=1))
+    if not diagonal:
+        np.fill_diagonal(expected, 0)
+    scaled: Floats = expected * (observed.sum() / max(expected.sum(), 1e-300))
+    return scaled
+
+
+def _distance(observed: Floats, expected: Floats) -> tuple[float, float]:
+    """Total variation distance, and about what it is by chance: of Poisson counts around ``expected``.
+
+    The mean of ``|N - m|`` of a Poisson count is ``2 exp(-m) m^(n + 1) / n!`` with ``n`` the whole part of ``m``.
+    """
+    from scipy.special import gammaln
+
+    total = observed.sum()
+    mean = np.maximum(expected, 1e-300)
+    whole = np.floor(mean)
+    chance = 2 * np.exp((whole + 1) * np.log(mean) - mean - gammaln(whole + 1))
+    return float(np.abs(observed - expected).sum() / (2 * total)), float(chance.sum() / (2 * total))
+
+
+def _dependence(found: list[tuple[int, float, float]]) -> Dependence | None:
+    if not found:
+        return None
+    worst = max(found, key=lambda one: one[1])
+    distance, chance = (float(np.mean([one[at] for one in found])) for at in (1, 2))
+    return Dependence(distance, chance, worst[1], worst[0])
+
+
+def _strongest(
+    layer: int, layers: int, observed: Floats, expected: Floats, tokens: int
+) -> list[tuple[float, Pair]]:
+    """Return the pairs of a layer most above independence, with by how many tokens; none that chance explains.
+
+    Chance explains what one of all pairs of all layers would reach once in a hundred traces (Bonferroni).
+    """
+    from scipy.special import gammainc
+
+    above = np.triu(observed - expected, 1)
+    most = np.argsort(-above, axis=None, kind="stable")[:_NAMED]
+    tried = layers * observed.size / 2
+    found = []
+    for a, b in zip(*np.unravel_index(most, above.shape), strict=True):
+        times, mean = float(observed[a, b]), float(expected[a, b])
+        if times > mean and gammainc(times, mean) * tried < _BY_CHANCE:  # the chance of as many or more
+            pair = Pair(layer, (int(a), int(b)), times / tokens, times / max(mean, 1e-300))
+            found.append((times - mean, pair))
+    return found
+
+
+def _parts(sample: RoutingTrace, layers: int, parts: int) -> tuple[float, float]:
+    """Return in how many of ``parts`` runs of experts a token has some, and what independent choices would give."""
+    part_of = np.append(np.arange(sample.experts, dtype=np.int64) * parts // sample.experts, parts)
+    traced, used, chosen = [], [], []
+    for layer in range(layers):
+        choices = sample.layer(layer)
+        choices = choices[(choices >= 0).any(axis=1)].astype(np.int64)
+        hit = np.zeros((len(choices), parts + 1), dtype=bool)
+        hit[np.arange(len(choices))[:, None], part_of[choices]] = True
+        traced.append(float(hit[:, :parts].sum(axis=1).mean()))
+        used.append(np.bincount(choices[choices >= 0], minlength=sample.experts) / len(choices))
+        chosen.append(float((choices >= 0).sum(axis=1).mean()))
+    reached = independent_reach(np.stack(used), part_of[:-1], max(1, round(float(np.mean(chosen)))))
+    return float(np.mean(traced)), float(reached.sum(axis=1).mean())
+
+
+def independent_reach(used: Floats, part_of: Ints, k: int) -> Floats:
+    """Return the chance that a token of ``k`` independent choices reaches each part, ``[layers, parts]``.
+
+    Parameters
+    ----------
+    used:
+        Chance that a token uses each expert, ``[layers, experts]``; the sum of a layer is about ``k``.
+    part_of:
+        Part that each expert lies in, ``[experts]``.
+
+    Notes
+    -----
+    The distribution of ``k`` different experts that is freest but for how often each is used: a set is as likely as
+    the product of its experts' odds (conditional Poisson sampling; Chen, Dempster and Liu, Biometrika 1994, whose
+    fixed point gives the odds). A part is missed where all ``k`` are among the others.
+    """
+    share = np.clip(used, 1e-12, 1 - 1e-9)
+    odds = share / (1 - share)
+    for _ in range(_ROUNDS):
+        sums = _symmetric(odds, k)
+        without = np.ones_like(odds)
+        for size in range(1, k):
+            without = np.maximum(sums[:, size, None] - odds * without, 0.0)
+        odds = np.minimum(odds * share / np.maximum(odds * without / sums[:, k, None], 1e-300), 1e12)
+    whole = _symmetric(odds, k)[:, k]
+    missed = [_symmetric(odds[:, part_of != part], k)[:, k] / whole for part in range(int(part_of.max()) + 1)]
+    return 1 - np.stack(missed, axis=1)
+
+
+def _symmetric(values: Floats, most: int) -> Floats:
+    """Sums over all sets of 0, 1, .. ``most`` values of their product, ``[rows, most + 1]``."""
+    sums = np.zeros((len(values), most + 1))
+    sums[:, 0] = 1.0
+    for column in values.T:
+        sums[:, 1:] += column[:, None] * sums[:, :-1]
+    return sums

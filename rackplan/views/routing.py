@@ -1,0 +1,143 @@
+"""Routing traces: how often experts are used, which are used together, and what follows from layer to layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost.traces.coactivation import CoActivation, Dependence, coactivation
+from cost.traces.recording import Wanted
+from cost.traces.routing import RoutingTrace, collect_routing
+from cost.traces.routing_files import open_routing
+from cost.traces.statistics import LoadStatistics, load_statistics
+from rackplan.views.blocks import Block, Heading, Table, Text, labelled, picked, sections
+from topology.units import plural
+
+
+@dataclass(frozen=True, eq=False)
+class TraceDescription:
+    """A routing trace, what is found in it, and the model that it fits (empty without one)."""
+
+    kind: str
+    trace: RoutingTrace
+    found: CoActivation
+    statistics: LoadStatistics
+    model: str
+
+
+def describe_trace(
+    text: str, model: str, wanted: Wanted | None, on_progress: Callable[[str, float], None] | None
+) -> TraceDescription:
+    """Read a routing trace; with ``wanted``, what ``model`` needs, check that it fits.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is no trace, or does not fit the model.
+    """
+    source = open_routing(text, wanted)
+    trace = collect_routing(source, wanted, on_progress=on_progress)
+    statistics = load_statistics(trace.counts[None].astype(np.float64))
+    return TraceDescription(source.kind, trace, coactivation(trace), statistics, model)
+
+
+def trace_data(described: TraceDescription) -> dict[str, Any]:
+    """Return what is found in a trace as data."""
+    trace, found, statistics = described.trace, described.found, described.statistics
+    skew = {
+        name: {
+            "mean": float(values.mean()),
+            "worst": float(values.max()),
+            "worst_layer": statistics.rows[int(values.argmax())],
+        }
+        for name, values in (
+            ("max_over_mean", statistics.max_over_mean),
+            ("coefficient_of_variation", statistics.variation),
+        )
+    }
+    return {
+        "kind": described.kind,
+        "tokens": trace.tokens,
+        "tokens_kept": trace.kept,
+        "layers": trace.layers,
+        "experts": trace.experts,
+        "choices": trace.k,
+        "one_layer_for_all": trace.repeated,
+        "skew": skew,
+        "coactivation": _dependence_data(found.within),
+        "next_layer": _dependence_data(found.next_layer),
+        "pairs": [picked(pair, "layer share lift") | {"experts": list(pair.experts)} for pair in found.pairs],
+        "contiguous": {
+            str(parts): {"domains_per_token": traced, "if_independent": alone}
+            for parts, (traced, alone) in found.domains.items()
+        },
+        "tokens_counted": found.tokens,
+        "model": described.model or None,
+        "notes": list(trace.notes),
+    }
+
+
+def _dependence_data(found: Dependence | None) -> dict[str, Any] | None:
+    return None if found is None else picked(found, "distance by_chance beyond_chance worst worst_layer")
+
+
+def trace_blocks(name: str, described: TraceDescription) -> list[Block]:
+    """Return what is said of a trace."""
+    trace, found = described.trace, described.found
+    most = described.statistics.max_over_mean
+    skew = f"max / mean {most.mean():.3f}, worst {most.max():.3f} in layer row {int(most.argmax())}"
+    return sections(
+        [
+            Heading(f"{name}: {described.kind}"),
+            Text(f"{trace.tokens:,}", "tokens"),
+            Text(f"{trace.layers} (MoE layers in order, rows from 0)", "layers"),
+            Text(f"{trace.k} of {trace.experts} experts a token", "choices"),
+            Text(skew, "load"),
+            *labelled("model", f"fits {described.model}" if described.model else ""),
+            *(Text(note, "note") for note in trace.notes),
+        ],
+        [_dependence_table(found)],
+        [_contiguous_table(found)],
+        [_pair_table(found)] if found.pairs else [],
+    )
+
+
+def _dependence_table(found: CoActivation) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for what, one in (
+        ("two experts of a token in a layer", found.within),
+        ("its experts in a layer and in the next", found.next_layer),
+    ):
+        if one is None:
+            rows.append((what, "-", "-", "-", "-"))
+        else:
+            figures = (one.distance, one.by_chance, one.beyond_chance, one.worst)
+            rows.append((what, *(f"{figure:.1%}" for figure in figures)))
+    counted = plural(found.tokens, "token")
+    return Table(
+        (f"pairs of choices ({counted})", "not independent", "by chance", "beyond", "worst layer"), rows
+    )
+
+
+def _contiguous_table(found: CoActivation) -> Table:
+    rows = [
+        (f"{parts} domains, experts in order", f"{traced:.3f}", f"{alone:.3f}", f"{traced / alone - 1:+.1%}")
+        for parts, (traced, alone) in found.domains.items()
+    ]
+    return Table(("domains per token in a layer", "as traced", "if independent", ""), rows)
+
+
+def _pair_table(found: CoActivation) -> Table:
+    rows = [
+        (
+            f"{pair.experts[0]} and {pair.experts[1]}",
+            str(pair.layer),
+            f"{pair.share:.2%}",
+            f"{pair.lift:.1f} x",
+        )
+        for pair in found.pairs
+    ]
+    return Table(("experts used together most", "layer row", "of tokens", "over independence"), rows)

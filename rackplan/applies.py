@@ -164,9 +164,7 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "ep redundant loads routing windows spread split objective imbalance afd", lambda asked: asked.dense
-    ),
+    Rule("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
     Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),

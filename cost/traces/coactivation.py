@@ -181,6 +181,8 @@ def _parts(sample: RoutingTrace, layers: int, parts: int) -> tuple[float, float]
     for layer in range(layers):
         choices = sample.layer(layer)
         choices = choices[(choices >= 0).any(axis=1)].astype(np.int64)
+        if not len(choices):  # a dense layer
+            continue
         hit = np.zeros((len(choices), parts + 1), dtype=bool)
         hit[np.arange(len(choices))[:, None], part_of[choices]] = True
         traced.append(float(hit[:, :parts].sum(axis=1).mean()))

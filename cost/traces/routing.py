@@ -150,6 +150,11 @@ def _counted(choices: NDArray[np.int16], experts: int) -> NDArray[np.int64]:
     return np.bincount(used.ravel(), minlength=experts)
 
 
+def _signed(piece: NDArray[Any]) -> np.dtype[Any]:
+    """Return a type for the ids and for -1."""
+    return piece.dtype if piece.dtype.kind == "i" else np.promote_types(piece.dtype, np.int8)
+
+
 @dataclass
 class _Collected:
     """What is gathered from the pieces of a file: the even sample and counts of all tokens."""
@@ -159,6 +164,7 @@ class _Collected:
     most: int
     done: int = 0
     empty: int = 0
+    zeros: int = 0
     sample: list[NDArray[np.int16]] = field(default_factory=list)
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
 
@@ -166,6 +172,12 @@ class _Collected:
         source = self.source
         if piece.shape[1:] != (source.rows, source.k) or self.done + len(piece) > source.tokens:
             raise InputError(f"{source.path}: changed while it was read.")
+        if piece.dtype == np.uint64:
+            piece = np.minimum(piece, MOST_EXPERTS).astype(np.int64)
+        if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
+            unwritten = (piece == 0).all(axis=2)
+            self.zeros += int(unwritten.sum())
+            piece = np.where(unwritten[..., None], np.asarray(_NONE, dtype=_signed(piece)), piece)
         self._check(piece)
         self._count(piece)
         kept, first = min(self.most, source.tokens), self.done
@@ -254,6 +266,8 @@ def collect_routing(
     recorded = (choices >= 0).any(axis=(1, 2))
     choices = np.ascontiguousarray(np.moveaxis(choices[recorded], 1, 0))
     notes = list(source.notes)
+    if found.zeros:
+        notes.append(f"{found.zeros:,} times all choices of a token in a layer are 0: taken as not recorded")
     if found.empty:
         notes.append(f"{found.empty:,} of {source.tokens:,} tokens without any choice, left out")
     if choices.shape[1] < source.tokens - found.empty:
@@ -300,7 +314,8 @@ def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> Rout
         )
     if source.rows == wanted.layers and wanted.layers != len(moe):
         dense = sorted(set(range(wanted.layers)) - set(moe))
-        used = [row for row in dense if (trace.counts[row] > 0).sum() > source.k]
+        # with one choice a row that was not recorded cannot be told from expert 0
+        used = [row for row in dense if (trace.counts[row] > 0).sum() > (source.k == 1)]
         if used:
             raise InputError(
                 f"{source.path}: layer {used[0]} of the model has no experts, but tokens chose some there; "

@@ -17,6 +17,7 @@ from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
 from cost.traces.recording import Wanted
 from cost.traces.routing import RoutedTokens
 from topology.errors import InputError, one_line
+from topology.units import plural
 
 KEY = "routed_experts"
 _PROMPT = "prompt_routed_experts"
@@ -49,20 +50,12 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
         for where, array in _arrays(path, wanted):
             if array.shape[1:] != (rows, k):
                 raise InputError(f"{name}, {where}: {list(array.shape)}, and [tokens, {rows}, {k}] before.")
-            yield _recorded(array)
+            yield array
 
-    notes = (f"{len(shapes):,} arrays of routed experts in answers",)
+    notes = (f"{plural(len(shapes), 'array')} of routed experts in its answers",)
     return RoutedTokens(
         name, "routed experts in answers", sum(shape[0] for shape in shapes), rows, k, pieces, notes=notes
     )
-
-
-def _recorded(array: NDArray[Any]) -> NDArray[Any]:
-    """Return -1 for tokens whose choices were not kept: the engine leaves zeros in all layers."""
-    if array.shape[2] == 1 or array.dtype.kind == "u":
-        array = array.astype(np.int64)
-    unwritten = (array == 0).all(axis=(1, 2)) & (array.shape[2] > 1)
-    return np.where(unwritten[:, None, None], -1, array)
 
 
 def _arrays(path: Path, wanted: Wanted | None) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -251,7 +251,7 @@ def _read_parquet(path: Path, wanted: Wanted | None = None) -> RoutedTokens:  # 
                 raise InputError(f"{path}: its layers have unlike numbers of choices.")
             yield np.stack(layers, axis=1)
 
-    notes = (f"layers of files {files[0].name} to {files[-1].name}, as the MoE layers in order",)
+    notes = (f"{files[0].name} to {files[-1].name}, as the MoE layers in order",) * (len(files) > 1)
     return RoutedTokens(
         str(path),
         "FLAME-MoE trace",
@@ -288,12 +288,14 @@ def _parquet(path: Path) -> Any:
 def _batches(path: Path, opened: Any, size: int) -> Iterator[NDArray[Any]]:
     """Yield ``[tokens, k]`` of one layer's file."""
     from pyarrow import ArrowException
+    from pyarrow.compute import list_value_length, min_max
 
     try:
         for batch in opened.iter_batches(size, columns=[_COLUMN]):
             column = batch.column(0)
             flat = column.flatten().to_numpy(zero_copy_only=False)
-            if flat.dtype.kind not in "iu" or column.null_count or flat.size % len(column):
+            lengths = min_max(list_value_length(column)).as_py()
+            if flat.dtype.kind not in "iu" or column.null_count or lengths["min"] != lengths["max"]:
                 raise InputError(f"{path}: {_COLUMN} holds {column.type}, not equally many ids in each row.")
             yield flat.reshape(len(column), -1)
     except (ArrowException, OSError) as error:

@@ -86,3 +86,51 @@ def test_loads_for_a_dense_plan_are_refused(run: Run, prepared: Run) -> None:
     result = run("score", "plan/plan.json", "--loads", "uniform")
     assert result.code == 2
     assert "no routed experts" in result.error_line
+
+
+def test_a_trace_says_where_tokens_go(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    before = (tmp_path / "plan/plan.json").read_bytes()
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 8, (500, 32))
+    pairs = np.stack([first, first ^ 1], axis=2)  # experts 0 and 1 together, 2 and 3, ..
+    np.save(tmp_path / "pairs.npy", pairs)
+    result = run("score", "plan/plan.json", "--routing", "pairs.npy", "--json")
+    assert (result.code, result.err) == (0, "")
+    traffic = result.data["traffic"]
+    assert (traffic["routing"], traffic["tokens"]) == (["pairs.npy"], 500)
+    # recomputed from the plan and the trace alone: distinct GPUs, one copy of each expert
+    experts = json.loads(before)["experts"]
+    for layer, per_gpu in experts["layers"].items():
+        gpu_of = {expert: gpu for gpu, held in enumerate(per_gpu) for expert in held}
+        assert sum(map(len, per_gpu)) == 8
+        apart = [len({gpu_of[a], gpu_of[b]}) for a, b in pairs[:, int(layer)].tolist()]
+        assert traffic["layers"][layer]["gpus_per_token"] == pytest.approx(np.mean(apart))
+        assert traffic["layers"][layer]["domains_per_token"] == 1
+    assert traffic["independent"]["routing"] == []
+    assert set(traffic["bytes_per_step"]) == {"nvlink4"}
+    text = run("score", "plan/plan.json", "--routing", "pairs.npy", "--routing", "pairs.npy").out
+    assert "pairs.npy, pairs.npy: 1,000 tokens followed" in text
+    assert "domains per token" in text
+    assert max(map(len, text.splitlines())) <= 100
+    both = run("score", "plan/plan.json", "--routing", "pairs.npy", "--loads", "uniform", "--json").data
+    assert both["traffic"]["gpus_per_token"] == pytest.approx(traffic["gpus_per_token"])
+    assert (tmp_path / "plan/plan.json").read_bytes() == before
+
+
+def test_bad_traces_are_bad_input(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    np.save(tmp_path / "three.npy", np.zeros((4, 32, 3), dtype=int))
+    np.save(tmp_path / "twice.npy", np.ones((4, 32, 2), dtype=int))
+    for name, words in (
+        ("three.npy", "3 choices of a token"),
+        ("twice.npy", "expert 1 twice"),
+        ("no.npy", "no such"),
+    ):
+        result = run("score", "plan/plan.json", "--routing", name)
+        assert result.code == 2
+        assert words in result.error_line
+    prepared(*PLAN, "llama-3.1-8b")
+    dense = run("score", "plan/plan.json", "--routing", "three.npy")
+    assert dense.code == 2
+    assert "leave --routing out" in dense.error_line

@@ -1,0 +1,211 @@
+"""What traced tokens reach and move: as counted token by token, copy by copy, for every kernel family and policy."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.assignment import Assignment
+from cost.dispatch import ExpertUse, expert_use, slot_shares, source_choices, source_shares
+from cost.loads import ExpertLoads, routed_loads
+from cost.routed_use import token_hits
+from cost.terms.placed_volumes import placed_vectors, placed_volumes
+from cost.traces.routing import RoutingTrace, evenly_spaced
+from topology.errors import InputError
+
+NODES, DOMAINS = np.array([0, 0, 1, 2, 2]), np.array([0, 0, 0, 1, 1])
+LAYERS, EXPERTS, GPUS, K = 2, 5, 5, 3
+
+
+def trace_of(choices: Any, experts: int = EXPERTS, name: str = "t") -> RoutingTrace:
+    """A trace of ``choices`` [layers][tokens][k]."""
+    table = np.array(choices, dtype=np.int16)
+    counts = np.array([np.bincount(layer[layer >= 0], minlength=experts) for layer in table])
+    return RoutingTrace(table, counts, table.shape[1], name)
+
+
+def drawn(
+    rng: np.random.Generator, tokens: int = 6, experts: int = EXPERTS, layers: int = LAYERS
+) -> RoutingTrace:
+    table = np.array([[rng.permutation(experts)[:K] for _ in range(tokens)] for _ in range(layers)])
+    table[:, :, 1:][rng.random((layers, tokens, K - 1)) < 0.2] = -1  # choices that were not used
+    return trace_of(table, experts)
+
+
+def placed(rng: np.random.Generator, slots: int = 2) -> Assignment:
+    extra = rng.integers(0, EXPERTS, (LAYERS, GPUS * slots - EXPERTS))
+    rows = [rng.permutation([*range(EXPERTS), *more]) for more in extra]
+    return Assignment(
+        np.array(rows, dtype=np.int32), np.repeat(np.arange(GPUS), slots).astype(np.int32), EXPERTS, GPUS
+    )
+
+
+def chances(assignment: Assignment, trace: RoutingTrace, split: str, layer: int) -> np.ndarray:
+    """What each source uses of each slot, ``[sources, slots]``."""
+    if split == "source":
+        return source_choices(assignment, layer, NODES)
+    shares = slot_shares(assignment, split, load=trace.counts.astype(float))[layer]  # type: ignore[arg-type]
+    return np.tile(shares, (GPUS, 1))
+
+
+def token_by_token(
+    family: str, assignment: Assignment, trace: RoutingTrace, split: str, layer: int
+) -> dict[str, Any]:
+    """Send each token from each GPU to each possible set of copies, with the chance of it."""
+    found: dict[str, Any] = {
+        name: np.zeros(GPUS) for name in ("received_up", "sent_up", "received_out", "sent_out", "received")
+    }
+    reach = dict.fromkeys(("gpus", "nodes", "domains"), 0.0)
+    chance = chances(assignment, trace, split, layer)
+    held = assignment.slot_expert[layer]
+    for source, token in product(range(GPUS), trace.layer(layer)):
+        slots = [np.flatnonzero((held == expert) & (chance[source] > 0)) for expert in token[token >= 0]]
+        for chosen in product(*slots):
+            weight = float(np.prod(chance[source, list(chosen)])) / trace.kept
+            served = assignment.slot_gpu[list(chosen)].tolist()
+            gpus = sorted(served) if family == "per-copy" else sorted(set(served))
+            for name, place in (("gpus", np.arange(GPUS)), ("nodes", NODES), ("domains", DOMAINS)):
+                reach[name] += weight * len(set(place[served].tolist())) / GPUS
+            for gpu in gpus:
+                found["received"][gpu] += weight
+                if gpu != source and DOMAINS[gpu] == DOMAINS[source]:
+                    found["received_up"][gpu] += weight
+                    found["sent_up"][source] += weight
+                if DOMAINS[gpu] != DOMAINS[source] and family != "per-node":
+                    found["received_out"][gpu] += weight
+                    found["sent_out"][source] += weight
+            if family != "per-node":
+                continue
+            for domain in {int(DOMAINS[gpu]) for gpu in gpus} - {int(DOMAINS[source])}:
+                rails = np.flatnonzero(domain == DOMAINS)
+                found["sent_out"][source] += weight
+                for forwards in rails:  # whichever is on the sender's rail
+                    found["received_out"][forwards] += weight / len(rails)
+                    for gpu in gpus:
+                        if DOMAINS[gpu] == domain and gpu != forwards:
+                            found["sent_up"][forwards] += weight / len(rails)
+                            found["received_up"][gpu] += weight / len(rails)
+    return found | reach
+
+
+@pytest.mark.parametrize("split", ["even", "source", "lp"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_family_moves_what_the_tokens_need_one_by_one(split: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assignment, trace = placed(rng), drawn(rng)
+    hits = token_hits(assignment, [trace], split=split, nodes=NODES, domains=DOMAINS)
+    none = np.zeros((1, LAYERS, GPUS))
+    use = ExpertUse(none, none, assignment.slot_gpu, EXPERTS, K, hits=hits)
+    for family in ("per-rank", "per-copy", "per-node"):
+        vectors = placed_vectors(family, use, tokens=2, domain=DOMAINS)
+        for layer in range(LAYERS):
+            expected = token_by_token(family, assignment, trace, split, layer)
+            for name in ("received_up", "sent_up", "received_out", "sent_out", "received"):
+                np.testing.assert_allclose(getattr(vectors, name)[0, layer], 2 * expected[name], atol=1e-12)
+            for name in ("gpus", "nodes", "domains"):
+                assert getattr(hits, f"{name}_per_token")[0, layer] == pytest.approx(expected[name])
+
+
+def test_sources_by_rank_are_the_shares_of_the_slots() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        assignment = placed(rng, int(rng.integers(1, 5)))
+        nodes = np.sort(rng.integers(0, 3, GPUS))
+        mean = [source_choices(assignment, layer, nodes).mean(axis=0) for layer in range(LAYERS)]
+        np.testing.assert_allclose(mean, source_shares(assignment, nodes), atol=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_names_of_experts_and_gpus_change_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    assignment, trace = placed(rng), drawn(rng)
+    name = rng.permutation(EXPERTS).astype(np.int32)
+    renamed = Assignment(name[assignment.slot_expert], assignment.slot_gpu, EXPERTS, GPUS)
+    table = np.where(trace.choices < 0, -1, name[trace.choices])
+    for split in ("even", "source"):
+        one = token_hits(assignment, [trace], split=split, nodes=NODES, domains=DOMAINS)  # type: ignore[arg-type]
+        two = token_hits(renamed, [trace_of(table)], split=split, nodes=NODES, domains=DOMAINS)  # type: ignore[arg-type]
+        for level in ("gpus", "pairs", "nodes", "domains"):
+            np.testing.assert_allclose(getattr(one, level), getattr(two, level), atol=1e-12)
+    order = rng.permutation(GPUS)  # new GPU i is old GPU order[i]
+    moved = assignment.slot_expert.reshape(LAYERS, GPUS, -1)[:, order].reshape(LAYERS, -1)
+    even = token_hits(assignment, [trace], nodes=NODES, domains=DOMAINS)
+    there = Assignment(moved, assignment.slot_gpu, EXPERTS, GPUS)
+    swapped = token_hits(there, [trace], nodes=NODES[order], domains=DOMAINS[order])
+    np.testing.assert_allclose(swapped.gpus, even.gpus[..., order], atol=1e-12)
+    np.testing.assert_allclose(swapped.domains_per_token, even.domains_per_token, atol=1e-12)
+    # more tokens of the same choices change nothing either, nor does their order
+    longer = trace_of(np.concatenate([trace.choices, trace.choices[:, ::-1]], axis=1))
+    again = token_hits(assignment, [longer], nodes=NODES, domains=DOMAINS)
+    np.testing.assert_allclose(again.gpus, even.gpus, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["per-rank", "per-copy", "per-node", "all-gather"])
+def test_independent_even_choices_move_what_the_formula_says(family: str) -> None:
+    rng = np.random.default_rng(5)
+    experts, gpus, domain = 32, 8, np.repeat([0, 1], 4)
+    table = np.argsort(rng.random((1, 20000, experts)), axis=2)[..., :4]
+    trace = trace_of(table, experts)
+    slots = np.concatenate([rng.permutation(experts), rng.permutation(experts)[:16]])[None].astype(np.int32)
+    assignment = Assignment(slots, np.repeat(np.arange(gpus), 6).astype(np.int32), experts, gpus)
+    hits = token_hits(assignment, [trace], nodes=domain, domains=domain)
+    use = expert_use(assignment, ExpertLoads(np.ones((1, 1, experts)), ("even",), synthetic=False), 4)
+    formula = placed_volumes(family, use, tokens=1, domain=domain)
+    traced = placed_volumes(
+        family,
+        ExpertUse(use.share, use.slot_share, use.slot_gpu, experts, 4, hits=hits),
+        tokens=1,
+        domain=domain,
+    )
+    for name in ("up", "out", "received"):
+        assert getattr(traced, name) == pytest.approx(getattr(formula, name), rel=0.04), name
+
+
+def test_traces_count_equally_and_layers_apart() -> None:
+    rng = np.random.default_rng(8)
+    assignment, few, many = placed(rng), drawn(rng, 4), drawn(rng, 9)
+    both = token_hits(assignment, [few, many], nodes=NODES, domains=DOMAINS)
+    alone = token_hits(assignment, [many], nodes=NODES, domains=DOMAINS)
+    assert (both.traces, both.tokens) == (2, 13)
+    np.testing.assert_array_equal(both.gpus[1], alone.gpus[0])
+    row = Assignment(assignment.slot_expert[1:], assignment.slot_gpu, EXPERTS, GPUS)
+    second = token_hits(row, [many.rows([1])], nodes=NODES, domains=DOMAINS)
+    np.testing.assert_array_equal(second.domains[0, 0], alone.domains[0, 1])
+
+
+def test_a_token_without_a_choice_in_a_layer_does_not_count_there() -> None:
+    choices = np.array([[[0, 1], [-1, -1], [1, 2]], [[2, 0], [1, 0], [0, 2]]])
+    assignment = Assignment(np.array([[0, 1, 2]] * 2, dtype=np.int32), np.arange(3, dtype=np.int32), 3, 3)
+    hits = token_hits(
+        assignment, [trace_of(choices, 3)], nodes=np.arange(3), domains=np.zeros(3, dtype=np.int64)
+    )
+    assert hits.gpus[0, 0, 0] == pytest.approx([1 / 2, 1, 1 / 2])
+    assert hits.gpus_per_token[0] == pytest.approx([2, 2])
+
+
+def test_a_trace_of_another_model_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="trace of 2 layers x 6 experts does not fit an assignment"):
+        token_hits(placed(rng), [drawn(rng, experts=6)], nodes=NODES, domains=DOMAINS)
+
+
+def test_loads_carry_traces() -> None:
+    rng = np.random.default_rng(1)
+    traces = [drawn(rng), drawn(rng, 9)]
+    loads = routed_loads(traces)
+    assert (loads.tokens == [trace.counts for trace in traces]).all()
+    assert loads.rows([1]).routing[1].layers == 1
+    assert [trace.kept for trace in loads.sampled(7).routing] == [6, 7]
+    assert (loads.sampled(7).routing[1].choices == traces[1].choices[:, evenly_spaced(9, 7)]).all()
+    given_loads = ExpertLoads(np.ones((1, LAYERS, EXPERTS)), ("even",), synthetic=False)
+    assert routed_loads(traces, given_loads).tokens is given_loads.tokens
+    with pytest.raises(InputError, match="does not fit loads of"):
+        routed_loads([drawn(rng, experts=6)], given_loads)
+    with pytest.raises(InputError, match="no token chose an expert in MoE layer 1"):
+        routed_loads([trace_of([[[0, 1]], [[-1, -1]]])])

@@ -1,0 +1,75 @@
+"""How far choices are from independent: none where they are drawn so, exact where they can be listed."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from cost.traces.coactivation import coactivation, independent_reach
+from cost.traces.routing import RoutingTrace
+
+TOKENS, EXPERTS, K = 4000, 24, 4
+RNG = np.random.default_rng(2)
+
+
+def trace_of(table: np.ndarray, *, repeated: bool = False) -> RoutingTrace:
+    counts = np.array([np.bincount(layer.ravel(), minlength=EXPERTS) for layer in table])
+    return RoutingTrace(table.astype(np.int16), counts, table.shape[1], "t", repeated)
+
+
+def chosen(score: np.ndarray) -> np.ndarray:
+    return np.argsort(-(score + RNG.gumbel(size=(TOKENS, EXPERTS))), axis=1)[:, :K]
+
+
+def test_independent_choices_are_within_chance_however_popular_some_are() -> None:
+    popular = RNG.standard_normal(EXPERTS)
+    found = coactivation(trace_of(np.stack([chosen(popular), chosen(popular[::-1])])))
+    assert found.within is not None
+    assert found.next_layer is not None
+    assert found.within.beyond_chance < 0.02
+    assert found.next_layer.beyond_chance < 0.02
+    traced, alone = found.domains[4]
+    assert traced == pytest.approx(alone, rel=0.02)
+
+
+def test_topics_are_seen_within_a_layer_and_across() -> None:
+    taste = 3 * RNG.standard_normal((4, EXPERTS))
+    topic = RNG.integers(0, 4, TOKENS)
+    again, other = chosen(taste[topic]), chosen(taste[RNG.permutation(topic)])
+    found = coactivation(trace_of(np.stack([again, chosen(taste[topic]), other])))
+    assert found.within is not None
+    assert found.next_layer is not None
+    assert found.within.beyond_chance > 0.2
+    assert found.next_layer.worst > 0.3
+    assert found.next_layer.worst_layer == 0
+    first = found.pairs[0]
+    both = (again == first.experts[0]).any(axis=1) & (again == first.experts[1]).any(axis=1)
+    if first.layer == 0:
+        assert first.share == pytest.approx(both.mean())
+    assert first.lift > 1.5
+    assert coactivation(trace_of(np.stack([again, again]), repeated=True)).next_layer is None
+
+
+def test_the_only_pair_and_one_choice() -> None:
+    always = np.tile([0, 1], (50, 1))
+    alone = np.tile([[0], [1]], (25, 1))
+    found = coactivation(trace_of(always[None]))
+    for parts in (4, 8):
+        assert found.domains[parts] == pytest.approx((1, 1), rel=1e-6)
+    assert coactivation(trace_of(alone[None])).within is None
+
+
+@pytest.mark.parametrize(("experts", "k", "parts"), [(6, 2, 2), (7, 3, 3), (5, 5, 2), (4, 1, 2)])
+def test_independent_reach_is_that_of_all_sets(experts: int, k: int, parts: int) -> None:
+    odds, part_of = RNG.lognormal(0, 1, experts), np.arange(experts) * parts // experts
+    sets = list(combinations(range(experts), k))
+    weight = np.array([np.prod(odds[list(one)]) for one in sets])
+    weight /= weight.sum()
+    used = [sum(w for w, one in zip(weight, sets, strict=True) if e in one) for e in range(experts)]
+    reach = [
+        sum(w for w, one in zip(weight, sets, strict=True) if part in part_of[list(one)])
+        for part in range(parts)
+    ]
+    assert independent_reach(np.array([used]), part_of, k)[0] == pytest.approx(reach, abs=1e-6)

@@ -1,0 +1,266 @@
+"""Routing traces: the same choices out of every form, an even sample of many tokens, and refusals."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cost.traces.recording import Wanted
+from cost.traces.routing import collect_routing, evenly_spaced
+from cost.traces.routing_files import is_routing, open_routing, read_routing
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cost.traces.routing import RoutingTrace
+
+TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
+WANTED = Wanted((1, 2), LAYERS, EXPERTS, K)
+RNG = np.random.default_rng(0)
+CHOICES = np.array([[RNG.permutation(EXPERTS)[:K] for _ in range(2)] for _ in range(TOKENS)], dtype=np.int16)
+"""Of the two MoE layers, ``[tokens, layers, k]``."""
+ZERO = np.zeros((TOKENS, 1, K), np.int16)
+# slots of each layer, copies of 0 and 3; the first layer is dense
+SLOTS = np.array([[0, 1, 2, 3, 4, 5, 0, 3], [3, 5, 4, 2, 1, 0, 3, 0], [0, 0, 3, 3, 1, 2, 5, 4]])
+
+
+def read(path: Path, wanted: Wanted | None = WANTED, **options: Any) -> RoutingTrace:
+    return read_routing([str(path)], wanted, **options)[0]
+
+
+def same(trace: RoutingTrace) -> bool:
+    counts = [np.bincount(layer.ravel(), minlength=EXPERTS) for layer in np.moveaxis(CHOICES, 1, 0)]
+    return bool((trace.choices == np.moveaxis(CHOICES, 1, 0)).all() and (trace.counts == counts).all())
+
+
+def saved(path: Path, values: np.ndarray) -> Path:
+    np.save(path, values)
+    return path
+
+
+def in_base64(values: np.ndarray) -> str:
+    file = io.BytesIO()
+    np.save(file, values)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        CHOICES,
+        CHOICES.astype(np.uint64),
+        np.asfortranarray(CHOICES.astype(np.int64)),
+        np.concatenate([ZERO, CHOICES], axis=1),
+        np.concatenate([ZERO - 1, CHOICES], axis=1),
+    ],
+    ids=["int16", "uint64", "by columns", "all layers", "all layers, -1"],
+)
+def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
+    assert same(read(saved(tmp_path / "a.npy", values)))
+    np.savez_compressed(tmp_path / "a.npz", routed_experts=values)
+    trace = read(tmp_path / "a.npz")
+    assert same(trace)
+    dense = "1 row of dense layers dropped"
+    assert (dense in trace.notes) == (values.shape[1] == LAYERS)
+
+
+def test_one_layer_stands_for_all_and_says_so(tmp_path: Path) -> None:
+    path = saved(tmp_path / "one.npy", CHOICES[:, 0])
+    trace = read(path)
+    assert trace.repeated
+    assert (trace.choices == CHOICES[:, 0]).all()
+    assert trace.notes[0].startswith("ONE layer of choices, taken for each of the 2 MoE layers")
+    assert not read(path, Wanted((1,), 2, EXPERTS, K)).notes
+    assert read(path, None).choices.shape == (1, TOKENS, K)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda part: {"choices": [{"routed_experts": in_base64(part)}]},
+        lambda part: {"prompt_routed_experts": part.tolist(), "choices": [{"routed_experts": None}]},
+        lambda part: {
+            "choices": [
+                {
+                    "routed_experts": {
+                        "data": base64.b64encode(part).decode(),
+                        "shape": list(part.shape),
+                        "dtype": "int16",
+                    }
+                }
+            ]
+        },
+    ],
+    ids=["vLLM 0.22", "vLLM 0.21", "Dynamo"],
+)
+def test_answers_of_servers(tmp_path: Path, make: Callable[[np.ndarray], Any]) -> None:
+    answers = [make(np.ascontiguousarray(part)) for part in (CHOICES[:15], CHOICES[15:])]
+    (tmp_path / "all.json").write_text(json.dumps(answers, indent=1))
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, answers)))
+    (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, answers)))
+    for name in ("all.json", "all.jsonl", "lines.json"):
+        assert is_routing(str(tmp_path / name))
+        assert same(read(tmp_path / name)), name
+
+
+def test_answers_of_sglang_need_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    bare = np.concatenate([ZERO, CHOICES], axis=1).astype("<i4")
+    path.write_text(json.dumps({"meta_info": {"routed_experts": base64.b64encode(bare).decode()}}))
+    assert same(read(path))
+    with pytest.raises(InputError, match="ids without a shape"):
+        read(path, None)
+
+
+def test_per_token_recordings_are_mapped_and_ordered_by_pass(
+    tmp_path: Path, torch_save: Callable[..., Path]
+) -> None:
+    whole = np.concatenate([ZERO - 1, CHOICES], axis=1)
+    # of the copies that an expert has, any
+    slots = np.full(whole.shape, -1, np.int32)
+    for (token, row, choice), expert in np.ndenumerate(whole):
+        if expert >= 0:
+            copies = np.flatnonzero(SLOTS[row] == expert)
+            slots[token, row, choice] = copies[token % len(copies)]
+    parts = {(0, 0): slice(0, 9), (0, 1): slice(9, 20), (1, 0): slice(20, 20), (1, 1): slice(20, TOKENS)}
+    for rank in (0, 1):
+        records = [
+            {"forward_pass_id": p, "rank": rank, "topk_ids_of_layer": np.moveaxis(slots[part], 1, 0).copy()}
+            for (p, of), part in parts.items()
+            if of == rank
+        ]
+        data = {"records": records, "last_physical_to_logical_map": SLOTS}
+        torch_save(tmp_path / f"expert_distribution_recorder_17.{rank}_{rank}.pt", data)
+    for path in (tmp_path, tmp_path / "expert_distribution_recorder_17.0_0.pt"):
+        trace = read(path)
+        assert same(trace)
+        assert "tokens of 2 ranks, 0 to 1" in trace.notes[0]
+    torch_save(tmp_path / "tensor.pt", CHOICES.astype(np.int32))
+    assert same(read(tmp_path / "tensor.pt"))
+
+
+def test_counts_are_no_trace(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    record = {"forward_pass_id": 0, "rank": 0, "global_physical_count": np.ones((3, 8), np.int32)}
+    data = {"records": [record], "last_physical_to_logical_map": SLOTS}
+    path = torch_save(tmp_path / "expert_distribution_recorder_1.5_0.pt", data)
+    with pytest.raises(InputError, match="recorder-mode per_token"):
+        read(path)
+    counts = RNG.integers(500, 1500, (32, 8))
+    assert not is_routing(str(saved(tmp_path / "loads.npy", counts)))
+    assert is_routing(str(saved(tmp_path / "trace.npy", CHOICES)))
+
+
+def test_flame_moe_folders(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for row in range(2):
+        table = pa.table({"indices": pa.array(CHOICES[:, row].tolist(), type=pa.list_(pa.int16()))})
+        parquet.write_table(table, tmp_path / f"layer_{row + 2:02d}.parquet", row_group_size=7)
+    assert same(read(tmp_path))
+    assert read(tmp_path / "layer_03.parquet").repeated
+    parquet.write_table(pa.table({"indices": [[1, 2], [3]]}), tmp_path / "layer_02.parquet")
+    with pytest.raises(InputError, match="have 2 to 40 tokens"):
+        read(tmp_path)
+    with pytest.raises(InputError, match="not equally many ids"):
+        read(tmp_path / "layer_02.parquet")
+
+
+def test_many_tokens_are_sampled_evenly_and_counted_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
+    trace = read(saved(tmp_path / "a.npy", CHOICES), most=9)
+    assert (trace.choices == np.moveaxis(CHOICES[evenly_spaced(TOKENS, 9)], 1, 0)).all()
+    assert (trace.tokens, trace.kept, trace.counts.sum()) == (TOKENS, 9, CHOICES.size)
+    assert "9 of 40 tokens kept, evenly spaced; counts are of all" in trace.notes
+    assert (trace.part(2, 5).counts.sum(), trace.part(2, 5).tokens) == (3 * 2 * K, 3)
+
+
+def test_tokens_that_were_not_recorded_are_left_out(tmp_path: Path) -> None:
+    values = CHOICES.copy()
+    values[3], values[5], values[7, 1] = 0, -1, 0
+    trace = read(saved(tmp_path / "a.npy", values))
+    assert trace.tokens == trace.kept == TOKENS - 2
+    assert (trace.choices[1, 5] == -1).all()  # the seventh but the two
+    assert "2 of 40 tokens without any choice, left out" in trace.notes
+    assert any(note.startswith("3 times all choices of a token in a layer are 0") for note in trace.notes)
+
+
+def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
+    values = CHOICES.astype(dtype)
+    values[index] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (changed((7, 1, 0), 6), "token 7, layer row 1: expert 6, but the model has experts 0..5"),
+        (changed((7, 1, 0), -2), "token 7, layer row 1: expert -2"),
+        (changed((7, 1, 0), 10**12, np.int64), "expert 1000000000000"),
+        (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert once"),
+        (changed((slice(None), 1), -1), "no token chose an expert in layer 2 of the model"),
+        (CHOICES.astype(float), "holds float64"),
+        (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
+        (CHOICES.astype(object), "it holds Python objects"),
+        (CHOICES > 1, "holds bool"),
+        (
+            CHOICES[..., :1],
+            "1 choice of a token; the model routes each token to 2 of 6 experts in 2 MoE layers",
+        ),
+        (np.concatenate([CHOICES, CHOICES], axis=1), "4 layers; the model routes"),
+        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model has no experts"),
+        (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
+        (CHOICES[:0], "no choices of tokens in it"),
+        (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: str) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, values, allow_pickle=True)
+    with pytest.raises(InputError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.npy", "cut", "cut short or broken"),
+        ("a.txt", "1 2", "this one's suffix is .txt"),
+        ("a.json", "{}", "no 'routed_experts' in its answers"),
+        ("a.json", '{"routed_experts": "!"}', "not base64"),
+        ("a.json", '{"routed_experts": [[[1, 2]], [[3]]]}', "rows of unequal length"),
+        ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "cut short"),
+        (
+            "a.json",
+            '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "object"}}',
+            "its dtype",
+        ),
+        ("b.npy", "", "there is no such file"),
+    ],
+)
+def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    path = tmp_path / name
+    if text == "cut":
+        path.write_bytes(saved(tmp_path / "whole.npy", CHOICES).read_bytes()[:-9])
+    elif text:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read(path)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    opened = open_routing(str(saved(tmp_path / "a.npy", CHOICES)), WANTED)
+    with pytest.raises(InputError, match="40 of 41 tokens are there"):
+        collect_routing(replace(opened, tokens=41), WANTED)

@@ -101,7 +101,8 @@ def place_hits(
     # expert and place, once for each pair of them
     key, entry = np.unique(slot_expert * places + slot_place, return_inverse=True)
     expert, place = key // places, key % places
-    chance = summed(chosen, entry.reshape(-1), key.size)
+    # sources that choose alike are computed once
+    chance, alike = np.unique(summed(chosen, entry.reshape(-1), key.size), axis=0, return_inverse=True)
     count = np.bincount(expert, minlength=experts)
     # where the tokens of an expert all go; the last is of a choice that was not used
     home = np.full(experts + 1, -1, dtype=np.int64)
@@ -110,7 +111,7 @@ def place_hits(
     sure = np.zeros((len(choices), places), dtype=bool)
     token, which = np.nonzero(at >= 0)
     sure[token, at[token, which]] = True
-    reached = np.broadcast_to(sure.sum(axis=0, dtype=np.float64), (len(chosen), places))
+    reached = np.broadcast_to(sure.sum(axis=0, dtype=np.float64), (len(chance), places))
     token, which = np.nonzero((at < 0) & (choices >= 0))
     if token.size:
         of = choices[token, which]
@@ -118,7 +119,7 @@ def place_hits(
         cell = np.repeat(token, count[of]) * places + place[entries]
         unsure = ~sure.reshape(-1)[cell]
         reached = reached + _reached_by_chance(chance, place, places, cell[unsure], entries[unsure])
-    mean: Floats = reached / max(1, len(choices))
+    mean: Floats = reached[alike.reshape(-1)] / max(1, len(choices))
     return mean
 
 

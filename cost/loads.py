@@ -52,6 +52,11 @@ class ExpertLoads:
         routing = tuple(trace.rows(which) for trace in self.routing)
         return replace(self, tokens=self.tokens[:, list(which)], routing=routing)
 
+    @property
+    def untraced(self) -> ExpertLoads:
+        """The same loads without traces: as if experts were chosen independently."""
+        return replace(self, routing=())
+
     def sampled(self, most: int) -> ExpertLoads:
         """Return them with at most ``most`` tokens of each trace, evenly spaced, where a search has to be quick."""
         return replace(self, routing=tuple(trace.sample(most) for trace in self.routing))

@@ -68,7 +68,7 @@ def _balancedness(
         for stage in group.stages:
             entry = experts[stage]
             if entry is not None:
-                use = stage_use(deployment, stages[stage], entry, loads, split)
+                use = stage_use(deployment, stages[stage], entry, loads.untraced, split)
                 found.append(use_balancedness(use, group.speed))
     return np.concatenate(found, axis=1)
 

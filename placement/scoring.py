@@ -187,9 +187,8 @@ def placement_balancedness(
     split: DispatchPolicy = "even",
 ) -> dict[int, float]:
     """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
-    if loads is not None:
-        loads = replace(loads, routing=())
-    uses = _uses(deployment, layout.replicas[0], experts, loads, split)
+    counts = None if loads is None else loads.untraced  # of which balance is
+    uses = _uses(deployment, layout.replicas[0], experts, counts, split)
     return _balancedness(deployment, layout, experts, uses)
 
 

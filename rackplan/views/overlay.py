@@ -101,7 +101,7 @@ def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Ov
 
 def _busy(plan: Plan, stage: StageSpec, assignment: Assignment, loads: ExpertLoads) -> NDArray[np.float64]:
     """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
-    share = stage_use(plan.deployment, stage, assignment, loads, plan.split).share
+    share = stage_use(plan.deployment, stage, assignment, loads.untraced, plan.split).share
     speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
     busy = share if speed is None else share / speed
     over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()

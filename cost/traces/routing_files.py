@@ -266,7 +266,7 @@ def _read_parquet(path: Path, wanted: Wanted | None = None) -> RoutedTokens:  # 
 
 def _parquet(path: Path) -> Any:
     try:
-        from pyarrow import ArrowException
+        from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise InputError(
@@ -275,13 +275,15 @@ def _parquet(path: Path) -> Any:
         ) from None
     try:
         opened = ParquetFile(path)
-    except ArrowException as error:
+        schema = opened.schema_arrow
+    except (ArrowException, ValueError) as error:
         raise InputError(f"{path}: not a whole Parquet file ({one_line(error)}).") from error
-    names = opened.schema_arrow.names
-    if _COLUMN not in names:
-        raise InputError(
-            f"{path}: has no column {_COLUMN!r} of routed experts, only {', '.join(names)[:200]}."
-        )
+    if _COLUMN not in schema.names:
+        has = ", ".join(schema.names)[:200]
+        raise InputError(f"{path}: has no column {_COLUMN!r} of routed experts, only {has}.")
+    kind = schema.field(_COLUMN).type
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        raise InputError(f"{path}: {_COLUMN} holds {kind}, not a list of ids in each row.")
     return opened
 
 
@@ -298,7 +300,7 @@ def _batches(path: Path, opened: Any, size: int) -> Iterator[NDArray[Any]]:
             if flat.dtype.kind not in "iu" or column.null_count or lengths["min"] != lengths["max"]:
                 raise InputError(f"{path}: {_COLUMN} holds {column.type}, not equally many ids in each row.")
             yield flat.reshape(len(column), -1)
-    except (ArrowException, OSError) as error:
+    except (ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path}: broken where it is read ({one_line(error)}).") from error
 
 

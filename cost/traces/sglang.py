@@ -142,7 +142,7 @@ def _rank(path: Path, data: object = None) -> Rank:
         if not isinstance(counts, FileArray) or counts.dtype.kind not in "iu":
             raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
         passes.setdefault(number, []).append(counts)
-        if _TOPK in record:
+        if isinstance(record.get(_TOPK), FileArray):
             chosen.setdefault(number, []).append(record[_TOPK])
         ranks.add(rank)
     if len(ranks) > 1:

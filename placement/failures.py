@@ -37,6 +37,8 @@ MOST_REPLICAS = 20_000
 """Replicas priced over all failures of a kind."""
 TOP = 20
 """Experts listed by name."""
+FEW_TOKENS = 2048
+"""Tokens of a routing trace that are followed where many placements are scored only to be compared."""
 
 
 def find_failures(plan: Plan) -> Failures | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -16,6 +16,68 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 """Ranges of figures: plain numbers in the code, held when a file is read."""
+
+
+@dataclass(frozen=True)
+class TrafficRow:
+    """A placement of the same layout: its step, its balance, and where its tokens go, means over MoE layers.
+
+    ``bytes_per_step`` is what all GPUs send in a step over each fabric.
+    """
+
+    placement: str
+    step_s: NotNegative
+    balancedness: Fraction
+    domains_per_token: NotNegative = 0.0
+    nodes_per_token: NotNegative = 0.0
+    gpus_per_token: NotNegative = 0.0
+    bytes_per_step: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """The fewest domains a token that were found within a balance slack (None: any), with balance and step."""
+
+    slack: NotNegative | None
+    balancedness: Fraction
+    domains_per_token: NotNegative
+    step_s: NotNegative
+
+
+@dataclass(frozen=True)
+class TrafficReport:
+    """Placements compared by the step that they are predicted to take, as tokens choose experts together.
+
+    Attributes
+    ----------
+    known:
+        What says which experts tokens choose together, in words.
+    traces:
+        Names of the routing traces that say it; empty: it is the model's limit on groups.
+    chosen:
+        Name of the row that was taken; rows begin with balance alone.
+    slack:
+        How far loads may be above even, as a fraction, for fewer domains a token.
+    front:
+        Balance against domains a token, where asked for; else empty.
+    """
+
+    known: str
+    traces: tuple[str, ...]
+    chosen: str
+    slack: NotNegative
+    rows: tuple[TrafficRow, ...]
+    front: tuple[FrontPoint, ...] = ()
+
+    @property
+    def before(self) -> TrafficRow:
+        """Balance alone."""
+        return self.rows[0]
+
+    @property
+    def after(self) -> TrafficRow:
+        """What was taken."""
+        return next(row for row in self.rows if row.placement == self.chosen)
 
 
 @dataclass(frozen=True)

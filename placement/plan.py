@@ -23,7 +23,7 @@ from placement.options import Objective, Spread, require_objective, require_spre
 from placement.problem import proven
 
 if TYPE_CHECKING:
-    from placement.findings import Failures, RedundancyCurve
+    from placement.findings import Failures, RedundancyCurve, TrafficReport
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,9 @@ class Plan:
         Proof of the order of the stages; None where domains are alike, there is one stage, or nobody looked.
     traffic:
         Where its tokens go, where routing traces say which experts are chosen together; else None.
+    by_traffic:
+        Placements compared by the step that they are predicted to take, as tokens choose experts together; None where
+        nothing is known of that, or it does not matter.
     """
 
     deployment: Deployment
@@ -127,6 +130,7 @@ class Plan:
     search: str = ""
     order: OrderProof | None = None
     traffic: TokenTraffic | None = None
+    by_traffic: TrafficReport | None = None
 
     @cached_property
     def totals(self) -> Totals:

@@ -32,11 +32,15 @@ from placement.findings import (
     AtRisk,
     Count,
     Failures,
+    FrontPoint,
     LayerAtRisk,
+    NotNegative,
     RedundancyCurve,
     RedundancyPoint,
     ScenarioReport,
     ScenarioRow,
+    TrafficReport,
+    TrafficRow,
     WhatIf,
 )
 from placement.options import Objective, Spread
@@ -164,6 +168,15 @@ class _Redundancy(_Part):
     points: Annotated[tuple[RedundancyPoint, ...], Field(min_length=1)]
 
 
+class _TrafficReport(_Part):
+    known: str
+    traces: tuple[str, ...] = ()
+    chosen: str
+    slack: NotNegative
+    rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
+    front: tuple[FrontPoint, ...] = ()
+
+
 class _PlanFile(_Part):
     schema_version: Literal[1]
     stages: Annotated[list[_Stage], Field(min_length=1)]
@@ -175,6 +188,7 @@ class _PlanFile(_Part):
     scenarios: _Scenarios | None = None
     redundancy: _Redundancy | None = None
     failures: _Failures | None = None
+    by_traffic: _TrafficReport | None = None
     inputs: _Inputs
 
 
@@ -250,6 +264,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "scenarios": _written(_Scenarios, plan.scenarios),
         "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
         "failures": _written(_Failures, plan.failures),
+        "by_traffic": _written(_TrafficReport, plan.by_traffic),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
     }
@@ -430,6 +445,7 @@ def _plan(fields: _PlanFile) -> Plan:
         options=options,
         scenarios=_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=_failures(fields.failures, deployment),
+        by_traffic=_by_traffic(fields.by_traffic),
         redundancy=_redundancy(fields.redundancy),
         passed_over=fields.layout.passed_over or "",
         order=fields.order,
@@ -600,6 +616,14 @@ def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None
         if worst not in ids[unit]:
             raise InputError(f"failures.{where}: {worst!r} is no {unit} of {deployment.cluster.name}.")
     return Failures(part.spread, part.layers, part.experts, part.what_if)
+
+
+def _by_traffic(part: _TrafficReport | None) -> TrafficReport | None:
+    if part is None:
+        return None
+    if part.chosen not in [row.placement for row in part.rows]:
+        raise InputError(f"by_traffic.chosen: {part.chosen!r} is none of its rows.")
+    return TrafficReport(part.known, part.traces, part.chosen, part.slack, part.rows, part.front)
 
 
 def _redundancy(part: _Redundancy | None) -> RedundancyCurve | None:

@@ -11,7 +11,7 @@ from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
-from placement.failures import find_failures
+from placement.failures import FEW_TOKENS, find_failures
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
@@ -22,6 +22,7 @@ from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
 from placement.stop import OnProgress, Stop
+from placement.traffic.choose import choose_by_traffic
 from placement.verify import verify_plan
 from topology.errors import InputError
 
@@ -52,25 +53,30 @@ def make_plan(
     """
     say = on_stage or (lambda _: None)
     asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress)
+    few = None if loads is None else loads.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
-        if loads is None:
+        if few is None:
             raise InputError(
                 f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
             )
-        curve = choose_redundant(deployment, loads, options, stop)
+        curve = choose_redundant(deployment, few, options, stop)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
-    fast = choose_layout(deployment, loads, options, layouts)
+    fast = choose_layout(deployment, few, options, layouts)
     order = None
     if layouts is None:
         with stop:
-            fast, order = improve_order(deployment, fast, loads, options, stop)
+            fast, order = improve_order(deployment, fast, few, options, stop)
     say("placing experts")
     placed = None
     with stop:
         placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
-    plan = _finish(placed or _cut_short(fast, loads, options), loads, options, stop, say)
+    placed = placed or _cut_short(fast, loads, options)
+    report, traffic = None, None
+    if loads is not None:
+        placed, report, traffic = choose_by_traffic(placed, loads, options, stop, say)
+    plan = replace(_finish(placed, loads, options, stop, say), by_traffic=report, traffic=traffic)
     plan = replace(
         plan,
         options=asdict(asked),
@@ -141,7 +147,8 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
     )
     say("losing GPUs, nodes and racks")
     with stop:
-        return replace(plan, failures=find_failures(plan))
+        few = None if loads is None else loads.sampled(FEW_TOKENS)
+        return replace(plan, failures=find_failures(replace(plan, loads=few)))
     return plan
 
 

@@ -11,9 +11,11 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, ExpertUse, balanced_use, expert_use
 from cost.layout import Layout, StageSpec
+from cost.limited_use import limited_hits
 from cost.loads import ExpertLoads
 from cost.routed_use import token_hits
 from cost.score import LayoutScorer, Score
+from cost.terms.alltoall import group_limit, routing_of
 from cost.terms.experts import expert_speed
 from cost.token_traffic import TokenTraffic, token_traffic
 from placement.arrays import Floats, Ints
@@ -64,20 +66,39 @@ def stage_use(
     InputError
         If the loads do not fit the model.
     """
+    return layers_use(deployment, stage, assignment, stage_loads(deployment, loads, stage.layers), split)
+
+
+def layers_use(
+    deployment: Deployment,
+    stage: StageSpec,
+    assignment: Assignment,
+    loads: ExpertLoads,
+    split: DispatchPolicy,
+) -> ExpertUse:
+    """As :func:`stage_use`, of some layers alone, with the loads of those.
+
+    Raises
+    ------
+    InputError
+        As of :func:`stage_use`.
+    """
     moe = deployment.model.moe
     if moe is None:
         raise InputError(f"{deployment.model.name} has no routed experts to place.")
-    part = stage_loads(deployment, loads, stage.layers)
     nodes = deployment.numbered("node")[list(stage.gpus)]
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
     if split == "even":
-        use = expert_use(assignment, part, moe.top_k)
+        use = expert_use(assignment, loads, moe.top_k)
     else:
-        use = expert_use(assignment, part, moe.top_k, split=split, nodes=nodes, speed=speed)
-    if not part.routing:
-        return use
+        use = expert_use(assignment, loads, moe.top_k, split=split, nodes=nodes, speed=speed)
     domains = deployment.domains(stage)
-    hits = token_hits(assignment, part.routing, split=split, nodes=nodes, domains=domains, speed=speed)
+    if not loads.routing:
+        if len(np.unique(domains)) == 1:
+            return use
+        limited = limited_hits(assignment, use, loads.tokens, routing_of(moe), nodes=nodes, domains=domains)
+        return replace(use, hits=limited)
+    hits = token_hits(assignment, loads.routing, split=split, nodes=nodes, domains=domains, speed=speed)
     return replace(use, hits=hits)
 
 
@@ -134,7 +155,7 @@ def placement_uses(
         If the loads do not fit the model.
     """
     first = layout.replicas[0]
-    if loads is None or not loads.routing:
+    if loads is None or not (loads.routing or _limited(deployment, layout)):
         return [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
     known: dict[object, list[ExpertUse | None]] = {}
     node = deployment.numbered("node")
@@ -146,6 +167,13 @@ def placement_uses(
             known[key] = _uses(deployment, stages, experts, loads, split)
         rows.append(known[key])
     return rows
+
+
+def _limited(deployment: Deployment, layout: Layout) -> bool:
+    """Whether what tokens reach is known without traces: a limit on groups of experts, over several domains."""
+    moe = deployment.model.moe
+    stages = (stage for stages in layout.replicas for stage in stages)
+    return bool(moe and group_limit(moe)[0]) and any(len(deployment.domain_set(one)) > 1 for one in stages)
 
 
 def _uses(
@@ -240,7 +268,7 @@ def routed_traffic(
     deployment: Deployment, layout: Layout, scorer: LayoutScorer, loads: ExpertLoads | None, batch: int
 ) -> TokenTraffic | None:
     """Return where the tokens of routing traces go under what ``scorer`` scores; None without traces."""
-    if loads is None or not loads.routing:
+    if loads is None or not (loads.routing or any(use is not None and use.hits for use in scorer.uses[0])):
         return None
     names = tuple(trace.name for trace in loads.routing)
     return token_traffic(deployment, layout, scorer.uses, batch=batch, traces=names)

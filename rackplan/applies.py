@@ -164,7 +164,15 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("ep redundant loads windows spread split objective imbalance afd", lambda asked: asked.dense),
+    Rule(
+        "ep redundant loads routing balance_slack front windows spread split objective imbalance afd",
+        lambda asked: asked.dense,
+    ),
+    Rule(
+        "balance_slack front",
+        lambda asked: asked.without("routing", "nobody knows which experts tokens choose together"),
+        "give --routing too",
+    ),
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
     Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),

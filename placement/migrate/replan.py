@@ -13,7 +13,7 @@ from cost.loads import ExpertLoads
 from cost.score import Score
 from placement.arrays import Experts
 from placement.failure_domains import require_apart, stage_domains
-from placement.failures import find_failures
+from placement.failures import FEW_TOKENS, find_failures
 from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
 from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
@@ -23,7 +23,14 @@ from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan
-from placement.scoring import placement_proof, score_placement, score_rivals, stage_problem
+from placement.scoring import (
+    placement_proof,
+    placement_scorer,
+    routed_traffic,
+    score_placement,
+    score_rivals,
+    stage_problem,
+)
 from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.cluster import Cluster
@@ -171,6 +178,10 @@ def replan_plan(
     placed = [each.slot_expert for each in found.placements]
     start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
     old_score, restored = tasks.score(start)
+    log = found.log
+    if loads.routing and old_score.step_s <= tasks.score(placed)[0].step_s:
+        placed = start
+        log = (*log, "moves for balance alone are left out: by the traces they would not make a step shorter")
     fresh_score, afresh = tasks.score(fresh)
     new = replace(
         _new_plan(plan, tasks, placed, objective),
@@ -181,7 +192,7 @@ def replan_plan(
             "seed": options.seed,
             "copies_together": False,
         },
-        notes=(*left.notes, *found.log),
+        notes=(*left.notes, *log),
         baselines={
             **score_rivals(left.deployment, left.layout, tasks.experts(placed), loads, plan.split),
             "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
@@ -189,7 +200,8 @@ def replan_plan(
         },
     )
     with stop:
-        new = replace(new, failures=find_failures(new))
+        few = replace(new, loads=loads.sampled(FEW_TOKENS))
+        new = replace(new, failures=find_failures(few))
     new = replace(new, interrupted=stop.interrupted)
     wrong = verify_plan(new)
     if wrong:
@@ -252,15 +264,18 @@ class _Tasks:
 def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: Objective) -> Plan:
     """Return ``plan`` with what is left and a new placement, scored; what was found for the old one is gone."""
     deployment, layout, experts = tasks.left.deployment, tasks.left.layout, tasks.experts(placed)
-    score, balancedness = tasks.score(placed)
+    scorer, balancedness = placement_scorer(deployment, layout, experts, tasks.loads, tasks.split)
+    batch = deployment.workload.batch
     return replace(
         plan,
         deployment=deployment,
         layout=layout,
         experts=experts,
         loads=tasks.loads,
-        score=score,
+        score=scorer.at(batch),
         balancedness=balancedness,
+        traffic=routed_traffic(deployment, layout, scorer, tasks.loads, batch),
+        by_traffic=None,
         proof=placement_proof(deployment, layout, experts, tasks.loads, objective, tasks.split),
         scenarios=None,
         failures=None,

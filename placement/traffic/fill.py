@@ -39,7 +39,7 @@ def fill(task: TrafficTask, limit: Limit, part: Ints, rng: np.random.Generator, 
     spare = int(free.sum())
     bound = limit.domain * places.fair(places.domain)
     tried = []
-    for share in _SHARES if spare and places.domains > 1 else _SHARES[:1]:
+    for share in _SHARES if spare and task.nearest and places.domains > 1 else _SHARES[:1]:
         most = int(np.ceil(share * spare))
         held = copies_for_traffic(tokens, first, free, load, bound, most=most, own=task.own)
         held = copies_for_balance(held, places.domain_slots - held.sum(axis=0), load, places)

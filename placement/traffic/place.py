@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import gammaln
 
 from placement.arrays import Experts, Floats, Ints
 from placement.local_search import swap_down
@@ -148,7 +150,11 @@ class _Layer:
         room = 1 + (limit.domain - 1) * (1.0 if places.gpus == places.domains else _DOMAIN_ROOM)
         domains = Parts.free(fit, self.size, self.load, room * places.fair(places.domain))
         part = group(domains, self.rng, self.work, self.starts)
-        if places.domains > 1 and not _confirmed(check, part, self.plain, places):
+        ways = float(gammaln(task.tokens.experts + 1) - gammaln(self.size + 1).sum())
+        if places.domains > 1 and not (
+            _confirmed(check, part, self.plain, places, _SURE)
+            or _confirmed(fit, part, self.plain, places, _SURE + math.sqrt(2 * ways))
+        ):
             return self.plain, INDEPENDENT
         whole = domains.of_tokens(self.sample)
         part = improve(whole, part, self.rng, self.work, heat=_AGAIN, share=_AGAIN)
@@ -161,8 +167,11 @@ class _Layer:
         return (self.plain, CROWDED) if twice(slot_expert, places) else (slot_expert, "")
 
 
-def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> bool:
-    """Whether tokens not searched on reach fewer domains than under balance alone, beyond chance."""
+def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places, errors: float) -> bool:
+    """Whether tokens reach fewer domains than under balance alone, by more than so many standard errors.
+
+    Of N ways to place experts the best is by chance ``sqrt(2 ln N)`` of them better on the tokens that it was searched on.
+    """
     ours = reach_of_tokens(check, part, places.domains).astype(np.float64)
     used = used_domain(held_in(plain, places, check.experts) > 0)
     theirs = np.mean(
@@ -170,7 +179,7 @@ def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places) -> boo
     )
     saved = theirs - ours
     error = float(saved.std()) / np.sqrt(len(check))
-    return bool(float(saved.mean()) > _SURE * error)
+    return bool(float(saved.mean()) > errors * error)
 
 
 def _balanced(load: Floats, places: Places) -> Experts:

@@ -60,6 +60,9 @@ class TrafficTask:
         What spare copies are weighed by.
     own:
         What a token's own domain costs it: 0 makes crossings few, 1 domains. Without spare copies both are the same.
+    nearest:
+        Whether a token uses the nearest copy of an expert. If not, copies in several domains would have its tokens
+        reach more of them: spare copies then lie beside the first ones.
     groups:
         Groups of consecutive experts that routing is limited by; whole groups are tried as a start. 0: none.
 
@@ -75,6 +78,7 @@ class TrafficTask:
     slack: float = 0.05
     rates: Rates = field(default_factory=Rates)
     own: float = 0.0
+    nearest: bool = True
     groups: int = 0
 
     def __post_init__(self) -> None:

@@ -60,6 +60,17 @@ class Asked(Group):
     objective: options.ObjectiveName = "mean"
     spread: Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")] = "gpu"
     split: options.SplitName = "even"
+    balance_slack: Annotated[
+        str,
+        opt(
+            "--balance-slack",
+            "How far loads may be above even, in percent, where tokens then reach fewer domains.",
+            "P",
+        ),
+    ] = "5%"
+    front: Annotated[bool, opt("--front", "Also show balance against domains a token for other slacks.")] = (
+        False
+    )
     ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None
     tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None
     stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None
@@ -83,23 +94,26 @@ class Asked(Group):
             self.ep,
             self.tp,
             self.stages,
-            _fraction(self.tolerance),
+            _fraction(self.tolerance, "--tolerance", 100),
             spread=require_spread(self.spread),
             objective=require_objective(self.objective),
             split=require_policy(self.split),
             goal=require_goal(self.goal),
             ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
+            balance_slack=_fraction(self.balance_slack, "--balance-slack", math.inf),
+            front=self.front,
         )
 
 
-def _fraction(percent: str) -> float:
-    """Parse a tolerance: ``2`` or ``2%``."""
+def _fraction(percent: str, flag: str, below: float) -> float:
+    """Parse a percentage: ``2`` or ``2%``."""
     try:
         value = float(percent.strip().removesuffix("%"))
     except ValueError:
         value = math.nan
-    if not 0 <= value < 100:
-        raise InputError(f"--tolerance {percent}: expected percent, 0 or more and below 100, like 2%.")
+    if not 0 <= value < below:
+        most = "" if below == math.inf else f" and below {below:g}"
+        raise InputError(f"{flag} {percent}: expected percent, 0 or more{most}, like 2%.")
     return value / 100
 
 
@@ -110,6 +124,7 @@ def plan(
     output: options.OutputFolder,
     loads: options.Loads = None,
     windows: options.Windows = None,
+    routing: options.Routing = None,
     serving: options.Serving,
     asked: Asked,
     pricing: options.Pricing,
@@ -127,14 +142,15 @@ def plan(
 
     wanted = asked.plan_options(time_limit, seed)
     deployment = pricing.deployment(model, cluster, serving)
-    expert_loads = options.model_loads(deployment.model, loads or [], seed, windows)
+    expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
     with output_folder(output) as folder:
         with progress() as reporter:
             made = make_plan(
                 deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
-            files = write_plan(made, folder, options.digests([model, cluster, *(loads or [])]))
+            given = [model, cluster, *(loads or []), *(routing or [])]
+            files = write_plan(made, folder, options.digests(given))
         show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -202,6 +218,7 @@ def replan(
     output: options.OutputFolder,
     loads: options.Loads = None,
     windows: options.Windows = None,
+    routing: options.Routing = None,
     change: Change,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
@@ -221,7 +238,9 @@ def replan(
         )
     old = options.read_noted(plan)
     now = None if change.cluster is None else resolve_cluster(change.cluster)
-    other = options.model_loads(old.deployment.model, loads, seed, windows) if loads else None
+    other = None
+    if loads or routing:
+        other = options.model_loads(old.deployment.model, loads or [], seed, windows, routing)
     with output_folder(output) as folder:
         with progress() as reporter:
             reporter.stage("re-planning")
@@ -230,7 +249,14 @@ def replan(
             files = write_plan(
                 found.plan,
                 folder,
-                options.digests([str(plan), *([change.cluster] if change.cluster else []), *(loads or [])]),
+                options.digests(
+                    [
+                        str(plan),
+                        *([change.cluster] if change.cluster else []),
+                        *(loads or []),
+                        *(routing or []),
+                    ]
+                ),
                 first=replan_section(found),
                 moves=plan_to_json(moves_data(found)),
             )

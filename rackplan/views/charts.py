@@ -11,7 +11,7 @@ from cost.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from placement.compare import CompareRow
-from placement.findings import RedundancyCurve
+from placement.findings import RedundancyCurve, TrafficReport
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.story import Story
@@ -287,6 +287,24 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
     ]
     across, up = _axis("copies per layer above one of each expert"), _axis("tok/s/GPU", rangemode="tozero")
     return _figure([line, *marks], xaxis=across, yaxis=up)
+
+
+def traffic_chart(report: TrafficReport) -> Figure:
+    """Return balancedness against domains a token over the slacks, the placement taken marked."""
+    points = report.front
+    line = _curve(
+        "fewest domains a token",
+        [point.domains_per_token for point in points],
+        [point.balancedness for point in points],
+        [["any" if point.slack is None else f"{point.slack:.0%}", point.step_s * 1e3] for point in points],
+        "slack %{customdata[0]}: %{x:.3f} domains a token, balancedness %{y:.4f}, step %{customdata[1]:.3f} ms",
+    )
+    taken, before = report.after, report.before
+    marks = [
+        _mark("taken", taken.domains_per_token, taken.balancedness, "star"),
+        _mark("balance alone", before.domains_per_token, before.balancedness, "circle-open"),
+    ]
+    return _figure([line, *marks], xaxis=_axis("domains a token"), yaxis=_axis("balancedness"))
 
 
 def front_chart(found: Replanned) -> Figure:

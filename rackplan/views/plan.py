@@ -44,7 +44,7 @@ from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_
 from rackplan.views.money import bill_table, money_tiles, totals_blocks
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.token_traffic import token_traffic_blocks
+from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
     band_words,
     baseline_name,
@@ -182,6 +182,8 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
 
 def _findings(plan: Plan) -> list[list[Block]]:
     return [
+        traffic_choice_blocks(plan.by_traffic),
+        token_traffic_blocks(plan) if plan.traffic is not None else [],
         scenario_blocks(plan.scenarios),
         failure_blocks(plan.failures),
         redundancy_blocks(plan.redundancy),

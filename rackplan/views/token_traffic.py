@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from placement.findings import TrafficReport
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Table, Text, labelled
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled
+from rackplan.views.charts import traffic_chart
+from rackplan.views.words import baseline_name
 from topology.units import plural
 
 
@@ -11,7 +14,7 @@ def token_traffic_blocks(plan: Plan) -> list[Block]:
     """Return where tokens go as traced, beside what independent choices would give; nothing without traces."""
     traffic = plan.traffic
     if traffic is None or traffic.independent is None or plan.loads is None:
-        return []
+        return _unknown(plan.by_traffic)
     alone = traffic.independent
     rows = [
         (what, f"{traced:.3f}", f"{independent:.3f}")
@@ -32,3 +35,70 @@ def token_traffic_blocks(plan: Plan) -> list[Block]:
         *(Text(note, "note") for trace in plan.loads.routing for note in trace.notes),
         Table(header, rows),
     ]
+
+
+def _unknown(report: TrafficReport | None) -> list[Block]:
+    """Say that a plan was made with routing traces which are not at hand."""
+    if report is None or not report.traces:
+        return []
+    names = ", ".join(report.traces)
+    return labelled(
+        "Routing",
+        f"this plan was made with {names}; here experts are taken to be chosen independently of each other. "
+        "Give the trace to score it with.",
+    )
+
+
+def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
+    """Return the placements that were compared by their step, which was taken, and the front where asked for."""
+    if report is None:
+        return []
+    before, after = report.before, report.after
+    saved = 1 - after.step_s / before.step_s
+    gain = f"a step {saved:.1%} shorter than by balance alone" if saved >= 0.0005 else "no step is shorter"
+    fabrics = list(before.bytes_per_step)
+    head = ("placement", "step ms", "balancedness", "domains", "nodes", "GPUs")
+    rows = [
+        (
+            _name(row.placement) + (" (taken)" if row is after else ""),
+            f"{row.step_s * 1e3:.3f}",
+            f"{row.balancedness:.4f}",
+            f"{row.domains_per_token:.3f}",
+            f"{row.nodes_per_token:.3f}",
+            f"{row.gpus_per_token:.3f}",
+            *(f"{row.bytes_per_step[fabric] / 1e9:,.1f}" for fabric in fabrics),
+        )
+        for row in report.rows
+    ]
+    sent = ("GB",) if len(fabrics) == 1 else ("GB up", "GB out")
+    columns = (*head, *sent[: len(fabrics)])
+    over = ", ".join(f"{fabric} {name[3:]}".rstrip() for fabric, name in zip(fabrics, sent, strict=False))
+    title = f"Placements by the predicted step (GB of a step over {over}):"
+    of = f"{report.known}; taken: {_name(report.chosen)}, {gain}"
+    blocks: list[Block] = [
+        Heading("Where tokens go", 2),
+        *labelled("Traffic", f"{of} (loads up to {report.slack:.3g} above even)" if report.traces else of),
+        Table(columns, rows, title),
+    ]
+    if report.front:
+        points = [
+            (
+                "any" if point.slack is None else f"{point.slack:.0%}",
+                f"{point.balancedness:.4f}",
+                f"{point.domains_per_token:.3f}",
+                f"{point.step_s * 1e3:.3f}",
+            )
+            for point in report.front
+        ]
+        says = "Balance of the experts against domains a token"
+        blocks += [
+            Chart("traffic-front", traffic_chart(report), says, 360),
+            Table(("slack", "balancedness", "domains", "step ms"), points, f"{says}, by slack:"),
+        ]
+    return blocks
+
+
+def _name(placement: str) -> str:
+    return {"balance": "balance alone", "traffic": "fewest domains", "exchanged": "exchanged by step"}.get(
+        placement, baseline_name(placement).replace("traffic, slack", "fewest domains, slack")
+    )

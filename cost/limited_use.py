@@ -1,0 +1,115 @@
+"""What tokens reach where a model limits the groups of experts of each: co-activation known without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from cost.assignment import Assignment
+from cost.dispatch import ExpertUse
+from cost.terms.alltoall_volumes import Routing
+from cost.token_hits import Floats, Ints, TokenHits
+
+_MOST_CHOICES = 4096
+"""Choices of groups that are summed over; DeepSeek-V3 has 70."""
+_ROUNDS = 30  # of scaling: loads of 0.1 to 4 times the mean are met to 0.1 %
+
+
+def limited_hits(
+    assignment: Assignment, use: ExpertUse, load: Floats, routing: Routing, *, nodes: Ints, domains: Ints
+) -> TokenHits | None:
+    """Return what tokens reach under ``assignment`` where each uses experts of few groups; None without a limit.
+
+    Parameters
+    ----------
+    use:
+        What slots take, of this assignment.
+    load:
+        ``[scenarios, layers, experts]``, in any unit.
+    routing:
+        The model's; groups are consecutive experts.
+    nodes, domains:
+        Node and scale-up domain of each GPU of the group, ``[gpus]``.
+
+    Notes
+    -----
+    A token draws its groups, then its experts among theirs in proportion to load. The chance of a choice of groups is
+    a product of weights, one a group, with which groups get their load. Of the load of the groups drawn a part ``s``
+    is served at a place, which then stands for ``s`` of their experts, all alike: it is missed with probability
+    ``C(E - s E, K) / C(E, K)``, as in :meth:`cost.dispatch.ExpertUse.token_share`. Experts of one group in one place
+    are reached together, which is what tells an aligned placement from another.
+    """
+    groups, chosen = routing.groups, routing.topk_groups
+    if not groups or comb(groups, chosen) > _MOST_CHOICES:
+        return None
+    size = routing.experts // groups
+    sets = np.zeros((comb(groups, chosen), groups))
+    for row, picked in enumerate(combinations(range(groups), chosen)):
+        sets[row, list(picked)] = 1.0
+    group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
+    group_load = group_load / group_load.sum(axis=2, keepdims=True)
+    drawn = group_load @ sets.T  # load of each choice of groups, [scenarios, layers, choices]
+    weight = _weights(group_load, drawn, sets)
+    served = _served(assignment, use, groups, size)
+    places: Sequence[Ints] = (
+        np.arange(assignment.gpus, dtype=np.int64),
+        np.unique(nodes, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        np.unique(domains, return_inverse=True)[1].reshape(-1).astype(np.int64),
+    )
+    reached = [_reached(served, place, sets, drawn, weight, routing, chosen * size) for place in places]
+    pairs = routing.top_k * use.share
+    gpus, by_node, by_domain = (chance[:, :, None] for chance in reached)
+    return TokenHits(gpus, pairs[:, :, None], by_node, by_domain, places[1], places[2], 0)
+
+
+def _weights(group_load: Floats, drawn: Floats, sets: Floats) -> Floats:
+    """Chance of each choice of groups, ``[scenarios, layers, choices]``, so that groups get their load on the whole.
+
+    A group has its load's part of each choice that it is in.
+    """
+    each = np.maximum(group_load, 1e-12)
+    rate = each.copy()
+    weight = np.ones_like(drawn)
+    part = np.maximum(drawn, 1e-12)
+    for _ in range(_ROUNDS):
+        log = np.log(rate) @ sets.T
+        weight = np.exp(log - log.max(axis=2, keepdims=True))
+        weight /= weight.sum(axis=2, keepdims=True)
+        got = each * ((weight / part) @ sets)
+        rate *= np.clip(each / np.maximum(got, 1e-12), 0.2, 5.0)
+        rate = np.clip(rate / rate.max(axis=2, keepdims=True), 1e-9, 1.0)
+    return weight
+
+
+def _served(assignment: Assignment, use: ExpertUse, groups: int, size: int) -> Floats:
+    """Part of a layer's load that a GPU serves of each group, ``[scenarios, layers, groups, gpus]``."""
+    scenarios, layers, _ = use.slot_share.shape
+    group = assignment.slot_expert.astype(np.int64) // size
+    cell = (np.arange(layers)[:, None] * groups + group) * assignment.gpus + assignment.slot_gpu
+    by_group = np.stack(
+        [
+            np.bincount(cell.ravel(), each.ravel(), layers * groups * assignment.gpus)
+            for each in use.slot_share
+        ]
+    )
+    return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
+
+
+def _reached(
+    served: Floats, place: Ints, sets: Floats, drawn: Floats, weight: Floats, routing: Routing, experts: int
+) -> Floats:
+    """Chance that a token reaches each place, ``[scenarios, layers, places]``."""
+    at = np.zeros((place.size, int(place.max()) + 1))
+    at[np.arange(place.size), place] = 1.0
+    there: Floats = served @ at  # [scenarios, layers, groups, places]
+    share = np.einsum("slgp,cg->slcp", there, sets, optimize=True) / np.maximum(drawn, 1e-300)[..., None]
+    held = np.clip(share, 0.0, 1.0) * experts
+    missed = np.ones_like(held)
+    for draw in range(routing.top_k):
+        missed *= np.clip((experts - held - draw) / (experts - draw), 0.0, 1.0)
+    hit = np.minimum(1.0 - missed, routing.top_k * share)
+    reached: Floats = (hit * weight[..., None]).sum(axis=2)
+    return reached

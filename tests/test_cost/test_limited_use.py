@@ -1,0 +1,139 @@
+"""Tokens that use experts of few groups: what they reach as placed, as summed over every choice of groups."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.assignment import Assignment
+from cost.dispatch import expert_use
+from cost.limited_use import limited_hits
+from cost.loads import ExpertLoads
+from cost.terms.alltoall_volumes import Routing, hit_chance
+from cost.token_hits import TokenHits
+
+SMALL = Routing(12, 3, 4, 2)
+
+
+def hits_of(
+    rows: np.ndarray, routing: Routing, domains: np.ndarray, load: np.ndarray | None = None
+) -> TokenHits:
+    """What is reached under ``rows`` ``[layers, slots]``, equally many slots on each GPU, each of which is a node."""
+    gpus = len(domains)
+    load = np.ones((1, len(rows), routing.experts)) if load is None else load
+    each = np.repeat(np.arange(gpus), rows.shape[1] // gpus).astype(np.int32)
+    assignment = Assignment(rows.astype(np.int32), each, routing.experts, gpus)
+    names = tuple(f"load {i}" for i in range(len(load)))
+    use = expert_use(assignment, ExpertLoads(load, names, synthetic=False), routing.top_k)
+    found = limited_hits(assignment, use, load, routing, nodes=np.arange(gpus), domains=domains)
+    assert found is not None
+    return found
+
+
+def over_choices(where: np.ndarray, routing: Routing) -> np.ndarray:
+    """Chance of each place by counting: ``where`` ``[experts]``, every choice of groups, every set of experts."""
+    size = routing.experts // routing.groups
+    reached = np.zeros(where.max() + 1)
+    for groups in combinations(range(routing.groups), routing.topk_groups):
+        able = [expert for group in groups for expert in range(group * size, (group + 1) * size)]
+        for chosen in combinations(able, routing.top_k):
+            reached[list({int(where[expert]) for expert in chosen})] += 1
+    ways = comb(routing.groups, routing.topk_groups) * comb(routing.topk_groups * size, routing.top_k)
+    return reached / ways
+
+
+@pytest.mark.parametrize(("gpus", "parts"), [(8, 2), (8, 4), (16, 2), (64, 8), (6, 3), (12, 6)])
+def test_experts_in_order_are_reached_as_the_formula_of_even_routing_says(gpus: int, parts: int) -> None:
+    routing = Routing(256, 8, 8, 4) if 256 % gpus == 0 else Routing(12, 3, 4, 2)
+    domains = np.repeat(np.arange(parts), gpus // parts)
+    found = hits_of(np.arange(routing.experts)[None], routing, domains)
+    assert found.domains.mean() == pytest.approx(float(hit_chance(routing, gpus // parts, gpus)), rel=1e-12)
+    assert found.gpus.mean() == pytest.approx(float(hit_chance(routing, 1, gpus)), rel=1e-12)
+    np.testing.assert_allclose(found.nodes, found.gpus)
+    assert found.tokens == 0  # nobody traced them
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_experts_anywhere_are_reached_as_counted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.permutation(12)[None]
+    domains = np.array([0, 0, 1, 1, 1, 2])
+    found = hits_of(rows, SMALL, domains)
+    gpu = np.empty(12, dtype=int)
+    gpu[rows[0]] = np.repeat(np.arange(6), 2)
+    np.testing.assert_allclose(found.gpus[0, 0, 0], over_choices(gpu, SMALL), atol=1e-12)
+    np.testing.assert_allclose(found.domains[0, 0, 0], over_choices(domains[gpu], SMALL), atol=1e-12)
+    # GPU i is now what GPU order[i] was
+    order = rng.permutation(6)
+    moved = rows.reshape(6, 2)[order].reshape(1, -1)
+    again = hits_of(moved, SMALL, domains[order])
+    np.testing.assert_allclose(again.gpus[0, 0, 0], found.gpus[0, 0, 0, order], atol=1e-12)
+    np.testing.assert_allclose(again.domains, found.domains, atol=1e-12)
+    # a group is as good as another, and so is an expert in its group
+    name = (rng.permutation(4)[:, None] * 3 + np.argsort(rng.random((4, 3)), axis=1)).ravel()
+    renamed = hits_of(name[rows], SMALL, domains)
+    np.testing.assert_allclose(renamed.gpus, found.gpus, atol=1e-12)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
+@settings(max_examples=25, deadline=None)
+def test_groups_get_their_load(seed: int, spread: float) -> None:
+    # with one expert a token, a domain that holds one group is reached as often as the group is used
+    rng = np.random.default_rng(seed)
+    routing = Routing(16, 1, 8, 4)
+    load = rng.lognormal(0, spread, (2, 3, 16))
+    found = hits_of(np.tile(np.arange(16), (3, 1)), routing, np.arange(8), load)
+    group = load.reshape(2, 3, 8, 2).sum(axis=3)
+    group /= group.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(found.domains[:, :, 0], group, rtol=0.02)
+    assert found.domains_per_token == pytest.approx(1, abs=1e-6)
+
+
+def test_busy_experts_are_reached_about_as_often_as_tokens_drawn_one_by_one() -> None:
+    rng = np.random.default_rng(4)
+    routing, domains = Routing(32, 4, 8, 4), np.repeat(np.arange(4), 2)
+    load = np.exp(rng.normal(0, 0.4, 32))
+    rows = np.concatenate([rng.permutation(32), np.argsort(-load)[:8]]).reshape(1, 40)
+    rows = rows.reshape(5, 8).T.reshape(1, 40)  # five slots on each GPU, one of them of a copy
+    # tokens: groups alike, then experts among theirs in proportion to load
+    number = 20_000
+    keep = np.argsort(rng.random((number, 8)), axis=1)[:, :4]
+    mask = np.full((number, 8), -np.inf)
+    np.put_along_axis(mask, keep, 0.0, axis=1)
+    score = np.log(load) + rng.gumbel(size=(number, 32)) + np.repeat(mask, 4, axis=1)
+    chosen = np.argpartition(-score, 3, axis=1)[:, :4]
+    drawn = np.bincount(chosen.ravel(), minlength=32) / number
+    copies = np.bincount(rows[0], minlength=32)
+    gpu = np.repeat(np.arange(8), 5)
+    part = np.zeros((32, 4))  # of an expert's tokens that go to each domain
+    np.add.at(part, (rows[0], domains[gpu]), 1 / copies[rows[0]])
+    missed = np.prod(1 - part[chosen], axis=1).mean(axis=0)
+    found = hits_of(rows, routing, domains, drawn[None, None])
+    np.testing.assert_allclose(found.domains[0, 0, 0], 1 - missed, rtol=0.03)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_no_place_is_reached_more_often_than_it_has_choices(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = np.stack([np.concatenate([rng.permutation(12), rng.integers(0, 12, 6)]) for _ in range(2)])
+    load = rng.lognormal(0, 2.0, (2, 2, 12))
+    found = hits_of(rows, SMALL, np.array([0, 0, 0, 1, 1, 1]), load)
+    assert (found.gpus <= found.pairs + 1e-9).all()
+    for level in (found.gpus, found.nodes, found.domains):
+        assert ((level >= 0) & (level <= 1)).all()
+    assert (found.domains_per_token <= found.gpus_per_token + 1e-9).all()
+
+
+def test_without_a_limit_there_is_nothing_to_say() -> None:
+    rows, each = np.arange(8, dtype=np.int32)[None], np.arange(8, dtype=np.int32)
+    assignment, load = Assignment(rows, each, 8, 8), np.ones((1, 1, 8))
+    use = expert_use(assignment, ExpertLoads(load, ("even",), synthetic=False), 2)
+    where = np.arange(8)
+    assert limited_hits(assignment, use, load, Routing(8, 2), nodes=where, domains=where) is None

@@ -1,0 +1,297 @@
+"""Placements chosen by their step, fed with what tokens choose together: four GPUs in two domains, two in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost.config.build import model_from_config
+from cost.deployment import Deployment
+from cost.loads import ExpertLoads, routed_loads
+from cost.model import Model
+from cost.resolve import resolve_model
+from cost.traces.routing import RoutingTrace
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.plan import Plan
+from placement.plan_file import plan_to_dict, plan_to_json, read_plan
+from placement.planner import make_plan
+from placement.scoring import placement_scorer, with_loads
+from placement.traffic import by_step, choose
+from placement.traffic.place import SLACKS
+from placement.verify import verify_plan
+from topology import build_cluster, resolve_cluster
+
+EXPERTS, TOKENS = 8, 600
+LITTLE = pytest.mark.usefixtures("little_work")
+CUT = PlanOptions(ep=4, tp=1, stages=1, time_limit_s=0.0)
+
+
+@pytest.fixture
+def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer exchanges: what they find has a test of its own."""
+    monkeypatch.setattr(by_step, "_MOST", 60)
+
+
+@cache
+def model_of(name: str, layers: int, **changes: Any) -> Model:
+    config = {**resolve_model(name).config, "num_hidden_layers": layers, **changes}
+    return model_from_config(config, name="tiny")
+
+
+@cache
+def setting(
+    layers: int = 1, domains: int = 2, model: str = "mixtral-8x7b", phase: Any = "prefill"
+) -> Deployment:
+    spec = resolve_cluster("hgx-h100@16").spec
+    two = replace(spec.domains[0], gpus=2, gpus_per_node=2)
+    changes: dict[str, Any] = {}
+    if model == "deepseek-v3":
+        changes = {"n_routed_experts": EXPERTS, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 2}
+        layers += 3  # that have no experts
+    return Deployment(
+        build_cluster(replace(spec, name="tiny", domains=(two,) * domains)),
+        model_of(model, layers, **changes),
+        Workload(1024, 1, phase=phase),
+    )
+
+
+def trace_of(choices: np.ndarray, name: str = "t.npy") -> RoutingTrace:
+    """A trace of ``choices`` ``[layers, tokens, k]``."""
+    counts = np.array([np.bincount(layer.ravel(), minlength=EXPERTS) for layer in choices])
+    return RoutingTrace(choices.astype(np.int16), counts, choices.shape[1], name)
+
+
+def drawn(topics: int, strength: float, *, layers: int = 1, seed: int = 0, k: int = 2) -> np.ndarray:
+    """Choices ``[layers, tokens, k]`` of tokens that each have a topic, which likes some experts; 0: none does."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(layers):
+        taste = strength * np.eye(topics)[np.arange(EXPERTS) % topics][rng.permutation(EXPERTS)].T
+        score = taste[rng.integers(0, topics, TOKENS)] + 0.2 * rng.standard_normal(EXPERTS)
+        score += rng.gumbel(size=(TOKENS, EXPERTS))
+        found.append(np.argsort(-score, axis=1)[:, :k])
+    return np.stack(found)
+
+
+@cache
+def topical(seed: int = 0, layers: int = 1, strength: float = 4.0) -> ExpertLoads:
+    return routed_loads([trace_of(drawn(4, strength, layers=layers, seed=seed))])
+
+
+def step_s(plan: Plan, slot_expert: np.ndarray, loads: ExpertLoads) -> float:
+    part = plan.experts[0]
+    assert part is not None
+    moved = replace(part, slot_expert=slot_expert.astype(np.int32))
+    scorer, _ = placement_scorer(plan.deployment, plan.layout, [moved], loads, plan.split)
+    return scorer.at(plan.score.batch).step_s
+
+
+def every_placement() -> Iterator[np.ndarray]:
+    """Eight experts on four GPUs, two in each domain; GPUs of a domain are alike, and so are domains."""
+
+    def on_two(experts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        first, *rest = experts
+        for other in rest:
+            yield (first, other, *(one for one in rest if one != other))
+
+    for others in combinations(range(1, EXPERTS), 3):
+        one = (0, *others)
+        for left in on_two(one):
+            for right in on_two(tuple(set(range(EXPERTS)) - set(one))):
+                yield np.array([*left, *right])
+
+
+def check_rows(plan: Plan) -> None:
+    """Nothing that was compared is faster, and the plan is what its row says."""
+    report = plan.by_traffic
+    assert report is not None
+    assert verify_plan(plan) == []
+    assert report.rows[0].placement == "balance"
+    able = [row for row in report.rows if not row.placement.startswith("traffic, slack")]
+    assert report.after.step_s <= min(row.step_s for row in able) * (1 + 1e-6)
+    assert plan.score.step_s == pytest.approx(report.after.step_s, rel=1e-12)
+    assert plan.traffic is not None
+    assert plan.traffic.domains_per_token == pytest.approx(report.after.domains_per_token, rel=1e-12)
+    for name, baseline in plan.baselines.items():
+        if baseline.score is not None and plan.options["spread"] == "gpu":  # else they need not be legal
+            assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
+
+
+def test_no_placement_within_the_slack_takes_less_time() -> None:
+    loads = topical(2)
+    plan = make_plan(setting(), loads, replace(CUT, balance_slack=0.1))
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    assert plan.by_traffic.chosen in ("balance", "traffic", "exchanged")
+    share = loads.normalised[0, 0] / loads.normalised[0, 0].sum()
+    most = max(1.1, 1 / plan.by_traffic.before.balancedness)
+    tried = 0
+    for slot_expert in every_placement():
+        gpu = 4 * share[slot_expert].reshape(4, 2).sum(axis=1)
+        if gpu.max() <= most and gpu.reshape(2, 2).mean(axis=1).max() <= 1.1:
+            tried += 1
+            assert plan.score.step_s <= step_s(plan, slot_expert[None], loads) * (1 + 1e-6)
+    assert tried > 5
+
+
+@LITTLE
+def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace() -> None:
+    loads = topical(layers=2)
+    plan = make_plan(setting(2), loads, CUT)
+    check_rows(plan)
+    written = json.loads(plan_to_json(plan_to_dict(plan)))
+    traffic, crossings, needs = written["score"]["traffic"], 0.0, []
+    for layer, per_gpu in written["experts"]["layers"].items():
+        gpu_of = {expert: gpu for gpu, held in enumerate(per_gpu) for expert in held}
+        for token in loads.routing[0].choices[int(layer)].tolist():
+            domains = {gpu_of[expert] // 2 for expert in token}
+            needs.append(len(domains))
+            crossings += sum(domain != source // 2 for domain in domains for source in range(4)) / 4
+    assert traffic["domains_per_token"] == pytest.approx(np.mean(needs), rel=1e-9)
+    # one copy of a token goes to each domain that is not its own (FP8 with scales), and one comes back (BF16)
+    tokens = plan.score.batch * 1024 * 4
+    width = 4096
+    sizes = {width + width / 128 * 4 + 2 * width, width + 2 * width, 2 * width + 2 * width}
+    (fabric,) = set(traffic["bytes_per_step"]) - {"nvlink4"}
+    each = traffic["bytes_per_step"][fabric] / (tokens * crossings / TOKENS)
+    assert any(each == pytest.approx(size, rel=1e-3) for size in sizes), each
+    by_traffic = written["by_traffic"]
+    taken = next(row for row in by_traffic["rows"] if row["placement"] == by_traffic["chosen"])
+    assert taken["bytes_per_step"] == pytest.approx(traffic["bytes_per_step"], rel=1e-12)
+    assert taken["domains_per_token"] < by_traffic["rows"][0]["domains_per_token"]
+
+
+@LITTLE
+def test_a_plan_is_read_back_and_scores_the_same_with_its_trace(tmp_path: Any) -> None:
+    loads = topical(layers=2)
+    plan = make_plan(setting(2), loads, CUT)
+    path = tmp_path / "plan.json"
+    path.write_text(plan_to_json(plan_to_dict(plan)))
+    read = read_plan(path)
+    assert read.by_traffic == plan.by_traffic
+    again = with_loads(read, loads)
+    assert again.score.step_s == plan.score.step_s
+    assert again.traffic == plan.traffic
+
+
+@LITTLE
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_trace_without_structure_costs_nothing(layers: int) -> None:
+    loads = routed_loads([trace_of(drawn(1, 0.0, layers=layers))])
+    balance = make_plan(setting(layers), replace(loads, routing=()), CUT)
+    plan = make_plan(setting(layers), loads, CUT)
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    assert plan.by_traffic.chosen != "traffic"
+    if plan.by_traffic.chosen == "balance":
+        assert plan_to_dict(plan)["experts"] == plan_to_dict(balance)["experts"]
+    assert "traffic" not in [row.placement for row in plan.by_traffic.rows]
+
+
+@LITTLE
+def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
+    deployment = setting(2, model="deepseek-v3")
+    load = np.random.default_rng(1).lognormal(0, 0.1, (1, 2, EXPERTS))
+    plan = make_plan(deployment, ExpertLoads(load, ("some",), synthetic=False), CUT)
+    check_rows(plan)
+    report = plan.by_traffic
+    assert report is not None
+    assert (report.traces, report.front) == ((), ())
+    assert "2 of 4 groups" in report.known
+    rows = {row.placement: row for row in report.rows}
+    aligned = rows["groups in domains"]
+    # two groups of a token's are in one domain in 2 of 6 ways; in the others both experts are of one group in 1 of 3
+    assert aligned.domains_per_token == pytest.approx(1 + 4 / 6 * 2 / 3, rel=0.03)
+    assert aligned.domains_per_token < rows["balance"].domains_per_token or report.chosen == "balance"
+
+
+@LITTLE
+def test_a_plan_in_one_node_has_no_choice_to_make() -> None:
+    deployment = Deployment(
+        resolve_cluster("hgx-h100"), model_of("mixtral-8x7b", 1), Workload(1024, 1, phase="prefill")
+    )
+    plan = make_plan(deployment, topical(), replace(CUT, ep=8))
+    assert plan.by_traffic is None
+    assert plan.traffic is not None
+    assert (plan.traffic.domains_per_token, plan.traffic.nodes_per_token) == (1, 1)
+    without = make_plan(deployment, replace(topical(), routing=()), replace(CUT, ep=8))
+    assert without.traffic is None
+    assert plan_to_dict(plan)["experts"] == plan_to_dict(without)["experts"]
+
+
+@LITTLE
+@pytest.mark.parametrize("spread", ["gpu", "node", "rack"])
+def test_copies_lie_apart_as_asked(spread: Any) -> None:
+    plan = make_plan(setting(2), topical(layers=2), replace(CUT, redundant=8, spread=spread))
+    check_rows(plan)
+    for part in plan.experts:
+        assert part is not None
+        if spread != "gpu":  # a node is a domain here
+            for row in part.slot_expert:
+                assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))
+
+
+@LITTLE
+def test_stages_and_replicas_are_chosen_alike() -> None:
+    loads = topical(layers=2)
+    staged = make_plan(setting(2, domains=4), loads, replace(CUT, stages=2))
+    assert (staged.layout.stages, len(staged.layout.replicas)) == (2, 1)
+    check_rows(staged)
+    assert staged.traffic is not None
+    assert sorted(staged.traffic.domains) == [0, 1]
+    whole = make_plan(setting(2), loads, CUT)
+    both = make_plan(setting(2, domains=4), loads, CUT)
+    assert len(both.layout.replicas) == 2
+    check_rows(both)
+    assert whole.traffic is not None
+    assert both.traffic is not None
+    if both.score.batch == whole.score.batch:
+        for fabric, sent in whole.traffic.bytes_per_step.items():
+            assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
+
+
+@LITTLE
+def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> None:
+    loads = topical(layers=2, strength=3.0)
+    plan = make_plan(setting(2), loads, replace(CUT, front=True))
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    front = plan.by_traffic.front
+    slacks = [np.inf if point.slack is None else point.slack for point in front]
+    assert slacks == sorted(slacks)
+    assert slacks == list(SLACKS)
+    domains = [point.domains_per_token for point in front]
+    assert domains == sorted(domains, reverse=True)
+    assert make_plan(setting(2), loads, CUT).by_traffic.front == ()  # type: ignore[union-attr]
+
+
+@LITTLE
+def test_several_traces_count_equally() -> None:
+    first, second = trace_of(drawn(4, 4.0, seed=5), "a.npy"), trace_of(drawn(4, 4.0, seed=5)[:, ::2], "b.npy")
+    plan = make_plan(setting(), routed_loads([first, second]), CUT)
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    assert plan.by_traffic.traces == ("a.npy", "b.npy")
+    assert plan.by_traffic.chosen in ("traffic", "exchanged")
+    assert plan.by_traffic.after.domains_per_token < 0.9 * plan.by_traffic.before.domains_per_token
+
+
+@LITTLE
+def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(choose, "front", stops)
+    plan = make_plan(setting(), topical(), CUT)
+    assert plan.interrupted
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    assert "traffic" not in [row.placement for row in plan.by_traffic.rows]

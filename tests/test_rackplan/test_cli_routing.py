@@ -1,0 +1,140 @@
+"""``--routing`` of ``plan``, ``score`` and ``replan``: experts placed by what tokens choose together."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+LAYERS, TOKENS = 2, 600
+CLUSTER = """
+name: two hosts
+domains:
+  - {gpu: h100-sxm, gpus: 2, gpus_per_node: 2, structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s, count: 2}
+fabric: {kind: rail, nic: 400 Gb/s}
+"""
+
+
+@pytest.fixture
+def plan(
+    run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Run ``plan`` on two hosts of two GPUs, with a trace of experts that go in pairs 0 and 4, 1 and 5, ..."""
+    monkeypatch.setattr("placement.traffic.by_step._MOST", 60)  # what exchanges find has tests of its own
+    (tmp_path / "two.yaml").write_text(CLUSTER)
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 8, (TOKENS, LAYERS))
+    other = np.where(rng.random((TOKENS, LAYERS)) < 0.8, (first + 4) % 8, (first + 1) % 8)
+    np.save(tmp_path / "pairs.npy", np.stack([first, other], axis=2).astype(np.int16))
+    config = few_layers("mixtral-8x7b", LAYERS)
+    fixed = (
+        "--model",
+        config,
+        "--cluster",
+        "two.yaml",
+        "--phase",
+        "prefill",
+        "--context",
+        "1024",
+        "--batch",
+        "1",
+    )
+
+    def call(*args: object) -> Any:
+        return run(
+            "plan", *fixed, "--ep", "4", "--tp", "1", "--stages", "1", "--time-limit", "0", *args, "-o", "out"
+        )
+
+    return call
+
+
+def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
+    run: Run, plan: Run, tmp_path: Path
+) -> None:
+    made = plan("--routing", "pairs.npy", "--json")
+    assert made.code == 0
+    written = json.loads((tmp_path / "out/plan.json").read_text())
+    by_traffic, traffic = written["by_traffic"], written["score"]["traffic"]
+    rows = {row["placement"]: row for row in by_traffic["rows"]}
+    taken = rows[by_traffic["chosen"]]
+    assert taken["step_s"] < 0.97 * rows["balance"]["step_s"]
+    assert taken["domains_per_token"] < 0.9 * rows["balance"]["domains_per_token"]
+    assert by_traffic["traces"] == traffic["routing"] == ["pairs.npy"]
+    assert "pairs.npy" in written["inputs"]["sha256"]
+    scored = run("score", "out/plan.json", "--routing", "pairs.npy", "--json").data
+    assert scored["step_s"] == written["score"]["step_s"] == taken["step_s"]
+    assert scored["traffic"] == traffic
+    blind = run("score", "out/plan.json")
+    assert "experts are taken to be chosen independently" in " ".join(blind.out.split())
+    assert (tmp_path / "out/report.html").read_text().count("balance alone") > 0
+    # counted from both files alone
+    trace = np.load(tmp_path / "pairs.npy")
+    for layer, per_gpu in written["experts"]["layers"].items():
+        domain = {expert: gpu // 2 for gpu, held in enumerate(per_gpu) for expert in held}
+        needs = [len({domain[expert] for expert in token}) for token in trace[:, int(layer)].tolist()]
+        assert traffic["layers"][layer]["domains_per_token"] == pytest.approx(np.mean(needs))
+
+
+def test_a_front_is_printed_by_slack(plan: Run, tmp_path: Path) -> None:
+    text = plan("--routing", "pairs.npy", "--front", "--balance-slack", "10%").out
+    assert max(map(len, text.splitlines())) <= 100
+    lines = text.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.split()[:2] == ["slack", "balancedness"])
+    front = [line.split()[0] for line in lines[begin + 1 : begin + 8]]
+    assert front == ["0%", "1%", "2%", "5%", "10%", "20%", "any"]
+    assert "traffic-front" in (tmp_path / "out/report.html").read_text()
+    points = json.loads((tmp_path / "out/plan.json").read_text())["by_traffic"]["front"]
+    assert [point["slack"] for point in points] == [0, 0.01, 0.02, 0.05, 0.1, 0.2, None]
+
+
+def test_a_replan_follows_tokens_too(run: Run, plan: Run) -> None:
+    plan("--routing", "pairs.npy")
+    found = run(
+        "replan",
+        "out/plan.json",
+        "--routing",
+        "pairs.npy",
+        "--max-moves",
+        "0",
+        "--time-limit",
+        "0",
+        "-o",
+        "again",
+        "--json",
+    )
+    assert found.code == 0
+    scored = run("score", "again/plan.json", "--routing", "pairs.npy", "--json").data
+    before = run("score", "out/plan.json", "--routing", "pairs.npy", "--json").data
+    assert scored["traffic"] == before["traffic"]
+    assert scored["step_s"] == before["step_s"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--balance-slack=-1",), "--balance-slack -1: expected percent, 0 or more"),
+        (("--balance-slack", "much"), "--balance-slack much"),
+        (("--balance-slack", "nan"), "--balance-slack nan"),
+        (("--balance-slack", "inf"), "--balance-slack inf"),
+        (("--routing", "none.npy"), "none.npy"),
+        (("--routing", "wide.npy"), "wide.npy"),
+        (("--routing", "deep.npy"), "deep.npy"),
+        (("--routing", "strange.npy"), "strange.npy"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(plan: Run, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
+    np.save(tmp_path / "wide.npy", np.zeros((5, LAYERS, 3), dtype=int))
+    np.save(tmp_path / "deep.npy", np.tile([0, 1], (5, LAYERS + 1, 1)))
+    np.save(tmp_path / "strange.npy", np.tile([0, 8], (5, LAYERS, 1)))
+    found = plan(*args, *([] if "--routing" in args else ["--routing", "pairs.npy"]))
+    assert found.code == 2
+    assert words in found.error_line
+    assert not (tmp_path / "out").exists()

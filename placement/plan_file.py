@@ -34,6 +34,7 @@ from placement.findings import (
     Failures,
     FrontPoint,
     LayerAtRisk,
+    LayerChanges,
     NotNegative,
     RedundancyCurve,
     RedundancyPoint,
@@ -175,6 +176,7 @@ class _TrafficReport(_Part):
     slack: NotNegative
     rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
     front: tuple[FrontPoint, ...] = ()
+    from_layer_to_layer: LayerChanges | None = None
 
 
 class _PlanFile(_Part):
@@ -623,7 +625,9 @@ def _by_traffic(part: _TrafficReport | None) -> TrafficReport | None:
         return None
     if part.chosen not in [row.placement for row in part.rows]:
         raise InputError(f"by_traffic.chosen: {part.chosen!r} is none of its rows.")
-    return TrafficReport(part.known, part.traces, part.chosen, part.slack, part.rows, part.front)
+    return TrafficReport(
+        part.known, part.traces, part.chosen, part.slack, part.rows, part.front, part.from_layer_to_layer
+    )
 
 
 def _redundancy(part: _Redundancy | None) -> RedundancyCurve | None:

@@ -15,7 +15,7 @@ from cost.terms.alltoall import group_limit, vector_sizes
 from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
-from placement.findings import FrontPoint, TrafficReport, TrafficRow
+from placement.findings import FrontPoint, LayerChanges, TrafficReport, TrafficRow
 from placement.layout_choice import Placed, batch_within
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
@@ -26,6 +26,7 @@ from placement.scoring import moe_rows, placement_scorer, routed_traffic
 from placement.solve import solve
 from placement.stop import Stop
 from placement.traffic.by_step import depends, exchange_by_step
+from placement.traffic.follow import follow_layers
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front
 from placement.traffic.places import Places
@@ -144,6 +145,7 @@ def choose_by_traffic(
     able = [one for one in judged if by_slack.get(one.candidate.name, 0.0) <= options.balance_slack]
     batch = placed.score.batch
     best = _best(able, placed, loads, batch)
+    best, changes = _followed(best, placed, loads, options, batch)
     chosen, batch = _taken(placed, best, loads, options)
     rows = tuple(one.row(placed, loads, batch) for one in judged)
     of_slack = {by_slack[row.placement]: row for row in rows if row.placement in by_slack}
@@ -156,6 +158,7 @@ def choose_by_traffic(
         options.balance_slack,
         rows,
         points if options.front and loads.routing else (),
+        changes,
     )
     return chosen, report, best.traffic(chosen, loads, batch)
 
@@ -166,6 +169,23 @@ def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: in
     alike = [one for one in able if one.scorer.at(batch).step_s <= least * (1 + _WORTH)]
     rows = {id(one): one.row(placed, loads, batch) for one in alike}
     return min(alike, key=lambda one: round(rows[id(one)].domains_per_token, _DIGITS))
+
+
+def _followed(
+    best: _Judged, placed: Placed, loads: ExpertLoads, options: PlanOptions, batch: int
+) -> tuple[_Judged, LayerChanges | None]:
+    """Return the best with the GPUs of each layer called anew where that is free, and what changes from layer to layer."""
+    if options.spread != "gpu":  # a domain's racks need not hold as many of its GPUs
+        return best, None
+    deployment, layout = placed.candidate.deployment, placed.candidate.layout
+    found = follow_layers(deployment, layout, best.candidate.experts, loads)
+    if found is None:
+        return best, None
+    experts, changes = found
+    again = _judge(placed, replace(best.candidate, experts=experts), loads, options)
+    if again.scorer.at(batch).step_s <= best.scorer.at(batch).step_s * (1 + _WORTH):
+        return again, changes
+    return best, replace(changes, gpus_after=changes.gpus, domains_after=changes.domains)
 
 
 def _front_point(slack: float, row: TrafficRow) -> FrontPoint:
@@ -186,7 +206,7 @@ def _judge(placed: Placed, candidate: Candidate, loads: ExpertLoads, options: Pl
 def _taken(placed: Placed, best: _Judged, loads: ExpertLoads, options: PlanOptions) -> tuple[Placed, int]:
     """Return ``placed`` with the best placement, at the largest batch that holds its time per token."""
     candidate, batch = placed.candidate, placed.score.batch
-    if best.candidate.name == BALANCE:
+    if best.candidate.experts is placed.experts:
         return placed, batch
     limit = candidate.limit_s
     if limit is not None and not candidate.fitted.fixed:

@@ -174,7 +174,7 @@ def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: in
 def _followed(
     best: _Judged, placed: Placed, loads: ExpertLoads, options: PlanOptions, batch: int
 ) -> tuple[_Judged, LayerChanges | None]:
-    """Return the best with the GPUs of each layer called anew where that is free, and what changes from layer to layer."""
+    """Return the best with GPUs called anew in each layer where that is free, and what changes between layers."""
     if options.spread != "gpu":  # a domain's racks need not hold as many of its GPUs
         return best, None
     deployment, layout = placed.candidate.deployment, placed.candidate.layout

@@ -11,14 +11,17 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
+from cost.traces.routing import RoutingTrace
 from cost.traces.transitions import count_transitions
 from placement.arrays import Floats, Ints
 from placement.findings import LayerChanges
 from placement.scoring import moe_rows, stage_speed
-from placement.traffic.relabel import gpu_flows, relabel
+from placement.traffic.relabel import flow_cost, gpu_flows, relabel
 from placement.traffic.tiers import Tiers
 
 _TOKENS = 8192  # of each trace
+_CHECKED = 0.25  # of them, the last, say whether names found on the others save anything
+_LEAST = 0.01  # of what changes: less is taken for chance
 _DOMAIN = 8.0
 """What leaving a domain counts against leaving a GPU: links between domains are about so much slower."""
 
@@ -35,16 +38,17 @@ def follow_layers(
     found = list(experts)
     counts: list[tuple[int, Floats]] = []
     for index, (stage, part) in enumerate(zip(layout.replicas[0], experts, strict=True)):
-        if part is None or part.layers < 2 or not traces:
+        if part is None or part.layers < 2 or not traces or min(trace.kept for trace in traces) < 2:
             continue
         rows = moe_rows(deployment, stage.layers)
         tiers, domain = _tiers(deployment, stage)
-        flows = np.zeros((part.layers - 1, part.gpus, part.gpus))
-        for trace in traces:
-            transitions = count_transitions(trace.rows(rows).choices, part.experts)
-            flow = gpu_flows(transitions, part.slot_expert, part.slot_gpu, part.gpus)
-            flows += flow / (transitions.tokens * len(traces))
-        names = relabel(flows, tiers, _kinds(deployment, stage, part))
+        held = [trace.rows(rows) for trace in traces]
+        fit = _flows(part, [trace.part(0, _cut(trace)) for trace in held])
+        check = _flows(part, [trace.part(_cut(trace), trace.kept) for trace in held])
+        names = relabel(fit, tiers, _kinds(deployment, stage, part))
+        if flow_cost(check, tiers, names) > flow_cost(check, tiers) * (1 - _LEAST):
+            names = np.tile(np.arange(part.gpus), (part.layers, 1))  # on other tokens it is chance
+        flows = fit * (1 - _CHECKED) + check * _CHECKED
         found[index] = _renamed(part, names)
         counts.append((len(flows), _changes(flows, domain, names)))
     if not counts:
@@ -52,6 +56,21 @@ def follow_layers(
     hops = sum(number for number, _ in counts)
     total = np.sum([each for _, each in counts], axis=0) / hops
     return tuple(found), LayerChanges(*(float(value) for value in total))
+
+
+def _cut(trace: RoutingTrace) -> int:
+    """First of the tokens on which names are checked, not found."""
+    return max(1, min(trace.kept - 1, round(trace.kept * (1 - _CHECKED))))
+
+
+def _flows(part: Assignment, traces: Sequence[RoutingTrace]) -> Floats:
+    """Choices of a token from GPU to GPU, the mean over traces, ``[hops, gpus, gpus]``."""
+    flows = np.zeros((part.layers - 1, part.gpus, part.gpus))
+    for trace in traces:
+        transitions = count_transitions(trace.choices, part.experts)
+        flow = gpu_flows(transitions, part.slot_expert, part.slot_gpu, part.gpus)
+        flows += flow / (transitions.tokens * len(traces))
+    return flows
 
 
 def _tiers(deployment: Deployment, stage: StageSpec) -> tuple[Tiers, Ints]:

@@ -35,6 +35,8 @@ from placement.traffic.tokens import Tokens
 from topology.units import mean_of
 
 BALANCE, TRAFFIC, ALIGNED, EXCHANGED = "balance", "traffic", "groups in domains", "exchanged"
+ABOVE = "traffic, loads above"
+"""Of layers where no loads within the slack were found: as near as was found."""
 _TOKENS = 20_000  # of a layer, over all traces
 _WORTH = 1e-6  # of the step: by less nothing is better
 _LAYER_S = (
@@ -129,14 +131,18 @@ def choose_by_traffic(
         candidates.append(aligned)
     slacks = sorted({*SLACKS, options.balance_slack}) if options.front else [options.balance_slack]
     by_slack: dict[str, float] = {}
+    any_: Candidate | None = None
     if loads.routing:
-        for slack, found in zip(slacks, _by_traffic(placed, loads, options, slacks, stop, say), strict=True):
+        held, any_ = _by_traffic(placed, loads, options, slacks, stop, say)
+        for slack, found in zip(slacks, held, strict=True):
             if found is not None:
                 name = TRAFFIC if slack == options.balance_slack else f"{TRAFFIC}, slack {_percent(slack)}"
                 by_slack[name] = slack
                 candidates.append(replace(found, name=name))
+        if any_ is not None:
+            candidates.append(any_)
     judged = [_judge(placed, candidate, loads, options) for candidate in candidates]
-    if by_slack or not loads.routing or depends(placed, loads):
+    if by_slack or any_ is not None or not loads.routing or depends(placed, loads):
         starts = [one.experts for one in candidates if by_slack.get(one.name, 0.0) <= options.balance_slack]
         exchanged = exchange_by_step(placed, starts, loads, options, stop)
         if exchanged is not None:
@@ -354,12 +360,13 @@ def _by_traffic(
     slacks: Sequence[float],
     stop: Stop,
     say: Say,
-) -> list[Candidate | None]:
+) -> tuple[list[Candidate | None], Candidate | None]:
     """Return the fewest domains a token, then nodes, within each of ``slacks``; None where that is balance alone.
 
-    After Ctrl-C layers that are still to do are as balance alone has them, and so is one whose loads came out above
-    the limit.
+    Beside it the same within the options' slack with layers whose loads came out above it, as near as was found; None
+    without such layers. In the others those are as balance alone has them, and so are layers still to do at Ctrl-C.
     """
+    slacks = [*slacks, options.balance_slack]  # the last: loads above it, too
     deployment = placed.candidate.deployment
     experts = [list(placed.experts) for _ in slacks]
     known: dict[tuple[bytes, ...], list[Experts]] = {}
@@ -391,18 +398,26 @@ def _by_traffic(
                         tokens, places, load, rates=rates, nearest=options.split == "source", groups=groups
                     )
                     balanced = ours.slot_expert[at]
-                    points = front(task, slacks, seed=options.seed, work=work, balanced=balanced)
+                    points = front(task, slacks[:-1], seed=options.seed, work=work, balanced=balanced)
                     known[key] = [point.slot_expert if _allowed(point) else balanced for point in points]
+                    known[key].append(points[slacks.index(options.balance_slack)].slot_expert)
                 for each, slot_expert in zip(found, known[key], strict=True):
                     each[at] = slot_expert
         for which, each in enumerate(found):
             legal = _legal(group, loads, options, rows, each, ours.slot_expert)
             changed[which] |= bool((legal != ours.slot_expert).any())
             experts[which][index] = replace(ours, slot_expert=legal.astype(np.int32))
-    return [
+    found_at = [
         Candidate(TRAFFIC, tuple(each)) if differs else None
         for each, differs in zip(experts, changed, strict=True)
     ]
+    held, any_ = found_at[:-1], found_at[-1]
+    at = slacks.index(options.balance_slack)
+    same = all(
+        one is None or (two is not None and np.array_equal(one.slot_expert, two.slot_expert))
+        for one, two in zip(experts[-1], experts[at], strict=True)
+    )
+    return held, None if same or any_ is None else replace(any_, name=ABOVE)
 
 
 def _allowed(point: TrafficPlacement) -> bool:

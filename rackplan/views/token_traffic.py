@@ -110,5 +110,5 @@ def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
 
 def _name(placement: str) -> str:
     return {"balance": "balance alone", "traffic": "fewest domains", "exchanged": "exchanged by step"}.get(
-        placement, baseline_name(placement).replace("traffic, slack", "fewest domains, slack")
+        placement, baseline_name(placement).replace("traffic,", "fewest domains,")
     )

@@ -111,5 +111,5 @@ def _reached(
     for draw in range(routing.top_k):
         missed *= np.clip((experts - held - draw) / (experts - draw), 0.0, 1.0)
     hit = np.minimum(1.0 - missed, routing.top_k * share)
-    reached: Floats = (hit * weight[..., None]).sum(axis=2)
+    reached: Floats = np.minimum((hit * weight[..., None]).sum(axis=2), 1.0)  # sums of chances round
     return reached

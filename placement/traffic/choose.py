@@ -35,7 +35,7 @@ from placement.traffic.tokens import Tokens
 from topology.units import mean_of
 
 BALANCE, TRAFFIC, ALIGNED, EXCHANGED = "balance", "traffic", "groups in domains", "exchanged"
-ABOVE = "traffic, loads above"
+ABOVE = "traffic, uneven"
 """Of layers where no loads within the slack were found: as near as was found."""
 _TOKENS = 20_000  # of a layer, over all traces
 _WORTH = 1e-6  # of the step: by less nothing is better

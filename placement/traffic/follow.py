@@ -21,7 +21,7 @@ from placement.traffic.tiers import Tiers
 
 _TOKENS = 8192  # of each trace
 _CHECKED = 0.25  # of them, the last, say whether names found on the others save anything
-_LEAST = 0.01  # of what changes: less is taken for chance
+_LEAST = 0.05  # of what changes: less is chance, or GPUs that have more of the load in both layers
 _DOMAIN = 8.0
 """What leaving a domain counts against leaving a GPU: links between domains are about so much slower."""
 

@@ -295,3 +295,45 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     check_rows(plan)
     assert plan.by_traffic is not None
     assert "traffic" not in [row.placement for row in plan.by_traffic.rows]
+
+
+def test_gpus_of_a_layer_are_called_anew_where_tokens_follow() -> None:
+    """What changes from layer to layer, recounted token by token; nothing else moves."""
+    rng = np.random.default_rng(3)
+    topic = rng.integers(0, 4, TOKENS)
+    layers = []
+    for _ in range(3):
+        pairs = rng.permutation(EXPERTS).reshape(4, 2)
+        layers.append(rng.permuted(pairs[topic], axis=1))
+    loads = routed_loads([trace_of(np.stack(layers))])
+    plan = make_plan(setting(3), loads, CUT)
+    check_rows(plan)
+    report, part = plan.by_traffic, plan.experts[0]
+    assert report is not None
+    assert part is not None
+    changes = report.from_layer_to_layer
+    assert changes is not None
+    assert changes.domains_after <= changes.domains + 1e-12
+    trace = loads.routing[0]
+    home = np.empty((3, EXPERTS), dtype=np.int64)
+    for layer in range(3):
+        home[layer, part.slot_expert[layer]] = part.slot_gpu
+    moved = np.zeros(2)
+    for before, after in ((0, 1), (1, 2)):
+        for token in range(TOKENS):
+            for a in trace.layer(before)[token]:
+                for b in trace.layer(after)[token]:
+                    here, there = home[before, a], home[after, b]
+                    moved += np.array([here != there, here // 2 != there // 2]) / 2
+    moved /= 2 * TOKENS
+    assert moved == pytest.approx([changes.gpus_after, changes.domains_after], abs=0.02)
+    assert changes.domains_after < 0.05  # both experts of a topic lie in one domain, in every layer
+
+
+def test_names_that_chance_suggests_are_not_taken() -> None:
+    loads = routed_loads([trace_of(drawn(4, 0.0, layers=3))])
+    report = make_plan(setting(3), loads, CUT).by_traffic
+    assert report is not None
+    changes = report.from_layer_to_layer
+    assert changes is not None
+    assert (changes.gpus, changes.domains) == (changes.gpus_after, changes.domains_after)

@@ -18,7 +18,8 @@ LAYERS, TOKENS = 2, 600
 CLUSTER = """
 name: two hosts
 domains:
-  - {gpu: h100-sxm, gpus: 2, gpus_per_node: 2, structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s, count: 2}
+  - {gpu: h100-sxm, gpus: 2, gpus_per_node: 2, structure: switch, links_per_switch: [5, 5, 4, 4],
+     link: 25 GB/s, count: 2}
 fabric: {kind: rail, nic: 400 Gb/s}
 """
 

@@ -170,7 +170,7 @@ class _Layer:
 def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places, errors: float) -> bool:
     """Whether tokens reach fewer domains than under balance alone, by more than so many standard errors.
 
-    Of N ways to place experts the best is by chance ``sqrt(2 ln N)`` of them better on the tokens that it was searched on.
+    Of N ways to place experts the best is by chance ``sqrt(2 ln N)`` of them better on the tokens that were searched.
     """
     ours = reach_of_tokens(check, part, places.domains).astype(np.float64)
     used = used_domain(held_in(plain, places, check.experts) > 0)

@@ -59,8 +59,14 @@ def limited_hits(
         np.unique(nodes, return_inverse=True)[1].reshape(-1).astype(np.int64),
         np.unique(domains, return_inverse=True)[1].reshape(-1).astype(np.int64),
     )
-    reached = [_reached(served, place, sets, drawn, weight, routing, chosen * size) for place in places]
     pairs = routing.top_k * use.share
+    # loads that no choice of groups can give are met as near as can be: no place is reached beyond its choices
+    reached = [
+        np.minimum(
+            _reached(served, place, sets, drawn, weight, routing, chosen * size), pairs @ _table(place)
+        )
+        for place in places
+    ]
     gpus, by_node, by_domain = (chance[:, :, None] for chance in reached)
     return TokenHits(gpus, pairs[:, :, None], by_node, by_domain, places[1], places[2], 0)
 
@@ -98,13 +104,16 @@ def _served(assignment: Assignment, use: ExpertUse, groups: int, size: int) -> F
     return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
 
 
+def _table(place: Ints) -> Floats:
+    """1 where a GPU lies in a place, ``[gpus, places]``."""
+    return np.eye(int(place.max()) + 1)[place]
+
+
 def _reached(
     served: Floats, place: Ints, sets: Floats, drawn: Floats, weight: Floats, routing: Routing, experts: int
 ) -> Floats:
     """Chance that a token reaches each place, ``[scenarios, layers, places]``."""
-    at = np.zeros((place.size, int(place.max()) + 1))
-    at[np.arange(place.size), place] = 1.0
-    there: Floats = served @ at  # [scenarios, layers, groups, places]
+    there: Floats = served @ _table(place)  # [scenarios, layers, groups, places]
     share = np.einsum("slgp,cg->slcp", there, sets, optimize=True) / np.maximum(drawn, 1e-300)[..., None]
     held = np.clip(share, 0.0, 1.0) * experts
     missed = np.ones_like(held)

@@ -16,7 +16,7 @@ from placement.traffic.tiers import Tiers
 from topology.errors import InputError
 from topology.units import plural
 
-SEARCH_S, BOUND_S = 12.0, 7.0
+SEARCH_S, BOUND_S = 12.0, 4.0
 """Work of the search and of the bound, in seconds of a core of 2026; counted, not timed."""
 _EQUAL = 1e-9
 

@@ -21,6 +21,8 @@ from cost.workload import Workload
 from topology import InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.spec import ClusterSpec
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path

@@ -20,6 +20,8 @@ from placement.stop import Stop
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 
+pytestmark = pytest.mark.wide
+
 
 def exact(problem: Problem, load: np.ndarray, *, once: bool = False) -> float:
     """The smallest possible largest load over speed, over the mean load; infinite if nothing is legal.

@@ -21,6 +21,8 @@ from placement.solve import solve
 from placement.stop import Stop
 from placement.verify import verify_experts
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from cost.dispatch import DispatchPolicy
     from placement.migrate.migration import State

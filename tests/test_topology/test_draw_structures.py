@@ -19,6 +19,8 @@ from topology.draw import TrafficOverlay, draw_cluster
 from topology.draw.fold import Fold
 from topology.routes import link_loads, pattern_traffic
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 H100 = {"part": "hgx-h100"}

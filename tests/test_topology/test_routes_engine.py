@@ -20,6 +20,8 @@ from topology import ClusterSpec, build_cluster
 from topology.routes import link_loads, pattern_traffic, traffic_matrix
 from topology.spec import Fault
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from types import ModuleType
 

@@ -21,6 +21,8 @@ from placement.problem import make_problem
 from placement.solve import solve
 from topology import resolve_cluster
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from placement.plan import Plan
 

@@ -24,6 +24,8 @@ from placement.verify import verify_plan
 from topology import InfeasibleError, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.spec import ClusterSpec
 
+pytestmark = pytest.mark.wide
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -24,6 +24,8 @@ from placement.scoring import score_placement
 from topology import build_cluster, resolve_cluster
 from topology.settings import scaled, with_figures
 
+pytestmark = pytest.mark.wide
+
 
 @cache
 def plan(

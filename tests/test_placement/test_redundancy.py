@@ -23,6 +23,8 @@ from rackplan.views.findings import redundancy_blocks
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
+pytestmark = pytest.mark.wide
+
 
 def setting_of(cluster="hgx-h100", model="gpt-oss-20b", **workload):
     return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(**workload))

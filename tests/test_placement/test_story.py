@@ -18,6 +18,8 @@ from placement.story import Story, tell
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.cluster import Cluster
 
+pytestmark = pytest.mark.wide
+
 FAST = PlanOptions(time_limit_s=0.0)
 MODEL = few_layers("mixtral-8x7b", 4)
 LOADS = read_loads(["lognormal:0.63"], moe_layers=range(4), layers=4, experts=8, seed=0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from placement.traffic.fill import apart
 from placement.traffic.grouping import Work
-from placement.traffic.groups import drawn_tokens, whole_groups
+from placement.traffic.groups import whole_groups
 from placement.traffic.place import INDEPENDENT, ONE_NODE, TOO_FEW, front, place
 from placement.traffic.places import Places
 from placement.traffic.reach import reach
@@ -172,6 +172,17 @@ def test_copies_for_balance_go_beside_the_busiest() -> None:
 def test_copies_are_put_apart() -> None:
     places = two_per_node(2, 1, 8)
     assert legal(apart(np.array([0, 0, 1, 2, 3, 4, 5, 5], dtype=np.int32), places), places, 6)
+
+
+def drawn_tokens(load: np.ndarray, k: int, groups: int, chosen: int, number: int) -> Tokens:
+    """Tokens that choose ``k`` experts of the best ``chosen`` of ``groups`` groups (DeepSeek-V3 report, 2.1.2)."""
+    rng = np.random.default_rng(0)
+    score = np.log(load) + rng.gumbel(size=(number, load.size))
+    two = np.sort(score.reshape(number, groups, -1), axis=2)[:, :, -2:].sum(axis=2)
+    keep = np.zeros((number, groups), dtype=bool)
+    np.put_along_axis(keep, np.argsort(-two, axis=1)[:, :chosen], values=True, axis=1)
+    score = np.where(np.repeat(keep, load.size // groups, axis=1), score, -np.inf)
+    return Tokens.of(np.argsort(-score, axis=1)[:, :k], load.size)
 
 
 def test_group_limited_tokens_keep_to_their_groups() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cost.assignment import Assignment
 from cost.dispatch import ExpertUse
 from cost.terms.alltoall_volumes import Routing
-from cost.token_hits import Floats, Ints, TokenHits
+from cost.token_hits import Floats, Ints, TokenHits, numbered
 
 _MOST_CHOICES = 4096
 """Choices of groups that are summed over; DeepSeek-V3 has 70."""
@@ -56,8 +56,8 @@ def limited_hits(
     served = _served(assignment, use, groups, size)
     places: Sequence[Ints] = (
         np.arange(assignment.gpus, dtype=np.int64),
-        np.unique(nodes, return_inverse=True)[1].reshape(-1).astype(np.int64),
-        np.unique(domains, return_inverse=True)[1].reshape(-1).astype(np.int64),
+        numbered(nodes),
+        numbered(domains),
     )
     pairs = routing.top_k * use.share
     # loads that no choice of groups can give are met as near as can be: no place is reached beyond its choices

@@ -8,7 +8,7 @@ import numpy as np
 
 from cost.assignment import Assignment, sum_by_gpu
 from cost.dispatch import DispatchPolicy, slot_shares, source_choices
-from cost.token_hits import Floats, Ints, TokenHits, place_hits
+from cost.token_hits import Floats, Ints, TokenHits, numbered, place_hits
 from cost.traces.routing import RoutingTrace
 from topology.errors import InputError
 
@@ -49,7 +49,7 @@ def token_hits(
                 f"{trace.name}: a trace of {trace.layers} layers x {trace.experts} experts does not fit an "
                 f"assignment of {assignment.layers} layers x {assignment.experts} experts."
             )
-    node_of, domain_of = (_numbered(where) for where in (nodes, domains))
+    node_of, domain_of = (numbered(where) for where in (nodes, domains))
     places = (np.arange(assignment.gpus, dtype=np.int64), node_of, domain_of)
     found = []
     for trace in traces:
@@ -63,10 +63,6 @@ def token_hits(
     pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
     kept = sum(trace.kept for trace in traces)
     return TokenHits(gpus, pairs, by_node, by_domain, node_of, domain_of, kept)
-
-
-def _numbered(where: Ints) -> Ints:
-    return np.unique(where, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _same(assignment: Assignment, layer: int) -> bool:

@@ -68,6 +68,11 @@ class TokenHits:
         return np.broadcast_to(values, (*values.shape[:-2], gpus, values.shape[-1]))
 
 
+def numbered(where: Ints) -> Ints:
+    """Return ``where`` with its values numbered from 0 in increasing order."""
+    return np.unique(where, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
 def _reached(chance: Floats) -> Floats:
     reached: Floats = chance.sum(axis=-1).mean(axis=-1)
     return reached

@@ -37,7 +37,7 @@ def depends(placed: Placed, loads: ExpertLoads) -> bool:
 
 
 def _small(placed: Placed, loads: ExpertLoads) -> bool:
-    pairs = (part.slots**2 // 2 * _distinct(loads, rows) for _, rows, _, part in _stages(placed))
+    pairs = (part.slots**2 // 2 * _distinct(loads, rows) for _, rows, _, part in placed_stages(placed))
     return sum(pairs) <= _SMALL
 
 
@@ -53,7 +53,7 @@ def exchange_by_step(
     Each layer begins at each of ``starts``, the first of which is balance alone, then anywhere.
     Loads of GPUs and domains stay within the balance slack, or at what balance alone has. Ctrl-C keeps what is found.
     """
-    stages = list(_stages(placed))
+    stages = list(placed_stages(placed))
     if not _small(placed, loads):
         return None
     distinct = sum(_distinct(loads, rows) for _, rows, _, _ in stages)
@@ -76,15 +76,22 @@ def exchange_by_step(
     return tuple(experts)
 
 
-def _stages(placed: Placed) -> Iterator[tuple[int, list[int], StageGroup, Assignment]]:
+def placed_stages(placed: Placed) -> Iterator[tuple[int, list[int], StageGroup, Assignment]]:
+    """Yield the number of each stage with experts, its rows of the loads, its group and its placement."""
     for group in placed.groups:
         for index in group.stages:
             ours = placed.experts[index]
             if ours is not None:
-                yield index, moe_rows(placed.candidate.deployment, _stage(placed, index).layers), group, ours
+                yield (
+                    index,
+                    moe_rows(placed.candidate.deployment, stage_of(placed, index).layers),
+                    group,
+                    ours,
+                )
 
 
-def _stage(placed: Placed, index: int) -> StageSpec:
+def stage_of(placed: Placed, index: int) -> StageSpec:
+    """Return a stage of the first replica."""
     return placed.candidate.layout.replicas[0][index]
 
 
@@ -112,7 +119,7 @@ def _judge(
     ours = experts[index]
     if ours is None:
         raise AssertionError("a stage without experts is judged, which is a defect of rackplan")
-    stage = _stage(placed, index)
+    stage = stage_of(placed, index)
     others = [None if at == index else part for at, part in enumerate(experts)]
     uses = list(placement_uses(deployment, layout, others, None, options.split)[0])
 
@@ -136,7 +143,7 @@ def _rule(
 ) -> Callable[[Experts], bool]:
     """Return what tells whether a row of slots is legal, and its loads within the slack."""
     problem = group_problem(replace(group, rows=((row,),)), loads, options)
-    domain = np.unique(placed.candidate.deployment.domains(_stage(placed, index)), return_inverse=True)[
+    domain = np.unique(placed.candidate.deployment.domains(stage_of(placed, index)), return_inverse=True)[
         1
     ].reshape(-1)
     speed: Floats = np.ones(len(group.slots)) if group.speed is None else group.speed

@@ -22,10 +22,10 @@ from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
 from placement.problem import make_problem
 from placement.result import ExpertResult, checked_result
-from placement.scoring import moe_rows, placement_scorer, routed_traffic
+from placement.scoring import placement_scorer, routed_traffic
 from placement.solve import solve
 from placement.stop import Stop
-from placement.traffic.by_step import depends, exchange_by_step
+from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
 from placement.traffic.follow import follow_layers
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front
@@ -173,6 +173,8 @@ def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: in
     """Return that with the least step; of those alike the one with the fewest domains a token."""
     least = min(one.scorer.at(batch).step_s for one in able)
     alike = [one for one in able if one.scorer.at(batch).step_s <= least * (1 + _WORTH)]
+    if len(alike) == 1:
+        return alike[0]
     rows = {id(one): one.row(placed, loads, batch) for one in alike}
     return min(alike, key=lambda one: round(rows[id(one)].domains_per_token, _DIGITS))
 
@@ -188,6 +190,8 @@ def _followed(
     if found is None:
         return best, None
     experts, changes = found
+    if all(after is before for after, before in zip(experts, best.candidate.experts, strict=True)):
+        return best, changes
     again = _judge(placed, replace(best.candidate, experts=experts), loads, options)
     if again.scorer.at(batch).step_s <= best.scorer.at(batch).step_s * (1 + _WORTH):
         return again, changes
@@ -251,15 +255,6 @@ def _result(
     return replace(found, search=before.search)
 
 
-def _stages(placed: Placed) -> Iterator[tuple[int, StageSpec, StageGroup, Assignment]]:
-    """Yield the stages with experts, with the group that each is of and its placement."""
-    for group in placed.groups:
-        for index in group.stages:
-            ours = placed.experts[index]
-            if ours is not None:
-                yield index, placed.candidate.layout.replicas[0][index], group, ours
-
-
 def _legal(
     group: StageGroup,
     loads: ExpertLoads,
@@ -294,8 +289,7 @@ def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterato
             if (rival := by_group[id(group)].baselines[name].assignment) is not None
             for index, part in group.by_stage(rival)
         }
-        for index, stage, group, ours in _stages(placed):
-            rows = moe_rows(placed.candidate.deployment, stage.layers)
+        for index, rows, group, ours in placed_stages(placed):
             part = theirs[id(group), index]
             legal = _legal(group, loads, options, rows, part.slot_expert, ours.slot_expert)
             experts[index] = replace(part, slot_expert=legal.astype(np.int32))
@@ -308,14 +302,14 @@ def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Candid
     moe = deployment.model.moe
     experts = list(placed.experts)
     any_ = False
-    for index, stage, group, ours in _stages(placed):
+    for index, rows, group, ours in placed_stages(placed):
+        stage = stage_of(placed, index)
         domain = np.unique(deployment.domains(stage), return_inverse=True)[1].reshape(-1)
         domains = int(domain.max()) + 1
         if domains == 1:
             continue
         if moe is None or moe.groups < 2 or moe.groups % domains:
             return None
-        rows = moe_rows(deployment, stage.layers)
         found = _in_domains(group, loads.normalised[:, rows], domain, domains, moe.groups)
         if found is None:
             return None
@@ -378,10 +372,10 @@ def _by_traffic(
     until = stop.search(_LAYER_S * total)
     hurried = stop.seconds == 0
     work = Work(_HURRIED if hurried else 1.0, lambda: hurried or (until.goes_on() and not stop.interrupted))
-    for index, stage, group, ours in _stages(placed):
+    for index, rows, group, ours in placed_stages(placed):
+        stage = stage_of(placed, index)
         node = deployment.numbered("node")[list(stage.gpus)]
         places = Places.of(group.slots, deployment.domains(stage), node, group.speed)
-        rows = moe_rows(deployment, stage.layers)
         found = [ours.slot_expert.copy() for _ in slacks]
         rates = _rates(placed, stage)
         for at, row in enumerate(rows):

@@ -49,7 +49,8 @@ def follow_layers(
         if flow_cost(check, tiers, names) > flow_cost(check, tiers) * (1 - _LEAST):
             names = np.tile(np.arange(part.gpus), (part.layers, 1))  # on other tokens it is chance
         flows = fit * (1 - _CHECKED) + check * _CHECKED
-        found[index] = _renamed(part, names)
+        if (names != names[0]).any():
+            found[index] = _renamed(part, names)
         counts.append((len(flows), _changes(flows, domain, names)))
     if not counts:
         return None

@@ -9,7 +9,8 @@ The repair: first whole GPUs that are alike change places, which leaves all load
 copies are above their cap then. A copy that still is changes places with a copy of another expert in a domain that
 may take it: of all such swaps the one after which the larger of the two GPU loads is smallest. Where none is left
 (domains of different size, or counts that cannot be spread), an expert gets one copy more, which raises its cap, or
-one fewer.
+one fewer. Where not even that ends in a legal placement, one with counts that can be spread is the start instead
+(:mod:`placement.spread_feasibility`): whether there is any is decided before.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index
 from placement.bounds import lower_bound, priced
+from placement.failure_domains import require_apart
 from placement.local_search import swap_down
-from placement.pack import pack
+from placement.pack import distinct_copies, pack
 from placement.problem import Problem
 from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.scenario_search import descend
+from placement.spread_feasibility import spread_row
 from placement.stop import Stop
-from topology.errors import InfeasibleError
 
 Place = Callable[[Problem, Stop], ExpertResult]
 
@@ -54,11 +56,10 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
     average = problem.average
     if average.each_alone:
         return place(problem, stop)
+    require_apart(average.experts, average.slots_per_gpu, average.failure_domain)
     free = problem.without_spread()
     lowest = lower_bound(free)
     if not average.can_be_apart:
-        if average.domains_used == 1:
-            _ = average.domain_slots  # raises: a second copy in the only domain is worth nothing
         return _all_evenly(problem, place(free, stop))
     apart = _with_bound(place(problem, stop), free, lowest)
     if average.domains_used == 1:
@@ -88,13 +89,10 @@ def _all_evenly(problem: Problem, found: ExpertResult) -> ExpertResult:
     if problem.average.slots >= 2 * problem.average.experts:
         made = _in_twos(problem.without_spread())
     slot_expert, fine = _spread(problem, made)
-    if not fine.all():
-        average = problem.average
-        slots = np.bincount(average.failure_domain, weights=average.slots_per_gpu).astype(int)
-        raise InfeasibleError(
-            f"row {int(np.argmin(fine))}: no way was found to spread copies of {average.experts} experts evenly over "
-            f"failure domains of {slots.tolist()} slots: give fewer `redundant` or a narrower `spread`."
-        )
+    left = np.flatnonzero(~fine)
+    if left.size:
+        part = problem.rows(left)
+        slot_expert[left] = _swapped(part, any_spread(part.highest))
     return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
 
 
@@ -112,6 +110,13 @@ def _best_of(problem: Problem, apart: ExpertResult, rows: Index, found: ExpertRe
     joined[rows[better]] = slot_expert[better]
     bound[rows] = found.bound
     return _result(problem, replace(apart, bound=bound), joined, rows[better])
+
+
+def any_spread(problem: Problem) -> Experts:
+    """Return a legal placement ``[layers, slots]``, the experts with most load with most copies; there is one."""
+    order = np.argsort(-problem.mean, axis=1, kind="stable")
+    row = spread_row(problem.experts, problem.slots_per_gpu, problem.failure_domain)
+    return order[:, row].astype(np.int32)
 
 
 def _in_twos(free: Problem) -> Experts:
@@ -156,15 +161,16 @@ _HALF = 0.5  # a change of counts, in float32, is at least 1
 def spread_evenly(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
     """Return ``[layers, slots]`` with copies spread evenly over failure domains, and where that succeeded.
 
-    ``slot_expert`` ``[layers, slots]`` has every expert, and none twice on a GPU. A layer in which neither a swap nor
-    another count helps is returned as it came, and False in the second array ``[layers]``. Deterministic.
+    ``slot_expert`` ``[layers, slots]`` has every expert. A layer in which neither a swap nor another count helps is
+    returned as it came, and False in the second array ``[layers]``. Deterministic.
     """
-    repaired = slot_expert.astype(np.int32)
+    repaired, distinct = distinct_copies(problem.without_spread(), slot_expert)
     fine = problem.over_cap(repaired) == 0
-    for layer in np.flatnonzero(~fine).tolist():
+    for layer in np.flatnonzero(~fine & distinct).tolist():
         one = _Layer(problem, problem.mean[layer], repaired[layer].copy())
         if one.repair():
             repaired[layer], fine[layer] = one.row, True
+    repaired[~fine] = slot_expert[~fine]
     return repaired, fine
 
 

@@ -78,7 +78,7 @@ def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:
     Of such layers those made without failure domains are spread evenly, and taken where they are as good.
     """
     slot_expert = own.copy()
-    lies_apart = problem.legal(own) if problem.can_be_apart else np.zeros(len(own), dtype=bool)
+    lies_apart = problem.apart(own) if problem.can_be_apart else np.zeros(len(own), dtype=bool)
     for evenly, rows in ((False, np.flatnonzero(lies_apart)), (True, np.flatnonzero(~lies_apart))):
         if rows.size == 0:
             continue

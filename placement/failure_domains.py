@@ -9,6 +9,8 @@ import numpy as np
 from cost.deployment import Deployment
 from placement.arrays import Ints
 from placement.options import Spread
+from placement.problem import spread_slots
+from placement.spread_feasibility import can_spread
 from topology.cluster import Gpu
 from topology.errors import InfeasibleError
 
@@ -46,33 +48,58 @@ def require_apart(
 
     They can with no expert twice in a domain exactly where no domain has more slots than there are experts
     (``once``: that alone will do). Else, of D domains with slots, an expert of c copies has at most
-    ``ceil(c / D) <= (c + D - 1) / D`` in each: summed over experts, that is what the largest domain can take.
+    ``ceil(c / D) <= (c + D - 1) / D`` in each: summed over experts, that is what the largest domain can take. That no
+    GPU may hold an expert twice limits it further. Exact: what is refused has no legal placement
+    (:mod:`placement.spread_feasibility`).
 
     Raises
     ------
     InfeasibleError
-        If they cannot: in one domain, with the most copies that would go.
+        If they cannot: what binds, and what would go.
     """
     if domains is None:
         return
     per_domain = np.bincount(domains, weights=slots_per_gpu).astype(np.int64)
     most = int(per_domain.max())
     used = int((per_domain > 0).sum())
-    if most <= experts:
+    if most <= experts or (used > 1 and not once and can_spread(experts, slots_per_gpu, domains)):
         return
-    if used > 1 and not once:
-        total = int(per_domain.sum())
-        room = (total + (used - 1) * experts) // used
-        if most > room:
-            raise InfeasibleError(
-                f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and with the copies "
-                f"of {experts} experts spread evenly it can take {room}: give fewer `redundant`, use a narrower "
-                "`spread`, or an `ep` with failure domains that are more alike."
-            )
-    else:
+    if used == 1 or once:
         over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
             f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "
             f"copies in it; over {over} at most `redundant` {experts * (used - 1)} goes, or use a "
             "narrower `spread` or a wider `ep`."
         )
+    total = int(per_domain.sum())
+    room = (total + (used - 1) * experts) // used
+    if most > room:
+        what = f"with the copies of {experts} experts spread evenly it can take {room}"
+    else:
+        what = (
+            f"the copies of {experts} experts cannot fill them spread evenly with no two of one on a GPU; failure "
+            f"domains have {'/'.join(map(str, per_domain[per_domain > 0].tolist()))} slots"
+        )
+    raise InfeasibleError(
+        f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and {what}: "
+        f"{_what_would_go(experts, slots_per_gpu, domains)}; or use a narrower `spread`, or an `ep` with failure "
+        "domains that are more alike."
+    )
+
+
+def _what_would_go(experts: int, slots_per_gpu: Ints, domains: Ints) -> str:
+    """Return, in words, how many copies can be spread: of slots dealt to GPUs in turn `redundant` in all."""
+    gpus, redundant = slots_per_gpu.size, int(slots_per_gpu.sum()) - experts
+    if np.array_equal(slots_per_gpu, spread_slots(experts, gpus, redundant)):
+        fits = (
+            fewer
+            for fewer in range(redundant - 1, -1, -1)
+            if can_spread(experts, spread_slots(experts, gpus, fewer), domains)
+        )
+        return f"at most `redundant` {next(fits)} goes"  # without extra copies it always does
+    left = slots_per_gpu.copy()
+    while not can_spread(experts, left, domains):
+        per_domain = np.bincount(domains, weights=left)
+        left[np.argmax(np.where(domains == np.argmax(per_domain), left, -1))] -= 1
+    fewer = int(slots_per_gpu.sum() - left.sum())
+    return f"with {fewer} slot{'s' * (fewer > 1)} fewer there it goes"

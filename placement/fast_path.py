@@ -105,7 +105,7 @@ def _not_behind(
     if not ahead.any():
         return log
     # A rival that knows nothing of failure domains is not worth a hard search where it breaks them.
-    behind = np.flatnonzero(ahead & (problem.legal(rival.slot_expert) | problem.each_alone))
+    behind = np.flatnonzero(ahead & (problem.apart(rival.slot_expert) | problem.each_alone))
     if behind.size:
         better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
         recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)

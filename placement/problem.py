@@ -318,11 +318,16 @@ class Problem:
         return apart
 
     def legal(self, slot_expert: Experts) -> Bools:
-        """Whether each row of ``slot_expert`` ``[layers, slots]`` has every expert, and none twice in a domain."""
+        """Whether each row of ``slot_expert`` ``[layers, slots]`` is a legal placement: the rule of every search.
+
+        Every slot holds an expert that exists, every expert has a copy, and :meth:`over_cap` is 0.
+        """
         known = ((slot_expert >= 0) & (slot_expert < self.experts)).all(axis=1)
         found = np.sort(slot_expert, axis=1)
         distinct = 1 + (found[:, 1:] != found[:, :-1]).sum(axis=1)
-        fine: Bools = known & self.apart(slot_expert) & (distinct == self.experts)
+        rows = np.flatnonzero(known & (distinct == self.experts))
+        fine = np.zeros(len(slot_expert), dtype=bool)
+        fine[rows] = self.over_cap(slot_expert[rows]) == 0
         return fine
 
 

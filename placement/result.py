@@ -79,9 +79,7 @@ def checked_result(
         If it is not legal, which is a defect.
     """
     assignment = problem.assignment(slot_expert)
-    there = np.sort(assignment.slot_expert, axis=1)
-    complete = (np.diff(there, axis=1) > 0).sum(axis=1) + 1 == problem.experts
-    if not complete.all() or there.min() < 0 or problem.over_cap(slot_expert).any():
+    if not problem.legal(assignment.slot_expert).all():
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
         raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
     max_load = problem.evaluate(assignment)

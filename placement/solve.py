@@ -15,6 +15,7 @@ from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
 from placement.cpsat import cores, improve
 from placement.dispatch_refinement import cut_short, fit_to_split
+from placement.exhaustive import best_of_few, few_placements
 from placement.fast_path import TRIED, fast_placement
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
@@ -74,12 +75,16 @@ def solve(
         one = _one_load if some.scenarios == 1 else _several_loads
         return one(some, until, seed, baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
 
-    result = place_spread(even, place, stop)
-    if problem.split == "even":
-        return result
-    with stop:
-        return fit_to_split(result, problem)
-    return cut_short(result, problem)
+    few = few_placements(problem)
+    result = place_spread(even, place, Stop() if few else stop)
+    if problem.split != "even":
+        fitted = None
+        with stop:
+            fitted = fit_to_split(result, problem)
+        if fitted is None:
+            return cut_short(result, problem)
+        result = fitted
+    return best_of_few(result, problem) if few else result
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:

@@ -1,0 +1,87 @@
+"""Which slots can be filled with copies spread evenly: against all ways, and at size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from placement.anti_affinity import spread_evenly
+from placement.failure_domains import require_apart
+from placement.pack import pack
+from placement.problem import Problem, make_problem
+from placement.replication import replicate
+from placement.solve import solve
+from placement.spread_feasibility import can_spread, spread_row
+from tiny_cases import MOST_WAYS, ways_to_fill
+from topology.errors import InfeasibleError
+
+
+def check(experts: int, slots: np.ndarray, domains: np.ndarray) -> bool:
+    """Hold the verdict, the message and the placement against all ways; whether there is one."""
+    problem = Problem(np.ones((1, experts)), slots, spread=domains)
+    any_legal = bool(problem.legal(ways_to_fill(experts, slots)).any())
+    assert can_spread(experts, slots, domains) == any_legal
+    if any_legal:
+        require_apart(experts, slots, domains)
+        assert problem.legal(spread_row(experts, slots, domains)[None]).all()
+    else:
+        with pytest.raises(InfeasibleError, match="goes"):
+            require_apart(experts, slots, domains)
+        with pytest.raises(ValueError, match="cannot be spread"):
+            spread_row(experts, slots, domains)
+    return any_legal
+
+
+def drawn(seed: int) -> bool | None:
+    rng = np.random.default_rng(seed)
+    experts, gpus = int(rng.integers(1, 6)), int(rng.integers(1, 8))
+    slots = rng.integers(0, min(experts, 4) + 1, gpus)
+    if slots.sum() < experts or math.prod(math.comb(experts, each) for each in slots.tolist()) > MOST_WAYS:
+        return None
+    spread = rng.integers(0, int(rng.integers(1, 5)), gpus)
+    return check(experts, slots, np.unique(spread, return_inverse=True)[1].reshape(-1))
+
+
+def test_against_all_ways() -> None:
+    found = [drawn(seed) for seed in range(150)]
+    assert True in found
+    assert False in found
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("start", range(1000, 9000, 1000))
+def test_against_all_ways_of_many(start: int) -> None:
+    for seed in range(start, start + 1000):
+        drawn(seed)
+
+
+def test_no_gpu_twice_may_bind_alone() -> None:
+    """No domain has more slots than its part, but each GPU of two slots must hold both experts."""
+    slots, domains = np.array([2, 2, 1, 2, 2, 2]), np.array([0, 0, 0, 1, 1, 2])
+    assert not check(2, slots, domains)
+    with pytest.raises(InfeasibleError, match=r"no two of one on a GPU; .* 5/4/2 slots: with 1 slot "):
+        require_apart(2, slots, domains)
+
+
+def test_thousands_of_experts_and_gpus() -> None:
+    """Domains of unlike size, each but the last with more slots than there are experts."""
+    rng = np.random.default_rng(0)
+    slots, domains = rng.integers(7, 12, 1000), np.sort(rng.integers(0, 2, 1000))
+    problem = Problem(np.ones((1, 4096)), slots, spread=domains)
+    assert problem.legal(spread_row(4096, slots, domains)[None]).all()
+    slots[domains == 1] = np.eye(1, (domains == 1).sum())[0]
+    assert not can_spread(4096, slots, domains)
+
+
+def test_an_unlucky_start_is_replaced() -> None:
+    """Nothing that repairs the placement made without domains ends in a legal one; dealing copies in turn does."""
+    slots = np.array([9, 12, 6, 7, 12, 4, 10, 2, 4, 8, 7, 2])
+    spread = np.array([2, 2, 3, 2, 3, 3, 0, 0, 2, 1, 2, 2])
+    problem = make_problem(np.random.default_rng(0).lognormal(0, 1.2, (2, 27)), slots, spread=spread)
+    assert not spread_evenly(problem, pack(problem.without_spread(), replicate(problem.without_spread())))[
+        1
+    ].any()
+    found = solve(problem)
+    assert problem.legal(found.assignment.slot_expert).all()

@@ -71,19 +71,12 @@ def slot_shares(
     return lp_shares(assignment, load, speed)[0]
 
 
-def source_shares(
-    assignment: Assignment, nodes: NDArray[np.int64] | None = None, *, nearest: bool = True
-) -> NDArray[np.float64]:
+def source_shares(assignment: Assignment, nodes: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
     """Return the shares where each source rank uses one copy of an expert for all its tokens, ``[layers, slots]``.
 
-    Every GPU of the group is a source of equally many tokens.
-
-    Parameters
-    ----------
-    nearest:
-        As SGLang 0.5.23's ``static``: the copy on the rank's own GPU; else the first one on its own node, where some
-        other node has one too; else the copies in turn (the ones left over go to the first copies; SGLang draws
-        them, seeded). False, as vllm-ascend: rank r uses copy ``r % copies``.
+    As SGLang 0.5.23's ``static``: the copy on the rank's own GPU; else the first one on its own node, where some
+    other node has one too; else the copies in turn (the ones left over go to the first copies; SGLang draws them,
+    seeded). Every GPU of the group is a source of equally many tokens.
     """
     gpus = assignment.gpus
     where = np.arange(gpus) if nodes is None else np.unique(nodes, return_inverse=True)[1].reshape(-1)
@@ -98,15 +91,36 @@ def source_shares(
     copies = np.take_along_axis(assignment.copies, expert, axis=1)
     new_expert = _starts(expert)
     turn = np.arange(slots) - np.maximum.accumulate(np.where(new_expert, np.arange(slots), 0), axis=1)
-    if nearest:
-        new_node = new_expert | _starts(slot_node[order])
-        own = new_node | _starts(slot_gpu[order])
-        local, far = _by_distance(new_expert, new_node, own, node_gpus[slot_node[order]], gpus)
-    else:
-        local, far = np.zeros((layers, slots), dtype=np.int64), np.full((layers, slots), gpus)
+    new_node = new_expert | _starts(slot_node[order])
+    own = new_node | _starts(slot_gpu[order])
+    local, far = _by_distance(new_expert, new_node, own, node_gpus[slot_node[order]], gpus)
     ranks = local + far // copies + (turn < far % copies)
     shares = np.empty((layers, slots))
     np.put_along_axis(shares, order, ranks / gpus, axis=1)
+    return shares
+
+
+def rank_shares(assignment: Assignment, tp: int = 1) -> NDArray[np.float64]:
+    """Return the shares where source rank r uses a copy that its number alone decides, ``[layers, slots]``.
+
+    As vllm-ascend (``generate_log2phy_map``): copies of an expert are counted in the order of the ranks that hold
+    them, and rank r uses copy ``r % copies``; in engines that run attention with tensor parallelism ``tp`` above 1,
+    copy ``(r % tp + r // tp + expert) % copies``. Every GPU of the group is a source of equally many tokens.
+    """
+    expert = _slot_experts(assignment)
+    copies = np.take_along_axis(assignment.copies, expert, axis=1)
+    order = np.argsort(expert, axis=1, kind="stable")  # slots come in the order of their ranks
+    starts = np.where(_starts(np.take_along_axis(expert, order, axis=1)), np.arange(assignment.slots), 0)
+    turn = np.empty_like(expert)
+    counted = np.arange(assignment.slots) - np.maximum.accumulate(starts, axis=1)
+    np.put_along_axis(turn, order, counted, axis=1)
+    ranks = np.arange(assignment.gpus)
+    number, shift = (ranks, 0) if tp == 1 else (ranks % tp + ranks // tp, expert)
+    wanted = (turn - shift) % copies
+    shares = np.empty(expert.shape)
+    for many in np.unique(copies).tolist():
+        users = np.bincount(number % many, minlength=many) / assignment.gpus
+        shares = np.where(copies == many, users[np.minimum(wanted, many - 1)], shares)
     return shares
 
 

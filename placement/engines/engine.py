@@ -5,11 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy
+from placement.arrays import Floats
 from placement.engines.findings import BAD, Finding, Inspected, NoRowsError, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
+from topology.errors import InputError
+
+Role = Literal["both", "prefill", "decode"]
 
 
 @dataclass(frozen=True)
@@ -21,14 +26,22 @@ class Launch:
     file:
         Path of the plan file, as the engine shall find it.
     model:
-        Name of the model.
-    ep, tp, attention_dp, stages, nodes, redundant:
-        GPUs of the EP group, tensor-parallel width of attention, attention groups, pipeline stages, hosts of a
-        replica, extra copies per layer.
+        What the engine loads: a Hugging Face id, or a path.
+    ep, tp, attention_dp, nodes, redundant:
+        GPUs of the EP group, tensor-parallel width of attention, attention groups, hosts of a replica, extra copies
+        per layer.
     split:
         How the plan expects tokens to be split over copies.
-    model_type:
-        As in the model's config.json.
+    model_type, architecture:
+        As in the model's config.json; empty where nobody says.
+    cut:
+        Layers of each pipeline stage.
+    rank, address:
+        What stands for the number of a host, counted from 0, and for the name of the first one.
+    role:
+        What the replica does: prefill, decode, or both.
+    module:
+        Python module that serves in place of the engine's own command; empty: none.
     """
 
     file: str
@@ -36,11 +49,31 @@ class Launch:
     ep: int
     tp: int
     attention_dp: int
-    stages: int
     nodes: int
     redundant: int
     split: DispatchPolicy
     model_type: str = ""
+    architecture: str = ""
+    cut: tuple[int, ...] = (0,)
+    rank: str = "RANK"
+    address: str = "HOST"
+    role: Role = "both"
+    module: str = ""
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return len(self.cut)
+
+    @property
+    def world(self) -> int:
+        """GPUs of a replica."""
+        return self.ep * self.stages
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that a replica has on each host."""
+        return max(1, self.world // max(1, self.nodes))
 
 
 class Engine(ABC):
@@ -58,8 +91,10 @@ class Engine(ABC):
         How it can split an expert's tokens over copies; the first is what it does unless told.
     split_words:
         The same in words.
-    nearest_copy:
-        Where it splits by source rank: whether a rank takes the nearest copy; else copy rank mod copies.
+    form:
+        Of an engine that reads several forms of plan file, which this is.
+    framework:
+        What Dynamo calls it; empty where Dynamo does not run it.
     rules:
         What it does about each mistake that rows of expert ids can have.
     """
@@ -71,7 +106,8 @@ class Engine(ABC):
     suffixes: ClassVar[tuple[str, ...]] = ()
     splits: ClassVar[tuple[DispatchPolicy, ...]] = ("even",)
     split_words: ClassVar[str]
-    nearest_copy: ClassVar[bool] = True
+    framework: ClassVar[str] = ""
+    form: ClassVar[str] = ""
     rules: ClassVar[RowRules]
 
     @abstractmethod
@@ -87,6 +123,31 @@ class Engine(ABC):
         NoRowsError
             If it has none, or what is wrong with the rest leaves nothing to look at.
         """
+
+    def shares(self, part: Assignment, tp: int) -> Floats | None:
+        """Return the fraction of its expert's tokens that each slot takes, ``[layers, slots]``; None: as by policy.
+
+        Of an engine that splits in a way of its own, with attention of tensor parallelism ``tp``.
+        """
+        del part, tp
+        return None
+
+    def in_form(self, form: str | None) -> Engine:
+        """Return the engine as it reads a form of plan file; None: its usual one.
+
+        Raises
+        ------
+        InputError
+            If it reads no such form.
+        """
+        if form is None:
+            return self
+        raise InputError(f"option `form` {form}: {self.title} reads one form of plan file.")
+
+    def of(self, path: Path) -> Engine:
+        """Return the engine as it reads the form that a file has."""
+        del path
+        return self
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what is not the file's own fault; ``read``: whether rows were found in it."""

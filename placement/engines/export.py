@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from cost.dispatch import source_shares
+from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.layout import Layout
+from cost.loads import ExpertLoads
+from cost.resolve import hugging_face_ids, model_names
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
@@ -24,6 +29,8 @@ class Exported:
 
     Attributes
     ----------
+    model:
+        Name of the model.
     text:
         The whole file.
     launch, flags:
@@ -36,9 +43,12 @@ class Exported:
         Mean over max GPU load, the mean over layers and loads, as the engine will split tokens over copies.
     planned:
         The same as the plan expects them to be split.
+    tp_source:
+        Who says the tensor-parallel width of the launch: the plan, or the user.
     """
 
     engine: Engine
+    model: str
     text: str
     mapping: ExpertMapping
     launch: Launch
@@ -47,10 +57,20 @@ class Exported:
     places: tuple[Place, ...]
     balancedness: float
     planned: float
+    tp_source: str
 
 
-def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
+def export_plan(
+    plan: Plan, engine: Engine, file: str, *, tp: int | None = None, served: str = ""
+) -> Exported:
     """Return ``plan`` in the form of ``engine``, as the file that the engine will find at ``file``.
+
+    Parameters
+    ----------
+    tp:
+        Tensor-parallel width of attention in the engine; None: the plan's.
+    served:
+        What the engine loads; empty: the Hugging Face id that the catalog has, else the model's name.
 
     Raises
     ------
@@ -63,7 +83,7 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
             f"`output` {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
         )
     mapping = mapping_of(plan)
-    launch = launch_of(plan, mapping, file, facts)
+    launch = launch_of(plan, mapping, file, facts, tp=tp, served=served)
     reason = engine.cannot_hold(mapping) or engine.cannot_run(launch)
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
@@ -71,33 +91,53 @@ def export_plan(plan: Plan, engine: Engine, file: str) -> Exported:
     _read_back(text, engine, mapping, facts)
     return Exported(
         engine,
+        facts.name,
         text,
         mapping,
         launch,
         tuple(engine.flags(launch)),
-        (*engine.warnings(launch), *_notes(plan)),
+        (*engine.warnings(launch), *_notes(plan, launch)),
         tuple(rank_places(plan)),
-        _balancedness(plan, engine),
+        _balancedness(plan, engine, launch.tp),
         mean_of(plan.balancedness.values()),
+        "the plan" if tp is None else "the user",
     )
 
 
-def _balancedness(plan: Plan, engine: Engine) -> float:
+def _balancedness(plan: Plan, engine: Engine, tp: int) -> float:
     """Balancedness under the engine's own split: the plan's, where the engine can be told to."""
-    loads = plan.loads
-    if loads is None or (engine.nearest_copy and plan.split in engine.splits):
+    if plan.loads is None:
         return mean_of(plan.balancedness.values())
-    if engine.nearest_copy:
-        split = engine.splits[0]
-        return mean_of(
-            placement_balancedness(plan.deployment, plan.layout, plan.experts, loads, split).values()
-        )
+    own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+    if own is not None:
+        return own
+    if plan.split in engine.splits:
+        return mean_of(plan.balancedness.values())
+    return mean_of(
+        placement_balancedness(
+            plan.deployment, plan.layout, plan.experts, plan.loads, engine.splits[0]
+        ).values()
+    )
+
+
+def engine_balancedness(
+    engine: Engine,
+    tp: int,
+    deployment: Deployment,
+    layout: Layout,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+) -> float | None:
+    """Return mean over max GPU load where ``engine`` splits in a way of its own, over layers and loads; else None."""
     found: list[float] = []
-    for stage, part in zip(plan.layout.replicas[0], plan.experts, strict=True):
-        if part is not None:
-            shares = source_shares(part, nearest=False)
-            for tokens in loads.tokens[:, moe_rows(plan.deployment, stage.layers)]:
-                found += part.balancedness(tokens, shares).tolist()
+    for stage, part in zip(layout.replicas[0], experts, strict=True):
+        if part is None:
+            continue
+        shares = engine.shares(part, tp)
+        if shares is None:
+            return None
+        for tokens in loads.tokens[:, moe_rows(deployment, stage.layers)]:
+            found += part.balancedness(tokens, shares).tolist()
     return mean_of(found)
 
 
@@ -111,26 +151,55 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
         raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
 
 
-def launch_of(plan: Plan, mapping: ExpertMapping, file: str, facts: ModelFacts) -> Launch:
-    """Return what a replica of ``plan`` is started with."""
+def served_name(model: str) -> str:
+    """Return what an engine loads for a model: its first Hugging Face id in the catalog, else its name."""
+    ids = hugging_face_ids(model) if model in model_names() else {}
+    return next(iter(ids), model)
+
+
+def launch_of(
+    plan: Plan,
+    mapping: ExpertMapping,
+    file: str,
+    facts: ModelFacts,
+    *,
+    tp: int | None = None,
+    served: str = "",
+) -> Launch:
+    """Return what a replica of ``plan`` is started with; ``tp`` and ``served`` as of :func:`export_plan`.
+
+    Raises
+    ------
+    InputError
+        If ``tp`` does not divide the GPUs of the EP group.
+    """
+    width = plan.layout.tp if tp is None else tp
+    if width < 1 or mapping.ranks % width:
+        raise InputError(f"`tp` {width}: does not divide the {mapping.ranks} GPUs of an EP group.")
     gpus = plan.deployment.cluster.gpus
     nodes = {gpus[gpu].node for stage in plan.layout.replicas[0] for gpu in stage.gpus}
     return Launch(
         file=file,
-        model=facts.name,
+        model=served or served_name(facts.name),
         ep=mapping.ranks,
-        tp=plan.layout.tp,
-        attention_dp=mapping.ranks // plan.layout.tp,
-        stages=plan.layout.stages,
+        tp=width,
+        attention_dp=mapping.ranks // width,
         nodes=len(nodes),
         redundant=mapping.redundant,
         split=plan.split,
         model_type=facts.model_type,
+        architecture=facts.architecture,
+        cut=tuple(len(stage.layers) for stage in plan.layout.replicas[0]),
     )
 
 
-def _notes(plan: Plan) -> list[str]:
+def _notes(plan: Plan, launch: Launch) -> list[str]:
     found = []
+    if launch.tp != plan.layout.tp:
+        found.append(
+            f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, the engine is "
+            f"started with {launch.tp}"
+        )
     if plan.layout.stages > 1:
         sizes = ", ".join(
             f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]

@@ -11,6 +11,7 @@ from cost.assignment import Assignment
 from cost.layout import Layout
 from cost.model import Model
 from placement.arrays import Ints
+from placement.engines.architectures import architecture_of
 from placement.plan import Plan
 from topology.errors import InputError
 
@@ -29,6 +30,8 @@ class ModelFacts:
         Logical experts of a layer.
     model_type:
         ``model_type`` of its config.json; empty where there is none.
+    architecture:
+        Its class, as ``architectures`` of its config.json calls it; empty where nobody says.
     """
 
     name: str
@@ -36,6 +39,7 @@ class ModelFacts:
     moe_layers: tuple[int, ...]
     experts: int
     model_type: str = ""
+    architecture: str = ""
 
 
 def model_facts(model: Model) -> ModelFacts:
@@ -57,6 +61,7 @@ def model_facts(model: Model) -> ModelFacts:
         model.moe_layers,
         model.moe.experts,
         kind if isinstance(kind, str) else "",
+        architecture_of(model.config),
     )
 
 

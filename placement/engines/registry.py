@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+
+from cost.assignment import Assignment
+from cost.loads import ExpertLoads
 from placement.engines import NAMES
 from placement.engines.engine import Engine
 from placement.engines.findings import BAD, Finding, first_of, require_sound
@@ -21,17 +25,17 @@ PHY2LOG = "npy"
 MOST_RANKS = 1 << 20
 
 
-def require_engine(name: str, option: str) -> Engine:
-    """Return the engine of that name; ``option`` is where it was given.
+def require_engine(name: str, option: str, form: str | None = None) -> Engine:
+    """Return the engine of that name; ``option`` is where it was given, ``form`` which plan file (None: the usual).
 
     Raises
     ------
     InputError
-        If there is none.
+        If there is none, or it reads no such form.
     """
     if name not in ENGINES:
         raise InputError(f"{option} {name}: expected {', '.join(ENGINES)}.")
-    return ENGINES[name]
+    return ENGINES[name].in_form(form)
 
 
 def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> ExpertMapping:
@@ -47,7 +51,8 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
         return require_sound(path, "EPLB (phy2log)", inspect_phy2log(path, facts, ranks))
     if kind not in ENGINES:
         raise InputError(f"`kind` {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
-    engine = ENGINES[kind]
+    require_file(path)
+    engine = ENGINES[kind].of(path)
     return require_sound(path, engine.title, engine.inspect(path, facts, ranks))
 
 
@@ -63,12 +68,15 @@ class Checked:
         It does, and places experts as the file says, each at least once.
     unreadable:
         Why nothing could be read of it; empty where it could.
+    balancedness:
+        Mean over max GPU load as the engine splits tokens; None without loads, or without a sound placement.
     """
 
     file: str
     engine: Engine
     findings: tuple[Finding, ...]
     unreadable: str = ""
+    balancedness: float | None = None
 
     @property
     def loads(self) -> bool:
@@ -103,22 +111,52 @@ def require_ranks(ranks: int, option: str) -> None:
         raise InputError(f"{option} {ranks}: expected 1 to {MOST_RANKS:,} GPUs.")
 
 
-def check_file(path: Path, engine: Engine, facts: ModelFacts, ranks: int) -> Checked:
+def check_file(
+    path: Path,
+    engine: Engine,
+    facts: ModelFacts,
+    ranks: int,
+    loads: ExpertLoads | None = None,
+    tp: int = 1,
+) -> Checked:
     """Check a file for an engine that runs ``ranks`` GPUs in the EP group.
+
+    With ``loads`` its balancedness is judged too, as the engine splits tokens with attention of tensor parallelism
+    ``tp``.
 
     Raises
     ------
     InputError
-        If there is no such file, or ``ranks`` is no number of GPUs.
+        If there is no such file, ``ranks`` is no number of GPUs, or ``tp`` does not divide it.
     """
     require_ranks(ranks, "`gpus`")
+    if tp < 1 or ranks % tp:
+        raise InputError(f"`tp` {tp}: does not divide the {ranks} GPUs of the EP group.")
     require_file(path)
     try:
+        engine = engine.of(path)
         inspected = engine.inspect(path, facts, ranks)
     except InputError as error:
         what = str(error).removeprefix(f"{path}: ").rstrip(".")
         return Checked(str(path), engine, (Finding("the whole file", what, "refused"),), str(error))
-    unknown = Finding(
-        "balancedness", "not judged without loads; rackplan import-plan FILE `loads` ... scores it", "note"
-    )
-    return Checked(str(path), engine, (*inspected.findings, *inspected.around, unknown))
+    balance = None
+    judged = "not judged without loads; give `loads`, or rackplan import-plan FILE scores it"
+    if loads is not None and inspected.mapping is not None:
+        balance, words = _balance(engine, inspected.mapping, loads, tp)
+        judged = f"{balance:.4f} under the loads, {words}"
+    elif loads is not None:
+        judged = "not judged: the file has no sound placement"
+    findings = (*inspected.findings, *inspected.around, Finding("balancedness", judged, "note"))
+    return Checked(str(path), engine, findings, balancedness=balance)
+
+
+def _balance(engine: Engine, mapping: ExpertMapping, loads: ExpertLoads, tp: int) -> tuple[float, str]:
+    """Mean over max GPU load, the mean over layers and loads, as an engine splits; and in words how that is."""
+    slot_gpu = np.repeat(np.arange(mapping.ranks, dtype=np.int32), mapping.slots_per_rank)
+    part = Assignment(mapping.slot_expert.astype(np.int32), slot_gpu, mapping.experts, mapping.ranks)
+    shares = engine.shares(part, tp)
+    words = "each expert's tokens split evenly over its copies"
+    if shares is not None:
+        words = f"as {engine.title} splits them with tensor parallelism {tp}"
+    each = np.stack([part.balancedness(tokens, shares) for tokens in loads.tokens])
+    return float(each.mean()), words

@@ -2,8 +2,10 @@
 
 Read from the wheel of version 0.5.23: ``srt/eplb/expert_location.py`` (loading, nearest copy, static dispatch),
 ``srt/eplb/expert_location_dispatch.py`` (the three dispatch algorithms), ``srt/eplb/lplb_solver.py`` (the
-architectures that may use ``lp``). Rows of dense layers are looked at like all others when SGLang starts, so each
-must hold every expert: they get slot j = expert j mod E, SGLang's own trivial map.
+architectures that may use ``lp``), ``srt/arg_groups/fields`` (flags: ``--dp-size N --enable-dp-attention`` is
+deprecated for ``--attn-dp-size N``), ``srt/distributed/utils.py`` (``SGLANG_PP_LAYER_PARTITION``). Rows of dense
+layers are looked at like all others when SGLang starts, so each must hold every expert: they get slot j = expert j
+mod E, SGLang's own trivial map.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from topology.errors import InputError
 KEY = "physical_to_logical_map"
 MOST_CELLS = 1 << 22
 COUNT = "logical_count"
+PORT = 20000
+"""Where the hosts of a replica meet."""
 _DISPATCH = {"even": "dynamic", "source": "static", "lp": "lp"}
 _LP_MODELS = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "glm4_moe_lite")
 
@@ -33,6 +37,7 @@ class Sglang(Engine):
     title = "SGLang"
     version = "0.5.23 (wheel)"
     suffixes = (".json",)
+    framework = "sglang"
     splits = ("source", "even", "lp")
     split_words = (
         "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
@@ -89,17 +94,19 @@ class Sglang(Engine):
 
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        ranks = launch.ep
-        lines = [
-            f"python3 -m sglang.launch_server --model-path {launch.model}",
-            f"--tp-size {ranks} --ep-size {ranks}",
-        ]
+        ranks, start = launch.ep, f"python3 -m {launch.module or 'sglang.launch_server'}"
+        if launch.stages > 1:
+            start = f"SGLANG_PP_LAYER_PARTITION={','.join(map(str, launch.cut))} {start}"
+        lines = [f"{start} --model-path {launch.model}", f"--tp-size {ranks} --ep-size {ranks}"]
         if launch.attention_dp > 1:
-            lines.append(f"--dp-size {launch.attention_dp} --enable-dp-attention")
+            lines.append(f"--attn-dp-size {launch.attention_dp}")
         if launch.stages > 1:
             lines.append(f"--pp-size {launch.stages}")
-        if launch.nodes > 1:
-            lines.append(f"--nnodes {launch.nodes} --node-rank RANK --dist-init-addr HOST:PORT")
+        if launch.nodes > 1 and not launch.module:
+            where = f"--node-rank {launch.rank} --dist-init-addr {launch.address}:{PORT}"
+            lines.append(f"--nnodes {launch.nodes} {where}")
+        if launch.role != "both":
+            lines.append(f"--disaggregation-mode {launch.role} --disaggregation-transfer-backend nixl")
         return [
             *lines,
             "--moe-a2a-backend deepep",

@@ -1,8 +1,9 @@
 """TensorRT-LLM: ``moe_config.load_balancer``, a YAML file with three keys, layers by absolute id.
 
 Read from NVIDIA/TensorRT-LLM: ``llmapi/llm_args.py`` (MoeLoadBalancerConfig, extra keys forbidden),
-``_torch/modules/fused_moe/moe_load_balancer.py`` at 000a01de66f0 (when the section is used, and for which
-architectures) and ``fused_moe/interface.py`` of the main branch of 2026 (each layer's experts, all present).
+``_torch/moe/fused_moe/moe_load_balancer.py`` at 1f41a4c7d33b (when the section is used, and for which architectures:
+DeepSeek-V4 since #13595) and ``fused_moe/interface.py`` of the main branch of 2026 (each layer's experts, all
+present).
 """
 
 from __future__ import annotations
@@ -17,15 +18,24 @@ from placement.engines.strict_text import read_yaml
 
 SLOTS, ROWS, UPDATES = "num_slots", "initial_global_assignments", "layer_updates_per_iter"
 _BALANCED = (
-    "deepseek_v3",
-    "kimi_k2",
-    "deepseek_r1",
-    "mixtral",
-    "llama4",
-    "llama4_text",
-    "qwen2_moe",
-    "qwen3_moe",
+    "DeepseekV3ForCausalLM",
+    "DeepseekV32ForCausalLM",
+    "DeepseekV4ForCausalLM",
+    "GlmMoeDsaForCausalLM",
+    "GptOssForCausalLM",
+    "KimiK25ForConditionalGeneration",
+    "MixtralForCausalLM",
+    "Llama4ForConditionalGeneration",
+    "NemotronHForCausalLM",
+    "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "Qwen3_5MoeForCausalLM",
+    "Qwen3VLMoeForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+    "Qwen4ExpForCausalLM",
+    "Qwen4ExpForConditionalGeneration",
 )
+"""``moe_model_arch_list``; the last two by the test of the model that came with them."""
 
 
 class Trtllm(Engine):
@@ -33,8 +43,9 @@ class Trtllm(Engine):
 
     name = "trtllm"
     title = "TensorRT-LLM"
-    version = "main of 2026 (moe_load_balancer.py at 000a01de66f0, llm_args.py)"
+    version = "main of 2026 (moe_load_balancer.py at 1f41a4c7d33b, llm_args.py)"
     suffixes = (".yaml", ".yml")
+    framework = "trtllm"
     split_words = "evenly: its router takes the copies of an expert in turn"
     rules = RowRules(
         not_whole=Outcome("refused", "its configuration wants whole numbers"),
@@ -87,12 +98,12 @@ class Trtllm(Engine):
         ]
         if ranks == 1:
             found.append(Finding("EP size", "1: TensorRT-LLM ignores the file without a word", "wrong"))
-        if facts.model_type not in _BALANCED:
+        if facts.architecture not in _BALANCED:
             text = (
-                f"{facts.model_type or 'unknown'}: not among the architectures that TensorRT-LLM balances "
+                f"{facts.architecture or 'unknown'}: not among the architectures that TensorRT-LLM balances "
                 f"({', '.join(_BALANCED)}); it ignores the file without a word, unless your version has it"
             )
-            found.append(Finding("model_type", text, "note" if not facts.model_type else "wrong"))
+            found.append(Finding("architecture", text, "note" if not facts.architecture else "wrong"))
         return tuple(found)
 
     def flags(self, launch: Launch) -> list[str]:
@@ -109,6 +120,7 @@ class Trtllm(Engine):
         ]
         if launch.stages > 1:
             lines.append(f"pipeline_parallel_size: {launch.stages}")
+            lines.append(f"pp_partition: [{', '.join(map(str, launch.cut))}]")
         return lines
 
     def warnings(self, launch: Launch) -> list[str]:
@@ -119,7 +131,7 @@ class Trtllm(Engine):
                 f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: "
                 "make it with rackplan plan `tp` 1"
             )
-        if launch.model_type not in _BALANCED:
+        if launch.architecture not in _BALANCED:
             found.append(
                 f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
                 f"({', '.join(_BALANCED)}): it would ignore the file without a word"

@@ -1,7 +1,13 @@
-"""vLLM: no released version loads a plan; JSON lines as its open pull request #41141 (offline EPLB) reads them.
+"""vLLM: no released version loads a plan; the forms in which its open pull requests would.
 
-Read from the description and the tests of https://github.com/vllm-project/vllm/pull/41141 (April 2026), and vLLM
-0.33.0, which has no such option. Layers are counted among the MoE layers, from 0.
+- ``41141`` (offline EPLB, https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its
+  description and its tests (``tests/distributed/test_eplb_state.py``).
+- ``49572`` (custom initial expert maps, https://github.com/vllm-project/vllm/pull/49572, July 2026): a JSON list of
+  the expert in each slot, one list for each MoE layer or one for all of them; read from its description.
+- ``53022`` (static maps of DeepSeek-V4, August 2026): its description names ``eplb_config.expert_map_path`` and a
+  JSON map of each slot of every MoE layer, not the keys of that map; nothing public says them, so it is not written.
+
+vLLM 0.33.0 (wheel) has none of these options. MoE layers are counted from 0.
 """
 
 from __future__ import annotations
@@ -12,22 +18,29 @@ from pathlib import Path
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from placement.engines.strict_text import read_json_lines
+from placement.engines.strict_text import read_json, read_json_lines, read_text
+from placement.engines.vllm_serve import json_flag, serve_lines
+from topology.errors import InputError
 
 RECORD = "eplb_initial_mapping"
 ROWS = "initial_global_assignments"
-_UNRELEASED = (
-    "no released vLLM loads a plan (0.33.0 has no option); this is the form of open pull request #41141"
+NEVER = 1_000_000_000
+"""Steps between two re-plans, of a map that shall stay."""
+_UNKNOWN = (
+    "option `form` 53022: that open pull request of vLLM (static maps of DeepSeek-V4) says that expert_map_path "
+    "names a JSON map of each slot, and nothing public says its keys, so it is not written; 41141 and 49572 are."
 )
 
 
 class Vllm(Engine):
-    """vLLM, as an open pull request would have it."""
+    """vLLM, as an open pull request would have it; this one: #41141."""
 
     name = "vllm"
+    form = "41141"
     title = "vLLM with pull request #41141"
     version = "#41141 (open, April 2026); released 0.33.0 loads no plan"
     released = False
+    framework = "vllm"
     split_words = "evenly over the copies of an expert"
     rules = RowRules(
         not_whole=Outcome("refused", "expert ids are whole numbers"),
@@ -38,6 +51,23 @@ class Vllm(Engine):
         divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
         fewer=Outcome("refused", "num_redundant_experts would be negative"),
     )
+
+    def in_form(self, form: str | None) -> Engine:
+        """See :class:`Engine`."""
+        known = {engine.form: engine for engine in (ENGINE, INITIAL_MAP)}
+        if form is None:
+            return self
+        if form.removeprefix("#") == "53022":
+            raise InputError(_UNKNOWN)
+        if form.removeprefix("#") not in known:
+            raise InputError(
+                f"option `form` {form}: expected {' or '.join(known)}, the open pull request of vLLM that loads it."
+            )
+        return known[form.removeprefix("#")]
+
+    def of(self, path: Path) -> Engine:
+        """See :class:`Engine`: a list is a map of #49572, objects are records of #41141."""
+        return INITIAL_MAP if read_text(path).lstrip().startswith("[") else ENGINE
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
@@ -60,34 +90,87 @@ class Vllm(Engine):
             raise NoRowsError(ROWS, "absent, or not a mapping by MoE layer")
         ordered = _ordered(rows, facts)
         found += _sizes(record, ordered, facts)
-        return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
+        return Rows(ordered, _places(facts))
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
         del facts, ranks, read
-        return (Finding("vLLM", _UNRELEASED, "note"),)
+        return (Finding("vLLM", self._unreleased, "note"),)
 
-    def flags(self, launch: Launch) -> list[str]:
-        """See :class:`Engine`."""
-        config = {
+    @property
+    def _unreleased(self) -> str:
+        loads = "no released vLLM loads a plan (0.33.0 has no option)"
+        return f"{loads}; this is the form of open pull request #{self.form}"
+
+    def options(self, launch: Launch) -> dict[str, object]:
+        """Return the keys of ``--eplb-config``."""
+        return {
             "num_redundant_experts": launch.redundant,
             "initial_mapping_path": launch.file,
             "disable_online_rebalancing": True,
         }
-        lines = [
-            "# NOT RELEASED: a vLLM with pull request #41141 applied",
-            f"vllm serve {launch.model} --enable-expert-parallel --enable-eplb",
-            f"--tensor-parallel-size {launch.tp}",
+
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        return [
+            f"# NOT RELEASED: a vLLM with pull request #{self.form} applied",
+            *serve_lines(launch, "--enable-eplb"),
+            json_flag("--eplb-config", self.options(launch)),
         ]
-        if launch.attention_dp > 1:
-            lines.append(f"--data-parallel-size {launch.attention_dp}")
-        if launch.stages > 1:
-            lines.append(f"--pipeline-parallel-size {launch.stages}")
-        return [*lines, f"--eplb-config '{json.dumps(config)}'"]
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        return [f"NOT RELEASED: {_UNRELEASED}", *super().warnings(launch)]
+        return [f"NOT RELEASED: {self._unreleased}", *super().warnings(launch)]
+
+
+class VllmInitialMap(Vllm):
+    """vLLM with #49572: ``initial_expert_map_path``, ``[MoE layers][slots]``."""
+
+    form = "49572"
+    title = "vLLM with pull request #49572"
+    version = "#49572 (open, July 2026); released 0.33.0 loads no plan"
+    suffixes = (".json",)
+    rules = RowRules(
+        not_whole=Outcome("refused", "expert ids are whole numbers"),
+        length=Outcome("refused", "it checks the dimensions before anything is moved"),
+        high=Outcome("refused", "it checks the range of ids"),
+        negative=Outcome("refused", "it checks the range of ids"),
+        absent=Outcome("refused", "it checks that every expert is there"),
+        divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
+        fewer=Outcome("refused", "num_redundant_experts would be negative"),
+    )
+
+    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
+        """See :class:`Engine`."""
+        del facts
+        return "[\n" + ",\n".join(json.dumps(row) for row in mapping.slot_expert.tolist()) + "\n]\n"
+
+    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
+        """See :class:`Engine`; one list alone is the map of all layers."""
+        del ranks
+        rows = read_json(path)
+        wanted = len(facts.moe_layers)
+        if not isinstance(rows, list) or not rows:
+            raise NoRowsError("the whole file", "expected a list of expert ids for each MoE layer")
+        if not any(isinstance(row, list) for row in rows):
+            found.append(Finding("the whole file", f"one map for all {wanted} MoE layers", "note"))
+            rows = [rows] * wanted
+        if len(rows) != wanted:
+            what = f"{len(rows)} rows, {facts.name} has {wanted} MoE layers: {self.rules.length.words}"
+            raise NoRowsError("rows", what)
+        return Rows(rows, _places(facts))
+
+    def options(self, launch: Launch) -> dict[str, object]:
+        """Return the keys of ``--eplb-config``: the re-plans that would follow never come."""
+        return {
+            "num_redundant_experts": launch.redundant,
+            "initial_expert_map_path": launch.file,
+            "step_interval": NEVER,
+        }
+
+
+def _places(facts: ModelFacts) -> list[str]:
+    return [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)]
 
 
 def _record(path: Path) -> dict[str, object]:
@@ -141,3 +224,4 @@ def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> 
 
 
 ENGINE = Vllm()
+INITIAL_MAP = VllmInitialMap()

@@ -11,10 +11,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cost.assignment import Assignment
+from cost.dispatch import rank_shares
+from placement.arrays import Floats
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
+from placement.engines.vllm_serve import json_flag, serve_lines
 
 
 class VllmAscend(Engine):
@@ -25,10 +29,9 @@ class VllmAscend(Engine):
     version = "182b75ea84ff (2026-08-22)"
     suffixes = (".json",)
     split_words = (
-        "by source rank: each uses one copy of an expert, rank modulo copies, wherever it is; "
-        "nearly an even split"
+        "by source rank: each uses one copy of an expert, wherever it is: rank mod copies, with tensor parallelism "
+        "above 1 (rank % tp + rank // tp + expert) mod copies; nearly an even split where ranks are many"
     )
-    nearest_copy = False
     rules = RowRules(
         not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
         length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
@@ -42,6 +45,10 @@ class VllmAscend(Engine):
             "wrong", "vllm-ascend keeps one place per expert and device, and loses count of the slots"
         ),
     )
+
+    def shares(self, part: Assignment, tp: int) -> Floats:
+        """See :class:`Engine`."""
+        return rank_shares(part, tp)
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """A device's table has one place for each expert, and a map of one device is not read."""
@@ -110,10 +117,7 @@ class VllmAscend(Engine):
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         config = {"eplb_config": {"expert_map_path": launch.file, "num_redundant_experts": launch.redundant}}
-        lines = [f"vllm serve {launch.model} --enable-expert-parallel", f"--tensor-parallel-size {launch.tp}"]
-        if launch.attention_dp > 1:
-            lines.append(f"--data-parallel-size {launch.attention_dp}")
-        return [*lines, f"--additional-config '{json.dumps(config)}'"]
+        return [*serve_lines(launch), json_flag("--additional-config", config)]
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
@@ -121,8 +125,8 @@ class VllmAscend(Engine):
         found = [f"{runner}, and its documentation announces the removal of static EPLB"]
         if launch.split != "even" and launch.redundant:
             found.append(
-                f"the plan was made for split {launch.split}; rank r takes copy r mod copies here, wherever it is, "
-                "which is nearly even: a plan of rackplan plan `split` even fits better"
+                f"the plan was made for split {launch.split}; a rank takes the copy that its number says here, "
+                "wherever it is, which is nearly even: a plan of rackplan plan `split` even fits better"
             )
         return found
 

@@ -21,6 +21,28 @@ def export(
     plan: options.PlanFile,
     to: Annotated[str, opt("--to", f"{ENGINES}.", "ENGINE")],
     output: Annotated[Path, opt("-o --output", "The file; one that exists is left alone.", "FILE")],
+    form: Annotated[
+        str | None,
+        opt(
+            "--form",
+            "Of vllm: the open pull request that loads it, 41141 or 49572. [41141]",
+            "N",
+            show_default=False,
+        ),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        opt("--tp", "Tensor-parallel width of the engine's attention. [the plan's]", "N", show_default=False),
+    ] = None,
+    served: Annotated[
+        str,
+        opt(
+            "--model-path",
+            "Checkpoint that the engine loads: a Hugging Face id or a path. [the catalog's id]",
+            "ID",
+            show_default=False,
+        ),
+    ] = "",
     json: options.JsonFlag = False,
 ) -> None:
     """Write a plan in the form that an engine loads. Prints what to start the engine with."""
@@ -31,9 +53,9 @@ def export(
     from rackplan.views.engines import export_view
     from topology.files import require_new, write_whole
 
-    engine = require_engine(to, "--to")
+    engine = require_engine(to, "--to", form)
     require_new(output)
-    exported = export_plan(read_plan(plan), engine, str(output))
+    exported = export_plan(read_plan(plan), engine, str(output), tp=tp, served=served)
     write_whole(output, exported.text.encode(), new=True)
     show(export_view(exported), json=json)
 
@@ -65,10 +87,11 @@ def import_plan(
     from cost.dispatch import require_policy
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
+    from placement.engines.registry import ENGINES as ENGINES_OF
     from placement.engines.registry import read_mapping
     from placement.options import PlanOptions, require_objective
     from rackplan.output import output_folder, show, write_plan
-    from rackplan.views.plan import plan_view
+    from rackplan.views.engines import import_view
 
     over, policy = require_objective(objective), require_policy(split)
     asked = PlanOptions(None, None, 0.0, seed, ep, tp, stages, objective=over, split=policy)
@@ -80,7 +103,7 @@ def import_plan(
     with output_folder(output) as folder:
         plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
         files = write_plan(plan, folder, options.digests([str(file), model, cluster, *(loads or [])]))
-        show(plan_view(plan, files), json=json)
+        show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)
 
 
 def check(
@@ -88,6 +111,9 @@ def check(
     engine: Annotated[str, opt("--for", f"{ENGINES}.", "ENGINE")],
     model: options.ModelName,
     gpus: Annotated[int, opt("--gpus", "GPUs of the EP group.", "N")],
+    loads: options.Loads = None,
+    tp: Annotated[int, opt("--tp", "With --loads: tensor-parallel width of the engine's attention.")] = 1,
+    seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
     """Say whether a plan file would load and be right. Exit code 2 if not."""
@@ -97,7 +123,9 @@ def check(
     from rackplan.output import print_error, show
     from rackplan.views.engines import check_view
 
-    found = check_file(file, require_engine(engine, "--for"), model_facts(resolve_model(model)), gpus)
+    of = resolve_model(model)
+    expert_loads = options.model_loads(of, loads, seed) if loads else None
+    found = check_file(file, require_engine(engine, "--for"), model_facts(of), gpus, expert_loads, tp)
     if found.unreadable and not json:
         raise InputError(found.unreadable)
     show(check_view(found), json=json)

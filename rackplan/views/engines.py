@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from placement.engines.export import Exported
+from placement.engines.engine import Engine
+from placement.engines.export import Exported, engine_balancedness
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
+from placement.plan import Plan
 from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
+from rackplan.views.plan import plan_view
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8
@@ -27,10 +31,14 @@ def export_view(exported: Exported) -> View:
         f"{exported.balancedness:.4f} under the plan's loads as the engine splits them (planned: "
         f"{exported.planned:.4f})"
     )
-    split = f"the engine splits an expert's tokens {engine.split_words}", f"the plan expects {launch.split}"
+    split = (
+        f"the engine splits an expert's tokens {engine.split_words}",
+        f"the plan expects {launch.split}",
+        f"taken with tensor parallelism {launch.tp} of attention, as {exported.tp_source} says",
+    )
     blocks = sections(
         [
-            Heading(f"{launch.model} for {engine.title}{unreleased}"),
+            Heading(f"{exported.model} for {engine.title}{unreleased}"),
             Text(launch.file, "File"),
             Text(experts, "Experts"),
             Text(engine.version, "Checked with"),
@@ -41,6 +49,20 @@ def export_view(exported: Exported) -> View:
         [*_order(exported.places), *(Text(warning, "Warning") for warning in exported.warnings)],
     )
     return View(blocks, _export_data(exported))
+
+
+def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> View:
+    """Return what ``rackplan import-plan`` says: the plan, what is known of its file, and how ``engine`` splits."""
+    view, own = plan_view(plan, files), None
+    notes = list(plan.notes)
+    if engine is not None and plan.loads is not None:
+        tp = plan.layout.tp
+        own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+        if own is not None:
+            notes.append(
+                f"as {engine.title} splits tokens with tensor parallelism {tp}, balancedness is {own:.4f}"
+            )
+    return View([*view.blocks, *labelled("Notes", *notes)], dict(view.data) | {"engine_balancedness": own})
 
 
 def check_view(checked: Checked) -> View:
@@ -59,6 +81,7 @@ def check_view(checked: Checked) -> View:
         "loads": checked.loads,
         "right": checked.right,
         "version": checked.engine.version,
+        "balancedness": checked.balancedness,
         "findings": [picked(finding, "where what kind") for finding in checked.findings],
     }
     return View(blocks, data)
@@ -94,6 +117,9 @@ def _export_data(exported: Exported) -> dict[str, Any]:
         "version": engine.version,
         "released": engine.released,
         "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
+        "tp": launch.tp,
+        "model": launch.model,
+        **({"form": engine.form} if engine.form else {}),
         "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
         **picked(mapping, "experts slots redundant"),
         "slots_per_gpu": mapping.slots_per_rank,

@@ -16,6 +16,7 @@ from cost.dispatch import (
     expert_use,
     lp_level,
     lp_shares,
+    rank_shares,
     require_policy,
     slot_shares,
     source_shares,
@@ -39,7 +40,7 @@ def drawn(seed: int, *, layers: int = 2, experts: int = 6, gpus: int = 4, slots:
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, experts, gpus)
 
 
-def by_loops(assignment: Assignment, nodes: np.ndarray, *, nearest: bool) -> np.ndarray:
+def by_loops(assignment: Assignment, nodes: np.ndarray) -> np.ndarray:
     """Each rank asks for one copy of each expert in turn."""
     ranks = np.zeros(assignment.slot_expert.shape)
     for layer, row in enumerate(assignment.slot_expert.tolist()):
@@ -49,9 +50,9 @@ def by_loops(assignment: Assignment, nodes: np.ndarray, *, nearest: bool) -> np.
             for rank in range(assignment.gpus):
                 own = [slot for slot in copies if assignment.slot_gpu[slot] == rank]
                 near = [slot for slot in copies if nodes[assignment.slot_gpu[slot]] == nodes[rank]]
-                if nearest and own:
+                if own:
                     slot = own[0]
-                elif nearest and 0 < len(near) < len(copies):
+                elif 0 < len(near) < len(copies):
                     slot = near[0]
                 else:
                     slot = copies[turn % len(copies)]
@@ -72,14 +73,27 @@ def lp_by_highs(row: np.ndarray, slot_gpu: np.ndarray, load: np.ndarray, speed: 
     return float(linprog(cost, A_ub=held, b_ub=np.zeros(gpus), A_eq=whole, b_eq=load).fun)
 
 
-@pytest.mark.parametrize("nearest", [True, False])
 @given(seed=st.integers(0, 10**6), per_node=st.sampled_from([1, 2, 3, 4]), gpus=st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
-def test_source_shares_are_those_of_the_ranks_one_by_one(nearest, seed, per_node, gpus):
+def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
     nodes = np.arange(gpus) // per_node
-    expected = by_loops(assignment, nodes, nearest=nearest)
-    np.testing.assert_allclose(source_shares(assignment, nodes, nearest=nearest), expected, atol=1e-15)
+    np.testing.assert_allclose(source_shares(assignment, nodes), by_loops(assignment, nodes), atol=1e-15)
+
+
+@given(seed=st.integers(0, 10**6), tp=st.sampled_from([1, 2, 4, 8]), groups=st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
+    gpus = tp * groups
+    assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
+    ranks = np.zeros(assignment.slot_expert.shape)
+    for layer, row in enumerate(assignment.slot_expert.tolist()):
+        for rank in range(gpus):
+            for expert in range(5):
+                copies = [slot for slot, held in enumerate(row) if held == expert]
+                wanted = rank if tp == 1 else rank % tp + rank // tp + expert
+                ranks[layer, copies[wanted % len(copies)]] += 1
+    np.testing.assert_allclose(rank_shares(assignment, tp), ranks / gpus, atol=1e-15)
 
 
 def test_source_shares_by_hand():

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import yaml
 
+from cost.loads import ExpertLoads
 from placement.engines.mapping import ModelFacts
 from placement.engines.registry import ENGINES, check_file
+from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3")
+FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3", "DeepseekV3ForCausalLM")
 ROW = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
 
 
@@ -109,11 +112,14 @@ def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) ->
     path = tmp_path / "plan.yaml"
     top = {"num_slots": 10, "initial_global_assignments": rows(), "layer_updates_per_iter": 0}
     path.write_text(yaml.safe_dump(top))
-    other = ModelFacts("tiny", 4, (1, 2, 3), 8, "gpt_oss")
+    other = ModelFacts("tiny", 4, (1, 2, 3), 8, "olmoe", "OlmoeForCausalLM")
     for facts, ranks in ((other, 2), (FACTS, 1)):
         found = check_file(path, ENGINES["trtllm"], facts, ranks)
         assert (found.loads, found.right) == (True, False)
         assert "ignores" in found.verdict
+    for balanced in ("DeepseekV4ForCausalLM", "GptOssForCausalLM", "Qwen3_5MoeForConditionalGeneration"):
+        facts = ModelFacts("tiny", 4, (1, 2, 3), 8, "", balanced)
+        assert check_file(path, ENGINES["trtllm"], facts, 2).right, balanced
 
 
 def ascend() -> dict[str, object]:
@@ -230,6 +236,74 @@ def test_vllm(tmp_path: Path, change: dict[str, object], words: str) -> None:
     assert words in found.verdict
     path.write_text((json.dumps(record) + "\n") * 2)
     assert "2 of eplb_initial_mapping" in check_file(path, ENGINES["vllm"], FACTS, 2).verdict
+
+
+MAPS = [
+    ([ROW] * 3, True, "is right"),
+    (ROW, True, "is right"),  # one map for all layers
+    ([ROW] * 2, False, "2 rows, tiny has 3"),
+    ([ROW, ROW, [*ROW[:9], -1]], False, "expert -1"),
+    ([ROW, ROW, [*ROW[:7], 0, 0, 1]], False, "expert 7 has no copy"),
+    ([ROW, ROW, [*ROW[:9], 8]], False, "expert 8"),
+    ([], False, "expected a list"),
+]
+
+
+@pytest.mark.parametrize(("rows", "right", "words"), MAPS, ids=lambda value: str(value)[:30])
+def test_vllm_initial_map(tmp_path: Path, rows: object, right: bool, words: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(rows))
+    found = check_file(path, ENGINES["vllm"], FACTS, 2)
+    assert found.loads == found.right == right
+    assert words in found.verdict
+    assert "#49572" in found.engine.title
+    assert any("open pull request #49572" in finding.what for finding in found.findings)
+
+
+CLASS = "DeepseekV3ForCausalLM"
+HYGON: list[tuple[object, bool, str]] = [
+    ({"model_maps": {CLASS: {KEY: [ROW] * 3}}}, True, "is right"),
+    ({KEY: [ROW] * 3}, True, "is right"),
+    ({"expert_map": [ROW] * 3}, True, "is right"),
+    ({"model_maps": {"HYV4MTP": {KEY: [ROW] * 3}}}, False, f"no key {CLASS}"),
+    ({"model_maps": 3}, False, "not a mapping"),
+    ({"model_maps": {CLASS: [ROW]}}, False, "not an object"),
+    ({"model_maps": {CLASS: {KEY: [ROW] * 3, "num_redundant_experts": 3}}}, False, "the rows have 2"),
+    ({"model_maps": {CLASS: {KEY: [ROW] * 3, "num_moe_layers": True}}}, False, "the rows have 3"),
+    ({KEY: [ROW] * 4}, False, "4 rows, tiny has 3"),
+    ({KEY: [ROW, ROW, [*ROW[:9], True]]}, False, "True is not a whole number"),
+    ({KEY: [ROW, ROW, ROW[:9]]}, False, "9 slots"),
+    ({KEY: 4}, False, "must be a list"),
+    ({"other": 1}, False, f"must contain {KEY}"),
+    ([ROW] * 3, False, "must be an object"),
+]
+
+
+@pytest.mark.parametrize(("data", "right", "words"), HYGON, ids=lambda value: str(value)[:40])
+def test_hygon(tmp_path: Path, data: object, right: bool, words: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    found = check_file(path, ENGINES["hygon"], FACTS, 2)
+    assert found.right == right
+    assert words in found.verdict
+
+
+def test_balancedness_is_judged_with_loads(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(ascend()))
+    tokens = np.arange(1.0, 25.0).reshape(1, 3, 8)
+    loads = ExpertLoads(tokens, ("hand",), synthetic=False)
+    # ranks hold 0-4 and 5, 6, 7, 0, 1; with tp 2 rank r takes copy (r % 2 + r // 2 + expert) % 2 of experts 0 and 1
+    expected = []
+    for load in tokens[0]:
+        busy = np.array([load[2:5].sum() + load[:2].sum() / 2, load[5:].sum() + load[:2].sum() / 2])
+        expected.append(busy.mean() / busy.max())
+    for tp in (1, 2):
+        found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2, loads, tp)
+        assert found.balancedness == pytest.approx(np.mean(expected))
+    assert check_file(path, ENGINES["vllm-ascend"], FACTS, 2).balancedness is None
+    with pytest.raises(InputError, match="does not divide the 2 GPUs"):
+        check_file(path, ENGINES["vllm-ascend"], FACTS, 2, loads, 4)
 
 
 def test_the_ending_counts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from placement.engines.registry import ENGINES
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     Run = Callable[..., Any]
 
 PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
-FILES = {"sglang": "x.json", "trtllm": "x.yaml", "vllm-ascend": "x.json", "vllm": "x.jsonl"}
+FILES = {
+    "sglang": "x.json",
+    "trtllm": "x.yaml",
+    "vllm-ascend": "x.json",
+    "vllm": "x.jsonl",
+    "hygon": "x.json",
+}
 
 
 @pytest.mark.parametrize("engine", FILES)
@@ -57,20 +64,38 @@ def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, 
     planned = plan["score"]["balancedness_mean"]
     even = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml", "--json").data["balancedness"]
     assert even == {"engine": pytest.approx(planned), "plan": pytest.approx(planned)}
-    ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "x.json", "--json").data
-    # by hand: GPU r sends an eighth of every expert's tokens to copy r mod copies
+    tokens = np.array(plan["inputs"]["loads"]["tokens"][0])
+    np.save(tmp_path / "loads.npy", tokens)
+    for tp in (1, 2, 8):
+        found = by_hand(tokens, list(plan["experts"]["layers"].values()), tp)
+        file = f"tp{tp}.json"
+        asked = ("export", "plan/plan.json", "--to", "vllm-ascend", "-o", file, "--tp", tp, "--json")
+        data = run(*asked).data
+        assert data["balancedness"] == {"engine": pytest.approx(found), "plan": pytest.approx(planned)}
+        assert any(f"--tensor-parallel-size {tp}" in line for line in data["flags"])
+        of = (file, "--model", "mixtral-8x7b", "--loads", "loads.npy", "--tp", tp)
+        checked = run("check", *of, "--for", "vllm-ascend", "--gpus", 8, "--json")
+        assert checked.data["balancedness"] == pytest.approx(found)
+    back = run(
+        "import-plan", *of, "--from", "vllm-ascend", "--cluster", "hgx-h100", "--batch", 4, "-o", "back"
+    )
+    assert f"tensor parallelism 8, balancedness is {found:.4f}" in " ".join(back.out.split())
+    line = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "no.json", "--tp", 3).error_line
+    assert "--tp 3: does not divide the 8 GPUs" in line
+
+
+def by_hand(tokens: np.ndarray, layers: list[list[list[int]]], tp: int) -> float:
+    """GPU r sends an eighth of every expert's tokens to the copy that its number says."""
     found = []
-    for tokens, row in zip(
-        plan["inputs"]["loads"]["tokens"][0], plan["experts"]["layers"].values(), strict=True
-    ):
+    for load, row in zip(tokens, layers, strict=True):
         busy = [0.0] * 8
-        for expert, load in enumerate(tokens):
+        for expert, each in enumerate(load):
             holders = [gpu for gpu, held in enumerate(row) if expert in held]
             for rank in range(8):
-                busy[holders[rank % len(holders)]] += load / 8
+                copy = rank if tp == 1 else rank % tp + rank // tp + expert
+                busy[holders[copy % len(holders)]] += each / 8
         found.append(sum(busy) / 8 / max(busy))
-    assert ascend["balancedness"]["engine"] == pytest.approx(sum(found) / len(found))
-    assert ascend["balancedness"]["plan"] == pytest.approx(planned)
+    return sum(found) / len(found)
 
 
 def test_the_flag_follows_the_split(run: Run, prepared: Run) -> None:

@@ -334,7 +334,7 @@ def fitted(
         except InfeasibleError:
             return None  # fits to within a rounded kibibyte only
     layout = shape.split(ranges)
-    scorer = LayoutScorer(deployment, layout, _balanced_uses(at_batch, layout, fitting.slots))
+    scorer = LayoutScorer(deployment, layout, balanced_uses(at_batch, layout, fitting.slots))
     if not 0 < batch <= scorer.max_batch:
         return None
     return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch), shape)
@@ -351,16 +351,17 @@ def split_otherwise(deployment: Deployment, fit: Fitted, ranges: tuple[range, ..
     if fit.shape is None:
         raise InputError("another split: the layout has no shape that could be split.")
     layout = fit.shape.split(ranges)
-    scorer = LayoutScorer(deployment, layout, _balanced_uses(deployment, layout, fit.slots))
+    scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, fit.slots))
     batch = deployment.workload.wanted_batch(scorer.max_batch)
     if not 0 < batch <= scorer.max_batch:
         return None
     return Fitted(layout, fit.slots, scorer, batch, fit.fixed, fit.shape)
 
 
-def _balanced_uses(
+def balanced_uses(
     deployment: Deployment, layout: Layout, slots: Sequence[Ints]
 ) -> list[list[ExpertUse | None]]:
+    """Return the uses of perfectly balanced experts, ``[replica][stage]``, for the slots of each stage."""
     moe = deployment.model.moe
     moe_layers = np.array(deployment.model.moe_layers)
     uses: list[ExpertUse | None] = []

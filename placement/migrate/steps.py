@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placement.arrays import Bools, Floats, Index, Ints
 from topology.cluster import Cluster, Gpu
 from topology.errors import MissingFigureError
 
@@ -139,6 +140,51 @@ def nearest_sources(
             sent[source] = sent.get(source, 0.0) + expert_bytes[steps[at].layer]
             chosen[at] = replace(steps[at], source=source)
     return chosen
+
+
+def spread_over_sources(
+    held: Bools, moves: tuple[Index, Index, Index], places: tuple[Ints, Ints], size: Floats
+) -> Index:
+    """Return the source of each move of one group: :func:`nearest_sources` for arrays, ``[moves]``.
+
+    Parameters
+    ----------
+    held:
+        ``[layers, gpus, experts]``: whether a GPU holds an expert before any move; each is held somewhere.
+    moves:
+        Layer, GPU and expert of each move.
+    places:
+        Node and domain of each GPU, ``[gpus]``; racks are not told apart.
+    size:
+        Bytes of each move.
+    """
+    layer, target, expert = moves
+    node, domain = places
+    by_expert, holder = np.nonzero(held.transpose(0, 2, 1).reshape(-1, held.shape[1]))
+    begins = np.searchsorted(by_expert, np.arange(held.shape[0] * held.shape[2] + 1))
+    key = layer * held.shape[2] + expert
+    count = begins[key + 1] - begins[key]
+    move = np.repeat(np.arange(key.size), count)
+    first = np.cumsum(count) - count
+    there = holder[begins[key][move] + np.arange(move.size) - first[move]]
+    here = target[move]
+    far = np.where(node[here] == node[there], 0, np.where(domain[here] == domain[there], 1, 2))
+    nearest = np.full(key.size, 3)
+    np.minimum.at(nearest, move, far)
+    near = far == nearest[move]
+    move, there = move[near], there[near]
+    choices = np.bincount(move, minlength=key.size)
+    begins = np.cumsum(choices) - choices
+    source: Index = there[begins].astype(np.intp)
+    sent = np.bincount(source[choices == 1], weights=size[choices == 1], minlength=held.shape[1]).tolist()
+    amount = size.tolist()
+    several = np.flatnonzero(choices > 1)
+    for at in several[np.argsort(choices[several], kind="stable")].tolist():
+        own = there[begins[at] : begins[at] + choices[at]].tolist()
+        chosen = min(own, key=lambda gpu: (sent[gpu], gpu))
+        source[at] = chosen
+        sent[chosen] += amount[at]
+    return source
 
 
 def _distance(here: Gpu, there: Gpu) -> int:

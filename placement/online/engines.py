@@ -66,5 +66,7 @@ class Eplb:
             found = eplb_hierarchical(problem, groups=groups, nodes=nodes)
         if found.assignment is None:
             found = eplb_global(problem)
-        assert found.assignment is not None, found.reason
-        return self._group.kept_in_place(old, found.assignment.slot_expert)
+        placed = (
+            old if found.assignment is None else found.assignment.slot_expert
+        )  # slots are equal, so it applies
+        return self._group.kept_in_place(old, placed)

@@ -2,14 +2,14 @@
 
 References
 ----------
-vllm-ascend, ``docs/source/developer_guide/Design_Documents/eplb_swift_balancer.md`` ("threshold-based adjustment ...
-through layer-wise fluctuation detection") and the behaviour of ``policy_flashlb`` at 182b75e, which ours is measured
-against (``benchmarks/replay.py``): a layer is placed afresh where its balancedness has fallen below .85, or below .9
-of what its last placement promised (.9 and .95 in groups of fewer than 32 ranks). The risk of a load is its mean plus
-.6745 deviations. Experts are sorted by risk and cut into four parts; part by part the number of copies that it takes
-of those left is searched, eight to each side of the greedy share, each tried by placing all copies, largest mean load
-first, on the rank that is then at least risk. The ranks of the new placement are matched to the old ones so that most
-copies stay.
+vllm-ascend, ``docs/source/developer_guide/Design_Documents/eplb_swift_balancer.md`` ("threshold-based adjustment
+... through layer-wise fluctuation detection") and the behaviour of ``policy_flashlb`` at 182b75e, against which
+ours is measured (``benchmarks/RESULTS.md``): a layer is placed afresh where its balancedness has fallen below .85,
+or below .9 of what its last placement promised (.9 and .95 in groups of fewer than 32 ranks). The risk of a load is
+its mean plus .6745 deviations. Experts are sorted by risk and cut into four parts; part by part the number of
+copies that it takes of those left is searched, eight to each side of the greedy share, each tried by placing all
+copies, largest mean load first, on the rank that is then at least risk. The ranks of the new placement are matched
+to the old ones so that most copies stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from placement.online.policy import Group
 from topology.errors import InputError
 
 STEPS = 600 + 50
-"""``expert_heat_collection_interval`` and ``algorithm_execution_interval``; then one step a layer moves its copies."""
+"""``expert_heat_collection_interval`` and ``algorithm_execution_interval``; then one step for each layer."""
 
 _QUARTILE = 0.6744897501960817  # deviations above the mean that three of four normal draws are below
 _PARTS, _WIDTH, _MOST_STAGES = 4, 8, 64
@@ -66,7 +66,9 @@ class FlashLB:
         found, complete = self._search(_fewer(stages[layers]))
         layers, found = layers[complete], found[complete]
         promised = self._balancedness(_fewer(stages[layers]), found)
-        better = promised > now[layers]  # what it then remembers; what it installs is every layer that it placed
+        better = (
+            promised > now[layers]
+        )  # what it then remembers; what it installs is every layer that it placed
         self._promised[layers[better]] = promised[better]
         new = old.copy()
         if layers.size:
@@ -98,10 +100,10 @@ class FlashLB:
                 break
             most = int(left.max())
             first = _histories(sorted_risk[:, begin:end], most)
-            rest = _histories(sorted_risk[:, end:], most)
-            if rest is None:
+            if end == experts:
                 copies[:, begin:end] = first[np.arange(layers), left]
                 break
+            rest = _histories(sorted_risk[:, end:], most)
             greedy = _histories(sorted_risk[:, begin:], most)[np.arange(layers), left]
             guess = (greedy[:, : end - begin] - 1).sum(axis=1)
             taken = self._best(stages, order, copies, (begin, end), (first, rest), (guess, left))
@@ -144,7 +146,7 @@ class FlashLB:
 
         ``copies`` is by rank in ``order``, ``[rows, experts]``. A row that cannot be completed is returned as False.
         """
-        rows, times, experts = stages.shape
+        rows, times, _ = stages.shape
         gpus, each = self._group.gpus, self._each
         number = np.empty_like(copies)
         np.put_along_axis(number, order, copies, axis=1)
@@ -162,10 +164,13 @@ class FlashLB:
             expert = sequence[:, step]
             if times > 1:
                 moved = swing + apart[index, :, expert][:, None]
-                risk = load + _QUARTILE * np.sqrt((moved * moved).sum(axis=2))  # its own mean is the same everywhere
+                risk = load + _QUARTILE * np.sqrt(
+                    (moved * moved).sum(axis=2)
+                )  # its own mean is the same everywhere
             else:
                 risk = load.copy()
-            risk[(fill == each) | (last == expert[:, None])] = np.inf  # copies of an expert come one after another
+            # copies of an expert come one after another
+            risk[(fill == each) | (last == expert[:, None])] = np.inf
             rank = risk.argmin(axis=1)
             complete &= np.isfinite(risk[index, rank])
             spot = np.minimum(fill[index, rank], each - 1)
@@ -188,14 +193,9 @@ def _fewer(stages: Floats) -> Floats:
     return summed
 
 
-def _histories(weight: Floats, most: int) -> Ints | None:
-    """Return copies for 0 to ``most`` spare ones, each to the largest weight per copy, ``[layers, most + 1, experts]``.
-
-    None where there is no expert.
-    """
+def _histories(weight: Floats, most: int) -> Ints:
+    """Return the copies for 0 to ``most`` spare ones, ``[layers, spare, experts]``: each to the largest per copy."""
     layers, experts = weight.shape
-    if experts == 0:
-        return None
     counts = np.ones((layers, most + 1, experts), dtype=np.int64)
     now, index = np.ones((layers, experts), dtype=np.int64), np.arange(layers)
     for spare in range(1, most + 1):

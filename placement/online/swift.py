@@ -3,12 +3,12 @@
 References
 ----------
 vllm-ascend, ``docs/source/developer_guide/Design_Documents/eplb_swift_balancer.md`` ("enhanced version optimizing
-expert swaps for low-bandwidth devices"), vLLM #37656, and the behaviour of ``policy_swift_balancer`` at 182b75e, which
-ours is measured against (``benchmarks/replay.py``). In a layer that is not balanced to 1 %, the first copy of each
-expert stays, and the slots of the others take experts anew, largest load per copy first, each on the rank of least
-load, with one transfer at most from a rank to another. Then the most loaded rank swaps an expert with another rank,
-lightest first, as long as its load falls by 1 % of the mean; ranks that have exchanged something are no longer asked,
-and what has just come stays. A layer that gets worse is left as it was.
+expert swaps for low-bandwidth devices"), vLLM #37656, and the behaviour of ``policy_swift_balancer`` at 182b75e,
+against which ours is measured (``benchmarks/RESULTS.md``). In a layer that is not balanced to 1 %, the first copy
+of each expert stays, and the slots of the others take experts anew, largest load per copy first, each on the rank
+of least load, with one transfer at most from a rank to another. Then the most loaded rank swaps an expert with
+another rank, lightest first, as long as its load falls by 1 % of the mean; ranks that have exchanged something are
+no longer asked, and what has just come stays. A layer that gets worse is left as it was.
 """
 
 from __future__ import annotations
@@ -102,10 +102,9 @@ class _Layer:
         """Keep the first copy of each expert and deal the other slots out anew."""
         ranks, slots = held.shape
         # the first copy in the order of slots, then ranks
-        flat = held.T.ravel()
-        kept = np.zeros(flat.size, dtype=bool)
-        kept[np.unique(flat, return_index=True)[1]] = True
-        kept = kept.reshape(slots, ranks).T
+        first = np.zeros(held.size, dtype=bool)
+        first[np.unique(held.T.ravel(), return_index=True)[1]] = True
+        kept = first.reshape(slots, ranks).T
         home = np.zeros(load.size, dtype=np.int64)
         home[held[kept]] = np.nonzero(kept)[0]
         spare = int((~kept).sum())
@@ -114,14 +113,16 @@ class _Layer:
         share = 2 * load / (copies + 2)
         placed = np.where(kept, held, -1).astype(np.int64)
         busy = (np.where(kept, share[held], 0.0)).sum(axis=1)
-        made = cls(placed, share, busy, np.zeros((ranks, ranks), dtype=bool), np.zeros(held.shape, dtype=bool))
+        made = cls(
+            placed, share, busy, np.zeros((ranks, ranks), dtype=bool), np.zeros(held.shape, dtype=bool)
+        )
         made._deal(copies, home)
         if (placed < 0).any():
             made._fill(load, home)
         return made
 
     def _deal(self, copies: Ints, home: Ints) -> None:
-        """Put each spare copy, largest first, on the rank of least load that has room and nothing from its home yet."""
+        """Put each spare copy, largest first, on the lightest rank with room that its home has sent nothing yet."""
         experts = np.repeat(np.arange(copies.size), copies)
         for expert in experts[np.argsort(-self.share[experts], kind="stable")].tolist():
             open_ = (self.placed < 0).any(axis=1) & ~(self.placed == expert).any(axis=1)
@@ -200,7 +201,7 @@ class _Layer:
 
 
 def _spare_copies(load: Floats, spare: int, ranks: int) -> Ints:
-    """Return the spare copies of each expert: one at a time to the largest load per copy, fewer than ranks less one."""
+    """Return the spare copies of each expert: one at a time to the largest load per copy, below ranks less one."""
     copies = np.zeros(load.size, dtype=np.int64)
     share = load.astype(np.float64).copy()
     for _ in range(spare):

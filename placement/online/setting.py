@@ -1,0 +1,125 @@
+"""What a plan is replayed on: its EP groups, and what its steps and its moves cost on its cluster."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from cost.assignment import Assignment
+from cost.loads import ExpertLoads
+from cost.score import LayoutScorer
+from cost.terms.work import RESOURCES
+from placement.arrays import Floats
+from placement.fitting import balanced_uses
+from placement.migrate.moved import expert_bytes
+from placement.online.links import Links, fetched
+from placement.online.policy import Group
+from placement.online.simulate import Moves, Placed, Setting, Step
+from placement.plan import Plan
+from placement.scoring import moe_rows, score_placement, stage_speed
+from topology.errors import InputError
+
+
+def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:
+    """Return what ``plan`` is replayed on; ``scenarios`` are stored loads that policies of ours may know.
+
+    Raises
+    ------
+    InputError
+        If the model has no routed experts.
+    """
+    costs, score = PlanCosts(plan), plan.score
+    groups = costs.groups(scenarios)
+    tokens = score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) * score.step_s
+    copies = sum(group.start.size for group in groups) * len(plan.layout.replicas)
+    return Setting(groups, costs, copies, steps_per_window, tokens)
+
+
+class PlanCosts:
+    """The costs of a plan: steps by its own score, moves over the links of its cluster; replicas move alike."""
+
+    def __init__(self, plan: Plan) -> None:
+        moe = plan.deployment.model.moe
+        if moe is None:
+            raise InputError(f"{plan.deployment.model.name} has no routed experts: nothing to balance.")
+        self._plan, self._moe = plan, moe
+        self._stages = [index for index, part in enumerate(plan.experts) if part is not None]
+        layers = [plan.layout.replicas[0][index].layers for index in self._stages]
+        self._rows = [moe_rows(plan.deployment, run) for run in layers]
+        size = expert_bytes(plan)
+        ids = plan.deployment.model.moe_layers
+        self._bytes = [np.array([size[ids[row]] for row in rows]) for rows in self._rows]
+        self._links = Links(plan.deployment.cluster)
+        self._groups = self.groups(None)
+
+    def groups(self, scenarios: ExpertLoads | None) -> tuple[Group, ...]:
+        """Return the EP groups of one replica; of several the GPUs of the first."""
+        plan, found = self._plan, []
+        for index, rows in zip(self._stages, self._rows, strict=True):
+            stage, part = plan.layout.replicas[0][index], self._part(index)
+            gpus = list(stage.gpus)
+            found.append(
+                Group(
+                    part.slots_per_gpu,
+                    part.experts,
+                    part.slot_expert,
+                    plan.deployment.numbered("node")[gpus],
+                    np.array([plan.deployment.cluster.gpus[gpu].domain for gpu in gpus]),
+                    self._moe.groups,
+                    plan.split,
+                    stage_speed(plan.deployment, stage, part.slots_per_gpu),
+                    None if scenarios is None else scenarios.tokens[:, rows],
+                )
+            )
+        return tuple(found)
+
+    def _part(self, index: int) -> Assignment:
+        part = self._plan.experts[index]
+        if part is None:
+            raise InputError(f"stage {index} has no experts.")
+        return part
+
+    @cached_property
+    def even_s(self) -> float:
+        """Seconds of a step with experts perfectly balanced."""
+        plan = self._plan
+        slots = [np.zeros(0, dtype=np.int64) if part is None else part.slots_per_gpu for part in plan.experts]
+        uses = balanced_uses(plan.deployment, plan.layout, slots)
+        scorer = LayoutScorer(plan.deployment, plan.layout, uses, fair=True)
+        return scorer.at(plan.deployment.workload.batch).step_s
+
+    def step(self, window: Floats, placed: Placed) -> Step:
+        """Return a step of the plan with other loads and another placement."""
+        plan = self._plan
+        experts = list(plan.experts)
+        for index, group, rows in zip(self._stages, self._groups, placed, strict=True):
+            experts[index] = group.problem(np.ones((group.layers, group.experts))).assignment(rows)
+        loads = ExpertLoads(window[None], ("window",), synthetic=False)
+        score, balance = score_placement(plan.deployment, plan.layout, experts, loads, plan.split)
+        links = sum(seconds for name, seconds in score.limits_s.items() if name not in RESOURCES)
+        return Step(score.step_s, links, np.array(list(balance.values())))
+
+    def moves(self, old: Placed, new: Placed) -> Moves:
+        """Return what the moves of all replicas take; each fetches within itself, as engines do."""
+        replicas = self._plan.layout.replicas
+        parts, copies, total = [], 0, 0.0
+        for index, group, before, after, size in zip(
+            self._stages, self._groups, old, new, self._bytes, strict=True
+        ):
+            task = group.task(before)
+            part = fetched(task, after, group.nodes, group.domains, size)
+            copies += part.size.size * len(replicas)
+            total += part.bytes * len(replicas)
+            moving = replicas[: 1 if self._apart else None]
+            parts += [part.on(np.array(stages[index].gpus)) for stages in moving]
+        return Moves(copies, total, self._links.seconds(parts))
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether every replica lies in one domain: what one moves is then on no link of another."""
+        gpus = self._plan.deployment.cluster.gpus
+        replicas = self._plan.layout.replicas
+        return all(
+            len({gpus[gpu].domain for stage in stages for gpu in stage.gpus}) == 1 for stages in replicas
+        )

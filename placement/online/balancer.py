@@ -1,0 +1,268 @@
+"""Re-plans while an engine serves: few moves, towards what the last windows and stored workloads ask for together.
+
+A pure function of what is known and what is placed: every rank of an engine that calls it gets the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placement.arrays import Bools, Experts, Floats, Ints
+from placement.migrate.start import relabel, restore
+from placement.migrate.task import migration_task
+from placement.online.descent import descend
+from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
+from placement.online.votes import relative, votes, workloads
+from placement.problem import Problem
+from placement.solve import solve
+from topology.errors import InputError
+
+_FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much
+_PRICES = 6
+_KNEE = 0.01  # of balancedness: a first placement that is worse by more is planned anew
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What to place from now on.
+
+    Attributes
+    ----------
+    slot_expert:
+        int32 ``[layers, slots]``; copies that stay keep their slot.
+    moves:
+        Copies that a GPU must hold and did not hold before.
+    allowed:
+        The budget of this re-plan in moves; None: no limit.
+    before, expected:
+        Mean over layers of mean over largest GPU load on the last window, of what was placed and of this.
+    why:
+        One line for a log.
+    state:
+        The state to go on with.
+    """
+
+    slot_expert: Experts
+    moves: int
+    allowed: int | None
+    before: float
+    expected: float
+    why: str
+    state: OnlineState
+
+
+def start(
+    experts: int,
+    slots_per_gpu: int | ArrayLike,
+    gpus: int | None = None,
+    *,
+    layers: int | None = None,
+    stored: ArrayLike | None = None,
+    static: ArrayLike | None = None,
+    options: OnlineOptions | None = None,
+) -> OnlineState:
+    """Return the state of a balancer that has seen no window yet.
+
+    Parameters
+    ----------
+    experts:
+        Logical experts of a layer.
+    slots_per_gpu:
+        Of each GPU, ``[gpus]``, or one number for each of ``gpus``.
+    layers:
+        Layers with experts; None: as ``stored`` or the first window has.
+    stored:
+        ``[scenarios, layers, experts]`` tokens of known workloads, on any scale; alike ones share a vote. A row
+        that is all 0 is unknown.
+    static:
+        ``[layers, slots]``, the robust plan over ``stored`` where somebody has made one; None: made here, in
+        some seconds.
+
+    Raises
+    ------
+    InputError
+        If shapes do not agree, there are fewer slots than experts, or a load is negative or not finite.
+    """
+    if isinstance(slots_per_gpu, (int, np.integer)):
+        if gpus is None or gpus < 1:
+            raise InputError(f"`gpus` {gpus}: how many GPUs have {slots_per_gpu} slots each?")
+        slots_per_gpu = np.full(gpus, slots_per_gpu)
+    slots = checked_slots(slots_per_gpu)
+    if gpus is not None and gpus != slots.size:
+        raise InputError(f"`slots_per_gpu` has {slots.size} GPUs and `gpus` is {gpus}.")
+    if experts < 1 or int(slots.sum()) < experts:
+        raise InputError(f"{int(slots.sum())} slots for {experts} experts: each expert needs one.")
+    if stored is None:
+        return OnlineState(
+            options or OnlineOptions(),
+            slots,
+            np.zeros((0, layers or 0, experts)),
+            np.zeros((0, layers or 0, experts)),
+        )
+    known = workloads(relative(checked_loads(stored, "stored", (0, layers or 0, experts))))
+    if not len(known):
+        return start(experts, slots, layers=layers or known.shape[1], options=options)
+    state = OnlineState(options or OnlineOptions(), slots, known, np.zeros((0, *known.shape[1:])))
+    plan = _robust(known, slots) if static is None else checked_placement(static, state, "static")
+    return replace(state, static=plan)
+
+
+def static_plan(stored: ArrayLike, slots_per_gpu: ArrayLike) -> Experts:
+    """Return the robust placement ``[layers, slots]`` over ``stored`` ``[scenarios, layers, experts]``.
+
+    Alike scenarios share a vote; one that has no tokens in a layer counts there as the others' mean.
+    """
+    loads = workloads(relative(checked_loads(stored, "stored", (0, 0, 0))))
+    return _robust(loads, checked_slots(slots_per_gpu))
+
+
+def _robust(loads: Floats, slots_per_gpu: Ints) -> Experts:
+    known = loads.max(axis=2, keepdims=True) > 0
+    others = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    others[~known.any(axis=0)[:, 0]] = 1.0
+    problem = Problem(np.where(known, loads, others), slots_per_gpu)
+    return solve(problem).assignment.slot_expert
+
+
+def replan(state: OnlineState, window: ArrayLike, old: ArrayLike | None = None) -> Decision:
+    """Return what to place after ``window`` ``[layers, experts]``, where ``old`` ``[layers, slots]`` is placed.
+
+    Parameters
+    ----------
+    window:
+        Tokens by expert since the last window, on any scale. A layer without tokens is left as it is.
+    old:
+        May hold two copies of an expert on a GPU, and -1 where a slot is empty. None: the last answer; before the
+        first one, nothing, so that a plan is made and no moves are counted.
+
+    Raises
+    ------
+    InputError
+        If shapes do not agree with the state, a load is negative or not finite, or an expert does not exist.
+    """
+    return plan(state.seen(window), old)
+
+
+def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
+    """Return what to place from now on, by the windows that ``state`` has seen; ``old`` as of :func:`replan`.
+
+    Raises
+    ------
+    InputError
+        As of :func:`replan`, or if no window has been seen.
+    """
+    if not len(state.recent):
+        raise InputError("no window has been seen yet: nothing to plan by.")
+    placed = state.placed if old is None else checked_placement(old, state, "old")
+    copies = state.layers * state.slots
+    budget = state.options.budget
+    allowed = None if budget is None else int(budget * copies + 1e-9)
+    if placed is None:
+        found = _anew(state)
+        return _decision(state, None, found, 0, "first plan: nothing was placed")
+    whole = _whole(state, placed)
+    if allowed == 0:
+        return _decision(state, placed, whole, allowed, "the budget is 0")
+    begin, why = whole, ""
+    if state.placed is None and state.options.first_free:
+        fresh = relabel(migration_task(_window(state), placed), _anew(state))
+        if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
+            begin, why, allowed = fresh, "first re-plan, free to move", None
+    loads, weights = votes(state.recent, state.stored)
+    needed = _moves(state, placed, begin)
+    left = copies if allowed is None else max(0, allowed - needed)
+    prices = np.geomspace(_FIRST_PRICE, max(state.options.least_gain, 1e-9), _PRICES)
+    found = descend(loads, weights, begin, state.slots_per_gpu, most=left, prices=prices.tolist())
+    return _decision(state, placed, found, allowed, why)
+
+
+def _anew(state: OnlineState) -> Experts:
+    """Return a placement made without regard to any: the static plan, or one for the last window."""
+    if state.static is not None:
+        return state.static.copy()
+    return solve(_window(state)).assignment.slot_expert
+
+
+def _window(state: OnlineState) -> Problem:
+    """The problem of the last window; a layer without tokens counts as even."""
+    load = state.recent[-1].copy()
+    load[load.max(axis=1) <= 0] = 1.0
+    return Problem(load, state.slots_per_gpu)
+
+
+def _whole(state: OnlineState, placed: Experts) -> Experts:
+    """Return ``placed`` with a copy of every expert and no empty slot."""
+    found = np.sort(placed, axis=1)
+    distinct = (found[:, :1] >= 0).sum(axis=1) + ((found[:, 1:] != found[:, :-1]) & (found[:, 1:] >= 0)).sum(
+        axis=1
+    )
+    lacking = np.flatnonzero((distinct < state.experts) | (found[:, 0] < 0))
+    if lacking.size == 0:
+        return placed
+    whole = placed.copy()
+    whole[lacking] = restore(migration_task(_window(state).rows(lacking), placed[lacking]))
+    return whole
+
+
+def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
+    task = migration_task(_window(state), old)
+    return int(task.moves(new).sum())
+
+
+def _mean_balance(state: OnlineState, placement: Experts) -> float:
+    """Weighted mean over all votes and layers of mean over largest GPU load."""
+    loads, weights = votes(state.recent, state.stored)
+    total, all_weights = 0.0, 0.0
+    for load, weight in zip(loads, weights, strict=True):
+        rows = np.flatnonzero(weight > 0)
+        if rows.size:
+            value = balancedness(load[rows], placement[rows], state.slots_per_gpu)
+            total += float((value * weight[rows]).sum())
+            all_weights += float(weight[rows].sum())
+    return total / all_weights if all_weights else 1.0
+
+
+def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Floats:
+    """Return mean over largest GPU load of each layer, ``[layers]``; every row of ``load`` has tokens.
+
+    A GPU may hold two copies of an expert: it gets the share of both.
+    """
+    layers, experts = load.shape
+    table = placement.astype(np.int64)
+    rows = np.arange(layers)[:, None]
+    copies = np.bincount((rows * experts + table).ravel(), minlength=layers * experts).reshape(
+        layers, experts
+    )
+    share = load / np.maximum(copies, 1)
+    first = np.concatenate(([0], np.cumsum(slots_per_gpu)[:-1]))
+    gpu_load = np.add.reduceat(share[rows, table], first, axis=1)
+    balance: Floats = gpu_load.mean(axis=1) / gpu_load.max(axis=1)
+    return balance
+
+
+def _decision(
+    state: OnlineState, old: Experts | None, new: Experts, allowed: int | None, why: str
+) -> Decision:
+    known: Bools = state.recent[-1].max(axis=1) > 0
+    load = state.recent[-1][known]
+
+    def on_window(placement: Experts) -> float:
+        if not known.any() or (placement < 0).any():
+            return 1.0 if not known.any() else 0.0
+        return float(balancedness(load, placement[known], state.slots_per_gpu).mean())
+
+    moves = 0 if old is None else _moves(state, old, new)
+    limit = "no limit" if allowed is None else f"{allowed} allowed"
+    why = f"{why}; {moves} moves" if why else (f"{moves} moves, {limit}" if moves else "no move pays")
+    return Decision(
+        np.ascontiguousarray(new, dtype=np.int32),
+        moves,
+        allowed,
+        on_window(new if old is None else old),
+        on_window(new),
+        why,
+        replace(state, placed=new.copy()),
+    )

@@ -1,0 +1,81 @@
+"""Which loads a re-plan looks at, and how much each counts: the last window, those before it, stored scenarios.
+
+Nobody knows the next window. It may be like the last one (engines serve the same users for minutes), like one of a
+few windows ago, or like any of the stored workloads; a placement that is good under all of them, weighted, is what
+the re-plan looks for. The weights were chosen by simulation (docs/online.md).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placement.arrays import Floats
+
+LAST, RECENT, STORED = 0.3, 0.2, 0.5
+"""Weights of the last window, of those before it and of the stored scenarios, each group together."""
+
+FORGETTING = 0.8
+"""Weight of a window by that of the next one."""
+
+ALIKE = 0.15
+"""Root mean square difference of relative loads up to which two scenarios are one workload, and share a vote."""
+
+
+class Votes(NamedTuple):
+    """Loads ``[n, layers, experts]`` of mean 1 in each row, or all 0, and their weights ``[n, layers]``."""
+
+    loads: Floats
+    weights: Floats
+
+
+def votes(recent: Floats, stored: Floats) -> Votes:
+    """Return the votes of ``recent`` ``[windows, layers, experts]``, the last one last, and ``stored`` scenarios.
+
+    Rows are of mean 1, or all 0 where nothing is known: those have no vote. A layer without tokens in the last window
+    has no votes at all: it is not touched.
+    """
+    last, before = recent[-1:], recent[-2::-1]
+    fading = FORGETTING ** np.arange(len(before))
+    parts = [last, before, stored]
+    each = [np.ones(1), fading, np.ones(len(stored))]
+    loads: Floats = np.concatenate(parts)
+    weights = np.zeros(loads.shape[:2])
+    at = 0
+    for part, share, together in zip(parts, each, (LAST, RECENT, STORED), strict=True):
+        known = (part.max(axis=2) > 0) * share[:, None]
+        total = known.sum(axis=0)
+        weights[at : at + len(part)] = together * known / np.where(total > 0, total, 1.0)
+        at += len(part)
+    weights[:, last[0].max(axis=1) <= 0] = 0.0
+    return Votes(loads, weights)
+
+
+def relative(tokens: Floats) -> Floats:
+    """Return ``[.., experts]`` loads divided by the mean of their row; rows without tokens stay 0."""
+    most = tokens.max(axis=-1, keepdims=True)
+    scaled = tokens / np.where(
+        most > 0, most, 1.0
+    )  # first the largest: the sum of loads near 1e308 overflows
+    mean = scaled.mean(axis=-1, keepdims=True)
+    scaled /= np.where(mean > 0, mean, 1.0)
+    return scaled
+
+
+def workloads(scenarios: Floats) -> Floats:
+    """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
+
+    In the order given each joins the first group whose mean is within :data:`ALIKE` of it.
+    """
+    groups: list[list[Floats]] = []
+    for one in scenarios:
+        for group in groups:
+            apart = one - sum(group) / len(group)
+            if float((apart * apart).mean()) < ALIKE * ALIKE:
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    means = [np.asarray(sum(group) / len(group)) for group in groups]
+    return np.array(means).reshape(len(means), *scenarios.shape[1:])

@@ -14,6 +14,7 @@ from placement.arrays import Bools, Experts, Floats, Ints
 from placement.migrate.start import relabel, restore
 from placement.migrate.task import migration_task
 from placement.online.descent import descend
+from placement.online.policy import Group
 from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
 from placement.online.votes import relative, votes, workloads
 from placement.problem import Problem
@@ -78,8 +79,8 @@ def start(
         ``[scenarios, layers, experts]`` tokens of known workloads, on any scale; alike ones share a vote. A row
         that is all 0 is unknown.
     static:
-        ``[layers, slots]``, the robust plan over ``stored`` where somebody has made one; None: made here, in
-        some seconds.
+        ``[layers, slots]``, the robust plan over ``stored`` where somebody has made one; None: made in some seconds
+        when it is asked for, at the first re-plan if at all.
 
     Raises
     ------
@@ -106,8 +107,7 @@ def start(
     if not len(known):
         return start(experts, slots, layers=layers or known.shape[1], options=options)
     state = OnlineState(options or OnlineOptions(), slots, known, np.zeros((0, *known.shape[1:])))
-    plan = _robust(known, slots) if static is None else checked_placement(static, state, "static")
-    return replace(state, static=plan)
+    return state if static is None else replace(state, static=checked_placement(static, state, "static"))
 
 
 def static_plan(stored: ArrayLike, slots_per_gpu: ArrayLike) -> Experts:
@@ -183,6 +183,8 @@ def _anew(state: OnlineState) -> Experts:
     """Return a placement made without regard to any: the static plan, or one for the last window."""
     if state.static is not None:
         return state.static.copy()
+    if len(state.stored):
+        return _robust(state.stored, state.slots_per_gpu)
     return solve(_window(state)).assignment.slot_expert
 
 
@@ -223,6 +225,36 @@ def _mean_balance(state: OnlineState, placement: Experts) -> float:
             total += float((value * weight[rows]).sum())
             all_weights += float(weight[rows].sum())
     return total / all_weights if all_weights else 1.0
+
+
+class Balancer:
+    """A balancer with its state: an online policy of the simulator (:class:`placement.online.policy.Policy`)."""
+
+    def __init__(self, state: OnlineState) -> None:
+        self.state = state
+
+    def observe(self, window: Floats) -> None:
+        """See the load of the window that has just ended, tokens ``[layers, experts]``."""
+        self.state = self.state.seen(window)
+
+    def place(self, old: Experts) -> Experts:
+        """Return where experts shall lie from now on, int32 ``[layers, slots]``; they lie as ``old``."""
+        decision = plan(self.state, old)
+        self.state = decision.state
+        return decision.slot_expert
+
+
+def balancer(group: Group, budget: float | None) -> Balancer:
+    """Return our policy for one EP group of a replay; ``budget``: largest part of the copies that a re-plan moves.
+
+    The group's placement is planned already, so that the budget holds from the first re-plan on.
+    """
+    options = OnlineOptions(budget=budget, first_free=False)
+    return Balancer(
+        start(
+            group.experts, group.slots_per_gpu, layers=group.layers, stored=group.scenarios, options=options
+        )
+    )
 
 
 def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Floats:

@@ -67,7 +67,7 @@ class OnlineState:
     recent:
         float64 ``[windows, layers, experts]``: the last windows in order, in the same form.
     static:
-        int32 ``[layers, slots]``: the robust plan over ``stored``; None where nothing is stored.
+        int32 ``[layers, slots]``: the robust plan over ``stored`` where somebody has made one.
     placed:
         int32 ``[layers, slots]``: the answer of the last re-plan; None before the first.
     windows:

@@ -308,7 +308,8 @@ class _Search:
                 active[row], *(one[row, column] for one in (found.slot, found.other, found.goes, found.comes))
             )
             self.moves[active[row]] += cost[fits]
-            left -= int(cost[fits].sum())
+            # what a move taken back would free is not spent in this round: the layer may be put back
+            left -= int(np.maximum(cost[fits], 0).sum())
             made[row] = True
             for first, second, taken in (
                 (gpu, other, (gpu, other)),

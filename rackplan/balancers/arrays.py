@@ -1,0 +1,126 @@
+"""Arrays as engines hand them over: tensors in, tensors out; NumPy in, NumPy out. Torch is not imported here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement.arrays import Floats, Ints
+from topology.errors import InputError
+
+
+def is_tensor(value: object) -> bool:
+    """Whether ``value`` is a torch tensor: without torch in this process nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
+    """Return counts of tokens as float64, ``name`` and the names of its ``axes`` for messages.
+
+    Raises
+    ------
+    InputError
+        If it has other axes, one of length 0, or holds anything but finite numbers that are not negative.
+    """
+    table = _numbers(value, name)
+    _require_axes(table, name, axes)
+    found = table.astype(np.float64)
+    bad = ~np.isfinite(found) | (found < 0)
+    if bad.any():
+        at = [int(i) for i in np.argwhere(bad)[0]]
+        where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, at, strict=True))
+        raise InputError(
+            f"{name}, {where}: {found[tuple(at)]} is no count of tokens; give finite numbers that are not negative."
+        )
+    return found
+
+
+def ids_of(value: Any, name: str, axes: tuple[str, ...]) -> Ints:
+    """Return expert ids as int64.
+
+    Raises
+    ------
+    InputError
+        If it has other axes, one of length 0, or holds anything but whole numbers.
+    """
+    table = _numbers(value, name)
+    if table.dtype.kind not in "iu":
+        raise InputError(f"{name} holds {table.dtype}, not whole numbers: give the ids of experts.")
+    _require_axes(table, name, axes)
+    return table.astype(np.int64)
+
+
+def whole(value: Any, name: str, least: int = 1) -> int:
+    """Return a count as a plain int.
+
+    Raises
+    ------
+    InputError
+        If it is no whole number, or below ``least``.
+    """
+    try:
+        number = int(value.__index__())
+    except (AttributeError, TypeError):
+        raise InputError(f"{name} {value!r}: expected a whole number.") from None
+    if isinstance(value, bool) or number < least:
+        raise InputError(f"{name} {value!r}: expected a whole number from {least}.")
+    return number
+
+
+def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
+    """Return ``table`` as what ``sample`` is: a tensor on ``device``, or the array itself."""
+    if not is_tensor(sample):
+        return table
+    tensor = sys.modules["torch"].from_numpy(np.ascontiguousarray(table))
+    return tensor.to(device)
+
+
+def of_type(table: Any, sample: Any) -> Any:
+    """Return a tensor or an array in the type of ``sample``, where that has one."""
+    if is_tensor(sample):
+        return table.to(sample.dtype)
+    return table.astype(sample.dtype) if isinstance(sample, np.ndarray) else table
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn an :class:`InputError` into the ValueError that an engine's own checks would raise.
+
+    Raises
+    ------
+    ValueError
+        With the message of the error.
+    """
+    try:
+        yield
+    except InputError as error:
+        message = f"rackplan: {error}"
+        raise ValueError(message) from None
+
+
+def _numbers(value: Any, name: str) -> NDArray[Any]:
+    if is_tensor(value):
+        tensor = value.detach().cpu()
+        # NumPy has no bfloat16, and every narrower float fits into float32 exactly
+        table: NDArray[Any] = (
+            tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
+        ).numpy()
+    else:
+        try:
+            table = np.asarray(value)
+        except ValueError:
+            raise InputError(f"{name}: its rows have unequal lengths.") from None
+    if table.dtype.kind not in "biuf":
+        raise InputError(f"{name} holds {table.dtype}, not numbers.")
+    return table
+
+
+def _require_axes(table: NDArray[Any], name: str, axes: tuple[str, ...]) -> None:
+    if table.ndim != len(axes) or 0 in table.shape:
+        raise InputError(f"{name} has shape {list(table.shape)}: give [{', '.join(axes)}], none of them 0.")

@@ -1,0 +1,160 @@
+"""One call of an engine's balancer: what it asks for, checked, and the expert of each slot from then on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placement.arrays import Experts, Floats, Ints
+from rackplan.balancers.arrays import ids_of, whole
+from rackplan.balancers.groups import NodeExperts, groups_as_they_lie, packed_groups
+from rackplan.balancers.scenarios import scenarios_for
+from rackplan.balancers.settings import Settings, settings
+from rackplan.balancers.streams import Asked, next_placement
+from topology.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What an engine's balancer is asked for.
+
+    Attributes
+    ----------
+    loads:
+        float64 ``[layers, experts]``: tokens of the last window; a layer of zeros is not known.
+    slots, ranks:
+        Slots of a layer, and the ranks that have equally many of them.
+    groups, nodes:
+        Groups of experts that shall each lie on one of the nodes; 1 and 1 where they mean nothing.
+    old:
+        int32 ``[layers, slots]``, -1 where nothing lies; None where all is planned afresh.
+    """
+
+    loads: Floats
+    slots: int
+    ranks: int
+    groups: int
+    nodes: int
+    old: Experts | None
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer."""
+        return int(self.loads.shape[1])
+
+
+def request(
+    loads: Floats,
+    slots: Any,
+    ranks: Any,
+    groups: Any = 1,
+    nodes: Any = 1,
+    *,
+    old: Any = None,
+    called: tuple[str, str] = ("num_replicas", "num_ranks"),
+) -> Request:
+    """Check what an engine gave; ``called`` are its names for slots and ranks.
+
+    Groups that do not divide over the nodes mean nothing, as to EPLB. An old map of more ranks loses its last ones,
+    one of fewer gets empty slots, as ranks leave and come at the end.
+
+    Raises
+    ------
+    InputError
+        If the numbers do not fit together.
+    """
+    slots_name, ranks_name = called
+    slots, ranks = whole(slots, slots_name), whole(ranks, ranks_name)
+    groups, nodes = whole(groups, "num_groups"), whole(nodes, "num_nodes")
+    experts = loads.shape[1]
+    if slots % ranks:
+        raise InputError(
+            f"{slots_name} {slots} is no multiple of {ranks_name} {ranks}: every rank has equally many."
+        )
+    if slots < experts:
+        raise InputError(f"{slots_name} {slots} slots cannot hold {experts} experts: give at least as many.")
+    if groups % nodes:
+        groups = nodes = 1
+    if experts % groups:
+        raise InputError(f"{experts} experts do not divide into num_groups {groups}.")
+    if ranks % nodes:
+        raise InputError(f"{ranks_name} {ranks} is no multiple of num_nodes {nodes}.")
+    if old is not None:
+        old = _old_map(ids_of(old, "the old map", ("layers", "slots")), loads.shape, slots, slots // ranks)
+    return Request(loads, slots, ranks, groups, nodes, old)
+
+
+def plan(asked: Request, given: Settings | None = None) -> Ints:
+    """Return the expert of each slot, int64 ``[layers, slots]``; copies that stay on their rank keep their slot.
+
+    ``given``: the settings; those of the environment unless told otherwise.
+
+    Raises
+    ------
+    InputError
+        If the environment's settings or the stored scenarios cannot be used.
+    """
+    given = settings() if given is None else given
+    if asked.slots // asked.ranks >= asked.experts:
+        return _all_everywhere(asked)
+    stored = scenarios_for(given.scenarios, asked.loads)
+    nodes = _node_experts(asked, given, stored)
+    if nodes is None:
+        return next_placement(Asked(asked.loads, asked.slots, asked.ranks, asked.old, stored), given).astype(
+            np.int64
+        )
+    inside = Asked(
+        nodes.loads(asked.loads),
+        asked.slots // asked.nodes,
+        asked.ranks // asked.nodes,
+        None if asked.old is None else nodes.inside(asked.old),
+        None if stored is None else nodes.loads(stored),
+        nodes.experts.reshape(-1, asked.experts // asked.nodes),
+    )
+    return nodes.outside(next_placement(inside, given)).astype(np.int64)
+
+
+def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Experts:
+    layers, experts = shape
+    if len(old) != layers or old.shape[1] % each:
+        raise InputError(
+            f"the old map has shape {list(old.shape)}: give [{layers}, {slots}], a row for each layer."
+        )
+    bad = (old < -1) | (old >= experts)
+    if bad.any():
+        layer, slot = (int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"the old map, layer {layer}, slot {slot}: {old[layer, slot]} is no expert; they are 0 to {experts - 1}, "
+            "and -1 an empty slot."
+        )
+    found = np.full((layers, slots), -1, dtype=np.int32)
+    width = min(slots, old.shape[1])
+    found[:, :width] = old[:, :width]
+    return found
+
+
+def _all_everywhere(asked: Request) -> Ints:
+    """Return a placement with every expert on every rank, equally often: no other can be better balanced."""
+    each = asked.slots // asked.ranks
+    row = np.arange(each) % asked.experts
+    fresh = np.tile(row, (len(asked.loads), asked.ranks))
+    if asked.old is None:
+        return fresh
+    wanted = np.sort(np.tile(row, (len(asked.loads), asked.ranks, 1)), axis=2)
+    there = np.sort(asked.old.reshape(wanted.shape), axis=2) == wanted
+    return np.where(there.all(axis=(1, 2))[:, None], asked.old, fresh)
+
+
+def _node_experts(asked: Request, given: Settings, stored: Floats | None) -> NodeExperts | None:
+    """Return the experts of each node where groups are kept on one; None where they are not."""
+    if asked.nodes == 1 or not given.node_groups:
+        return None
+    if asked.old is not None:
+        lie = groups_as_they_lie(asked.old, asked.experts, asked.groups, asked.nodes)
+        if lie is not None or not (given.first_free or given.max_moves is None):
+            return lie
+    seen = asked.loads[None]
+    loads = seen if stored is None else np.concatenate([seen, stored])
+    return packed_groups(loads, asked.groups, asked.nodes)

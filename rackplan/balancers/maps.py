@@ -1,0 +1,55 @@
+"""From the expert in each slot to the other two maps that EPLB's users read; slots of copies that stay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.arrays import Experts, Ints, count_copies
+
+
+def logical_count(phy2log: Ints, experts: int) -> Ints:
+    """Count the copies of each expert, int64 ``[layers, experts]``, of ``[layers, slots]``."""
+    return count_copies(phy2log, np.zeros(1, dtype=np.int64), 1, experts)[:, 0]
+
+
+def logical_to_physical(phy2log: Ints, experts: int, width: int | None = None) -> Ints:
+    """Return the slots of each expert, growing, -1 where it has no more: int64 ``[layers, experts, width]``.
+
+    ``width``: the largest number of copies of an expert in any layer, unless told otherwise.
+    """
+    layers, slots = phy2log.shape
+    count = logical_count(phy2log, experts)
+    width = int(count.max()) if width is None else width
+    order = np.argsort(phy2log, axis=1, kind="stable")
+    expert = np.take_along_axis(phy2log, order, axis=1)
+    first = np.cumsum(count, axis=1) - count
+    copy = np.arange(slots) - np.take_along_axis(first, expert, axis=1)
+    found = np.full((layers, experts, width), -1, dtype=np.int64)
+    found[np.arange(layers)[:, None], expert, copy] = order
+    return found
+
+
+def keep_slots(old: Experts, new: Experts, ranks: int) -> Experts:
+    """Reorder the copies within each rank of ``new`` ``[layers, slots]`` so that those which stay keep their slot.
+
+    Engines compare slot by slot; vllm-ascend puts back a layer where a copy that stays has another slot. Either may
+    hold an expert twice on a rank, and ``old`` -1 where nothing lies.
+    """
+    experts = int(max(old.max(), new.max())) + 1
+    names = _names(old, ranks, experts), _names(new, ranks, experts)
+    stays, came = np.isin(names[0], names[1]), ~np.isin(names[1], names[0])
+    found = new.copy()
+    found[stays] = old[stays]
+    found[~stays] = new[came]  # both in the order of ranks, and as many of either on each
+    return found
+
+
+def _names(slot_expert: Experts, ranks: int, experts: int) -> Ints:
+    """Return a number for each copy, ``[layers, slots]``: layer, rank, expert, how many of it lie before."""
+    layers, slots = slot_expert.shape
+    each = slots // ranks
+    held = slot_expert.reshape(layers * ranks, each).astype(np.int64)
+    before = np.tril(held[:, :, None] == held[:, None, :], -1).sum(axis=2)
+    row = np.arange(len(held))[:, None]
+    names: Ints = (row * (experts + 1) + held + 1) * each + before
+    return names.reshape(layers, slots)

@@ -1,0 +1,159 @@
+"""What a balancer is told: options from the environment, since an engine's own command line has no place for them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from topology.errors import InputError
+
+SWITCH = "RACKPLAN_BALANCER"
+"""The variable that switches the plug-ins on."""
+
+_PREFIX = "RACKPLAN_"
+_ON, _OFF = {"1", "true", "on", "yes"}, {"", "0", "false", "off", "no"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much a balancer may move, and what it knows beside the last window.
+
+    Attributes
+    ----------
+    max_moves:
+        Copies that one call may move, as a fraction of all; 0 none, None as many as it likes.
+    first_free:
+        Whether the first call may move any number where what lies there is clearly worse than a new plan.
+    history:
+        Windows that are planned for together, the last one among them.
+    scenarios:
+        Recordings of loads that every plan is made for as well.
+    node_groups:
+        Whether groups of experts are kept on one node where an engine says that they divide over the nodes.
+    """
+
+    max_moves: float | None = 0.05
+    first_free: bool = False
+    history: int = 8
+    scenarios: tuple[str, ...] = ()
+    node_groups: bool = True
+
+    @property
+    def words(self) -> str:
+        """The settings in a line, for the log."""
+        moved = "any number of copies" if self.max_moves is None else f"{self.max_moves:.4g} of the copies"
+        parts = [f"{moved} moved by a call at most"]
+        if self.first_free:
+            parts.append("any number by the first")
+        parts.append(f"{self.history} windows kept" if self.history > 1 else "the last window kept")
+        if self.scenarios:
+            parts.append(f"scenarios of {', '.join(self.scenarios)}")
+        if not self.node_groups:
+            parts.append("groups of experts on any node")
+        return ", ".join(parts)
+
+
+def switched_on(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the plug-ins shall replace the engines' balancers.
+
+    Raises
+    ------
+    InputError
+        If the variable says neither yes nor no.
+    """
+    return _yes(SWITCH, (os.environ if environ is None else environ).get(SWITCH, ""))
+
+
+def settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return what the environment's ``RACKPLAN_*`` variables say, defaults for what they leave out.
+
+    Raises
+    ------
+    InputError
+        If a value is none that its variable takes.
+    """
+    given = os.environ if environ is None else environ
+    return _settings(tuple(sorted((name, given[name]) for name in _READERS if given.get(name, "").strip())))
+
+
+def require_known(environ: Mapping[str, str] | None = None) -> None:
+    """Refuse variables that look like options and are none.
+
+    Raises
+    ------
+    InputError
+        If there is one: a misspelt option would be silently left out.
+    """
+    given = os.environ if environ is None else environ
+    known = [SWITCH, *_READERS]
+    for name in sorted(given):
+        if name.startswith(_PREFIX) and name not in known:
+            near = get_close_matches(name, known, 1)
+            guess = f"; did you mean {near[0]}?" if near else f"; options are {', '.join(known)}."
+            raise InputError(f"{name}: the balancer has no such option{guess}")
+
+
+@cache
+def _settings(given: tuple[tuple[str, str], ...]) -> Settings:
+    found: dict[str, object] = {}
+    for name, text in given:
+        field, read = _READERS[name]
+        found[field] = read(name, text.strip())
+    return Settings(**found)  # type: ignore[arg-type]
+
+
+def _fraction(name: str, text: str) -> float | None:
+    if text.lower() == "none":
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise InputError(
+            f"{name} {text!r}: expected a part of the copies, such as 5% or 0.05, up to 100%; 0 moves nothing, "
+            "none is no limit."
+        )
+    return value
+
+
+def _yes(name: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _ON | _OFF:
+        raise InputError(f"{name} {text!r}: expected 1 or 0.")
+    return word in _ON
+
+
+def _windows(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= _MOST_WINDOWS:
+        raise InputError(f"{name} {text!r}: expected a number of windows from 1 to {_MOST_WINDOWS}.")
+    return int(text)
+
+
+def _first(name: str, text: str) -> bool:
+    word = text.lower()
+    if word not in {"free", "limited"}:
+        raise InputError(f"{name} {text!r}: expected free, or limited as every other call.")
+    return word == "free"
+
+
+def _files(name: str, text: str) -> tuple[str, ...]:
+    files = tuple(part.strip() for part in text.split(","))
+    if not all(files):
+        raise InputError(f"{name} {text!r}: expected paths of recordings, commas between them.")
+    return files
+
+
+_MOST_WINDOWS = 1000
+
+_READERS = {
+    "RACKPLAN_MAX_MOVES": ("max_moves", _fraction),
+    "RACKPLAN_FIRST_MOVES": ("first_free", _first),
+    "RACKPLAN_HISTORY": ("history", _windows),
+    "RACKPLAN_SCENARIOS": ("scenarios", _files),
+    "RACKPLAN_NODE_GROUPS": ("node_groups", _yes),
+}

@@ -1,0 +1,136 @@
+"""What a process remembers from call to call: the last windows of each placement that runs, the same on every rank.
+
+An engine calls its balancer on every rank with the same arrays, so each rank remembers the same. A call that goes on
+from what another one saw or answered belongs to its stream; any other begins a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement.arrays import Experts, Floats, Ints
+from placement.online.balancer import replan, start
+from placement.online.state import OnlineOptions, OnlineState
+from rackplan.balancers.maps import keep_slots
+from rackplan.balancers.settings import Settings
+
+_MOST_STREAMS = 8
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is planned: rows of experts, be they layers or the layers of nodes.
+
+    Attributes
+    ----------
+    loads:
+        float64 ``[rows, experts]``.
+    slots, ranks:
+        Slots of a row, and the ranks that have equally many of them.
+    old:
+        int32 ``[rows, slots]``, -1 where nothing lies; None where all is planned afresh.
+    stored:
+        float64 ``[scenarios, rows, experts]``, or None.
+    names:
+        The expert that each of a row's stands for, int64 ``[rows, experts]``; None where it is that one.
+    """
+
+    loads: Floats
+    slots: int
+    ranks: int
+    old: Experts | None
+    stored: Floats | None
+    names: Ints | None = None
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """What is the same for all models that an engine balances together, until ranks come or leave."""
+        return self.loads.shape[1], self.slots, self.ranks
+
+
+@dataclass(eq=False)
+class Stream:
+    """The calls for one placement: the state after the last, its arguments and its answer."""
+
+    asked: Asked
+    given: Settings
+    state: OnlineState
+    answer: Experts
+
+    def goes_on(self, asked: Asked, given: Settings) -> bool:
+        """Whether a call is the next one: every layer lies as the last answer has it, or as it lay before.
+
+        Engines drop answers for some layers, or for all: a check of their own, or a transfer that was cut short.
+        """
+        before = self.asked
+        if asked.old is None or asked.loads.shape != before.loads.shape or given != self.given:
+            return False
+        if not _same(asked.names, before.names):
+            return False
+        same = (asked.old == self.answer).all(axis=1)
+        if before.old is not None:
+            same |= (asked.old == before.old).all(axis=1)
+        return bool(same.all())
+
+    def repeats(self, asked: Asked) -> bool:
+        """Whether a call that goes on is the last one again."""
+        return _same(asked.loads, self.asked.loads) and _same(asked.old, self.asked.old)
+
+
+def _same(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
+
+
+_streams: list[Stream] = []
+_lock = threading.Lock()
+
+
+def forget() -> None:
+    """Forget all windows: the next call is the first."""
+    with _lock:
+        _streams.clear()
+
+
+def next_placement(asked: Asked, given: Settings) -> Experts:
+    """Return the expert of each slot, int32 ``[rows, slots]``, after the moves that ``given`` allows.
+
+    Raises
+    ------
+    InputError
+        As :func:`placement.online.balancer.replan`.
+    """
+    with _lock:
+        if _streams and _streams[0].asked.world != asked.world:
+            _streams.clear()  # a rank that joins remembers nothing, so the others must forget
+        stream = next((each for each in _streams if each.goes_on(asked, given)), None)
+        if stream is not None and stream.repeats(asked):
+            return stream.answer.copy()
+        state = _started(asked, given) if stream is None else stream.state
+        decision = replan(state, asked.loads, asked.old)
+        # an engine's dry run, with loads of zero, teaches nothing
+        after = decision.state if asked.loads.any() else state
+        if stream is not None:
+            _streams.remove(stream)
+        found = decision.slot_expert
+        if asked.old is not None:
+            found = keep_slots(asked.old, found, asked.ranks)
+        _streams.insert(0, Stream(asked, given, after, found))
+        del _streams[_MOST_STREAMS:]
+        _log.debug("rackplan: %s", decision.why)
+        return found.copy()
+
+
+def _started(asked: Asked, given: Settings) -> OnlineState:
+    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=given.first_free)
+    layers, experts = asked.loads.shape
+    each = asked.slots // asked.ranks
+    return start(experts, each, asked.ranks, layers=layers, stored=asked.stored, options=options)

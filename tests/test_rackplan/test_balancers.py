@@ -1,0 +1,388 @@
+"""Balancers in the forms of engines: what each answers, keeps, refuses and remembers; without engines or torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
+
+Array = NDArray[Any]
+LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 4, 20
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in [name for name in os.environ if name.startswith("RACKPLAN_")]:
+        monkeypatch.delenv(name)
+    streams.forget()
+    yield
+    streams.forget()
+
+
+def window(seed: int = 0, layers: int = LAYERS) -> Array:
+    return np.random.default_rng(seed).lognormal(5, 0.8, (layers, EXPERTS)).astype(np.int64) + 1
+
+
+def linear(layers: int = LAYERS, slots: int = SLOTS) -> Array:
+    return np.tile(np.arange(slots) % EXPERTS, (layers, 1))
+
+
+def moves(old: Array, new: Array, ranks: int = RANKS) -> int:
+    pairs = zip(old.reshape(-1, old.shape[1] // ranks), new.reshape(-1, old.shape[1] // ranks), strict=True)
+    return sum((Counter(after.tolist()) - Counter(before.tolist())).total() for before, after in pairs)
+
+
+def balance(loads: Array, found: Array, ranks: int = RANKS) -> Array:
+    copies = np.stack([np.bincount(row, minlength=loads.shape[1]) for row in found])
+    of_slot = np.take_along_axis(loads / copies, found, axis=1)
+    of_rank = of_slot.reshape(len(found), ranks, -1).sum(axis=2)
+    return of_rank.mean(axis=1) / of_rank.max(axis=1)
+
+
+def is_complete(found: Array) -> bool:
+    return all(set(row) == set(range(EXPERTS)) for row in found.tolist())
+
+
+def test_deepseek_returns_three_maps_of_one_placement() -> None:
+    phy2log, log2phy, logcnt = deepseek.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
+    assert phy2log.shape == (LAYERS, SLOTS)
+    assert is_complete(phy2log)
+    assert {each.dtype for each in (phy2log, log2phy, logcnt)} == {np.dtype(np.int64)}
+    assert log2phy.shape == (LAYERS, EXPERTS, logcnt.max())
+    for layer in range(LAYERS):
+        for expert in range(EXPERTS):
+            slots = np.flatnonzero(phy2log[layer] == expert).tolist()
+            assert log2phy[layer, expert].tolist() == [*slots, *[-1] * (logcnt.max() - len(slots))]
+            assert logcnt[layer, expert] == len(slots)
+    assert balance(window(), phy2log).min() > 0.95
+
+
+def test_deepseek_keeps_what_lies_there_when_it_is_told() -> None:
+    old = deepseek.rebalance_experts(window(), SLOTS, 1, 1, RANKS)[0]
+    new = deepseek.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, old=old)[0]
+    assert 0 < moves(old, new) <= 0.05 * old.size
+    again = deepseek.rebalance_experts(window(1), SLOTS, 1, 1, RANKS)[0]
+    assert moves(old, again) > 0.3 * old.size
+
+
+@pytest.mark.parametrize("as_class", [False, True])
+def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay(as_class: bool) -> None:
+    call = vllm.RackplanEplbPolicy.rebalance_experts if as_class else vllm.rebalance_experts
+    old = linear()
+    for seed in range(3):
+        new = call(window(seed), SLOTS, 1, 1, RANKS, old)
+        assert is_complete(new)
+        assert new.dtype == np.int64
+        assert (new != old).sum() == moves(old, new) <= 0.05 * old.size
+        old = new
+
+
+def test_the_environment_says_how_much_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = linear()
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "0")
+    assert (vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old) == old).all()
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "20%")
+    new = vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
+    assert 3 < moves(old, new) <= 12
+    monkeypatch.setenv("RACKPLAN_FIRST_MOVES", "free")
+    free = vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
+    assert moves(old, free) > 12
+    assert balance(window(), free).mean() > balance(window(), new).mean()
+    after = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, free)
+    assert moves(free, after) <= 12
+
+
+def test_a_layer_without_tokens_stays_as_it_is() -> None:
+    loads, old = window(), linear()
+    loads[1] = 0
+    new = vllm.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old)
+    assert (new[1] == old[1]).all()
+    assert (new != old).any()
+    assert (vllm.rebalance_experts(loads * 0, SLOTS, 1, 1, RANKS, old) == old).all()
+    assert is_complete(vllm.rebalance_experts(loads * 0, SLOTS, 1, 1, RANKS))
+
+
+def test_ranks_that_come_are_filled_and_what_leaves_is_placed_again() -> None:
+    old = linear(slots=16)
+    more = vllm.rebalance_experts(window(), 20, 1, 1, 5, np.pad(old, ((0, 0), (0, 4)), constant_values=-1))
+    assert is_complete(more)
+    assert moves(old, more[:, :16]) <= 0.05 * more.size
+    fewer = vllm.rebalance_experts(window(), 16, 1, 1, 4, more)
+    assert is_complete(fewer)
+
+
+def groups_of_nodes(found: Array, nodes: int, size: int) -> list[set[int]]:
+    return [set((node // size).tolist()) for row in found for node in row.reshape(nodes, -1)]
+
+
+def test_groups_lie_on_one_node_each_where_they_divide_over_the_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fresh = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS)
+    assert is_complete(fresh)
+    assert [len(groups) for groups in groups_of_nodes(fresh, 2, 4)] == [2] * 2 * LAYERS
+    after = vllm.rebalance_experts(window(1), SLOTS, 4, 2, RANKS, fresh)
+    assert (after != fresh).any()
+    assert groups_of_nodes(after, 2, 4) == groups_of_nodes(fresh, 2, 4)
+    spread = vllm.rebalance_experts(window(), SLOTS, 3, 2, RANKS)  # as EPLB: they mean nothing then
+    assert (spread == vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)).all()
+    monkeypatch.setenv("RACKPLAN_NODE_GROUPS", "0")
+    assert (spread == vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS)).all()
+
+
+def test_groups_that_do_not_lie_so_are_not_gathered_within_a_few_moves() -> None:
+    scattered = linear()[:, np.random.default_rng(0).permutation(SLOTS)]
+    new = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
+    assert 0 < moves(scattered, new) <= 0.05 * scattered.size
+
+
+def test_where_all_fit_everywhere_every_rank_has_all() -> None:
+    loads = window()
+    found = vllm.rebalance_experts(loads, 2 * EXPERTS, 1, 1, 2)
+    assert (balance(loads, found, 2) == 1).all()
+    shuffled = found[:, ::-1].copy()
+    assert (vllm.rebalance_experts(loads, 2 * EXPERTS, 1, 1, 2, shuffled) == shuffled).all()
+
+
+HIERARCHICAL = "deepseek_hierarchical", "deepseek_vec_hierarchical", "elasticity_aware_hierarchical"
+
+
+@pytest.mark.parametrize("algorithm", ["deepseek", "deepseek_vec", "elasticity_aware", *HIERARCHICAL])
+def test_sglang_sums_the_steps_and_answers_in_the_form_of_the_algorithm(algorithm: str) -> None:
+    steps = np.stack([window(seed) for seed in range(3)])
+    how = SimpleNamespace(name=algorithm)  # the engine's is a member of an enum
+    maps = sglang.rebalance_experts(steps, SLOTS, SLOTS // RANKS, 4, 2, how)
+    ours = deepseek.rebalance_experts(
+        steps.sum(axis=0), SLOTS, *((4, 2) if algorithm in HIERARCHICAL else (1, 1)), RANKS
+    )
+    vectorised = "vec" in algorithm
+    most = ours[2].max()
+    for index, (mine, theirs) in enumerate(zip(maps, ours, strict=True)):
+        found = mine[..., :most] if index == 1 else mine
+        assert (found == theirs).all()
+        as_int64 = not vectorised or (index == 0 and algorithm in HIERARCHICAL)
+        assert mine.dtype == (np.int64 if as_int64 else np.int32)
+    assert maps[1].shape[2] == (SLOTS - EXPERTS + 1 if vectorised else most)
+    assert (maps[1][..., most:] == -1).all()
+
+
+def in_engine(monkeypatch: pytest.MonkeyPatch, name: str, **inside: object) -> None:
+    module = ModuleType(name)
+    module.__dict__.update(inside)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_sglang_takes_the_old_map_from_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = linear()
+    held = SimpleNamespace(physical_to_logical_map_cpu=SimpleNamespace(shape=old.shape, numpy=lambda: old))
+    in_engine(
+        monkeypatch, "sglang.srt.eplb.expert_location", get_global_expert_location_metadata=lambda: held
+    )
+    new = sglang.rebalance_experts(window()[None], SLOTS, SLOTS // RANKS, None, 1, "deepseek")[0]
+    assert 0 < moves(old, new) <= 0.05 * old.size
+    held = None
+    fresh = sglang.rebalance_experts(window()[None], SLOTS, SLOTS // RANKS, None, 1, "deepseek")[0]
+    assert moves(old, fresh) > 0.2 * old.size
+
+
+def test_sglang_plans_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive = np.array([1, 1, 0, 1, 1])
+    state = SimpleNamespace(active_ranks=SimpleNamespace(cpu=lambda: SimpleNamespace(numpy=lambda: alive)))
+    manager = SimpleNamespace(instance=lambda: state)
+    in_engine(monkeypatch, "sglang.srt.elastic_ep.elastic_ep", ElasticEPStateManager=manager)
+    maps = sglang.rebalance_experts(window()[None], 25, 5, 4, 2, "elasticity_aware")
+    assert (maps[0][:, 10:15] == 0).all()
+    assert is_complete(np.delete(maps[0], range(10, 15), axis=1))
+    assert not np.isin(maps[1], range(10, 15)).any()
+    assert (maps[2].sum(axis=1) == 20).all()
+    assert maps[1].shape[2] == maps[2].max()
+
+
+def test_vllm_ascend_answers_change_priority_and_table() -> None:
+    table = linear().reshape(LAYERS, RANKS, -1)
+    loads = window()
+    of_slot = np.take_along_axis(loads, linear(), axis=1).reshape(table.shape)
+    policy = vllm_ascend.RackplanPolicy()
+    change, priority, new = policy.rebalance_experts(table, of_slot)
+    assert change == 1
+    assert sorted(priority.tolist()) == list(range(LAYERS))
+    assert new.shape == table.shape
+    flat, old = new.reshape(LAYERS, -1), table.reshape(LAYERS, -1)
+    assert (flat != old).sum() == moves(old, flat) <= 0.05 * old.size
+    total = loads * np.stack([np.bincount(row, minlength=EXPERTS) for row in old])
+    gain = 1 / balance(total, old) - 1 / balance(total, flat)
+    assert (np.diff(gain[priority]) <= 0).all()
+    streams.forget()
+    windows = np.stack([of_slot // 2, of_slot - of_slot // 2])
+    assert (policy.rebalance_experts(table, windows)[2] == new).all()
+    assert policy.rebalance_experts(table, of_slot * 0)[0] == 0
+
+
+def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
+    def chain(*seeds: int, begin: Array) -> Array:
+        for seed in seeds:
+            begin = vllm.rebalance_experts(window(seed), SLOTS, 1, 1, RANKS, begin)
+        return begin
+
+    first = chain(0, 1, 2, begin=linear())
+    assert (chain(0, 1, 2, begin=linear()) == first).all()  # a new stream for what lies elsewhere
+    middle = chain(0, 1, begin=linear())
+    again = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, chain(0, begin=linear()))
+    assert (again == middle).all()  # the same call again is answered as before
+    streams.forget()
+    alone = vllm.rebalance_experts(window(2), SLOTS, 1, 1, RANKS, middle)
+    streams.forget()
+    assert (chain(2, begin=middle) == alone).all()
+
+
+def test_a_dry_run_teaches_nothing_and_ranks_that_change_forget_all() -> None:
+    old = linear()
+    vllm.rebalance_experts(window() * 0, SLOTS, 1, 1, RANKS, old)
+    (stream,) = streams._streams
+    assert stream.state.windows == 0
+    vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
+    (stream,) = streams._streams
+    assert stream.state.windows == 1
+    vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS, old[:1])  # a draft model's layer
+    assert len(streams._streams) == 2
+    vllm.rebalance_experts(window(), 16, 1, 1, RANKS, linear(slots=16))
+    (stream,) = streams._streams
+
+
+def stored(folder: Path, layers: int = LAYERS, experts: int = EXPERTS) -> str:
+    path = folder / f"stored{layers}x{experts}.npy"
+    np.save(path, np.stack([window(seed, layers)[:, :experts] for seed in range(5, 8)]))
+    return str(path)
+
+
+def test_stored_scenarios_stand_beside_the_last_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_known(given: Array) -> float:
+        found = vllm.rebalance_experts(given, SLOTS, 1, 1, RANKS)[-LAYERS:]
+        return float(np.mean([balance(window(seed), found) for seed in range(5, 8)]))
+
+    alone = on_known(window())
+    monkeypatch.setenv("RACKPLAN_SCENARIOS", stored(tmp_path))
+    assert on_known(window()) > alone
+    dense = np.concatenate(
+        [np.zeros((1, EXPERTS), dtype=np.int64), window()]
+    )  # SGLang counts dense layers too
+    assert on_known(dense) > alone
+    assert not caplog.records
+    vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS)
+    assert "scenarios of 3 layers left out where the engine balances 1" in caplog.text
+    monkeypatch.setenv("RACKPLAN_SCENARIOS", stored(tmp_path, experts=8))
+    with pytest.raises(ValueError, match="3 layers with 8 experts; the engine balances 16 experts"):
+        vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
+    monkeypatch.setenv("RACKPLAN_SCENARIOS", f"{stored(tmp_path)},{stored(tmp_path, experts=8)}")
+    with pytest.raises(ValueError, match="give recordings of one model"):
+        vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
+
+
+def refuse(word: str, **change: Any) -> Any:
+    return pytest.param(change, word, id=word)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        refuse("num_replicas 21 is no multiple of num_ranks 4", num_replicas=21),
+        refuse("num_replicas 12 slots cannot hold 16 experts", num_replicas=12),
+        refuse("num_ranks 0: expected a whole number from 1", num_ranks=0),
+        refuse("num_nodes 2.5: expected a whole number", num_nodes=2.5),
+        refuse("num_groups True: expected a whole number", num_groups=True),
+        refuse("16 experts do not divide into num_groups 6", num_groups=6, num_nodes=2),
+        refuse("num_ranks 4 is no multiple of num_nodes 8", num_groups=8, num_nodes=8),
+        refuse(
+            "weight, layer 1, expert 2: nan is no count",
+            weight=np.where(np.arange(32) == 18, np.nan, 1.0).reshape(2, 16),
+        ),
+        refuse("weight, layer 0, expert 0: -1.0 is no count", weight=-np.ones((2, 16))),
+        refuse("weight, layer 0, expert 0: inf is no count", weight=np.full((2, 16), np.inf)),
+        refuse("weight has shape [16]", weight=np.ones(16)),
+        refuse("weight has shape [0, 16]", weight=np.ones((0, 16))),
+        refuse("weight holds <U1, not numbers", weight=np.array([["a"]])),
+        refuse("weight: its rows have unequal lengths", weight=[[1], [1, 2]]),
+        refuse("the old map has shape [3, 21]", old=np.zeros((3, 21), dtype=int)),
+        refuse("the old map has shape [2, 20]", old=np.zeros((2, 20), dtype=int)),
+        refuse("the old map, layer 0, slot 0: 16 is no expert", old=np.full((3, 20), 16)),
+        refuse("the old map, layer 0, slot 0: -2 is no expert", old=np.full((3, 20), -2)),
+        refuse("the old map holds float64, not whole numbers", old=np.zeros((3, 20))),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_message(change: dict[str, Any], words: str) -> None:
+    given = {"weight": window(), "num_replicas": SLOTS, "num_groups": 1, "num_nodes": 1, "num_ranks": RANKS}
+    given |= {"old_global_expert_indices" if name == "old" else name: value for name, value in change.items()}
+    with pytest.raises(ValueError, match=r"^rackplan: ") as error:
+        vllm.rebalance_experts(**given)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_other_forms_refuse_likewise() -> None:
+    policy = vllm_ascend.RackplanPolicy()
+    with pytest.raises(ValueError, match="give a load for each slot"):
+        policy.rebalance_experts(np.zeros((1, 2, 2), dtype=int), np.zeros((1, 2, 3)))
+    with pytest.raises(ValueError, match="slot 0 holds -1, no expert"):
+        policy.rebalance_experts(np.full((1, 2, 2), -1), np.zeros((1, 2, 2)))
+    for wrong, words in (
+        ({"algorithm": "best"}, "expected one of deepseek, "),
+        ({"num_local_physical_experts": 3}, "is no multiple of num_local_physical_experts 3"),
+        (
+            {"algorithm": "deepseek_hierarchical", "num_groups": 3, "num_nodes": 2},
+            "num_groups 3 do not divide over",
+        ),
+        ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is no count"),
+    ):
+        given: dict[str, Any] = {
+            "tokens_per_expert": window()[None],
+            "num_physical_experts": SLOTS,
+            "num_local_physical_experts": SLOTS // RANKS,
+            "num_groups": None,
+            "num_nodes": 1,
+            "algorithm": "deepseek",
+        }
+        with pytest.raises(ValueError, match=words):
+            sglang.rebalance_experts(**(given | wrong))
+
+
+_CALLS = """
+import hashlib, sys
+import numpy as np
+from rackplan.balancers import deepseek, vllm
+rng = np.random.default_rng(0)
+loads = [rng.lognormal(5, .8, (4, 32)).astype(np.int64) + 1 for _ in range(3)]
+placed = np.tile(np.arange(40) % 32, (4, 1))
+said = hashlib.sha256()
+for load in loads:
+    placed = vllm.rebalance_experts(load, 40, 4, 2, 8, placed)
+    said.update(placed.tobytes())
+for each in deepseek.rebalance_experts(loads[0], 40, 4, 2, 8):
+    said.update(each.tobytes())
+print(said.hexdigest(), "torch" in sys.modules)
+"""
+
+
+def test_two_processes_compute_the_same_bytes() -> None:
+    said = set()
+    for seed, threads in (("0", "1"), ("4711", "3")):
+        threaded = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+        environ = {**os.environ, **threaded, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", _CALLS], env=environ, capture_output=True, text=True, check=True
+        )
+        said.add(done.stdout)
+    (one,) = said
+    assert one.split()[1] == "False"

@@ -1,0 +1,186 @@
+"""Plug-ins that engines load: what they put in place, when, with which options, and what they refuse at start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rackplan.balancers import plugin
+from rackplan.balancers.settings import Settings, settings
+from rackplan.balancers.sglang import rebalance_experts
+from rackplan.balancers.vllm import RackplanEplbPolicy
+from rackplan.balancers.vllm_ascend import RackplanPolicy
+from topology.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def environ(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in [name for name in os.environ if name.startswith("RACKPLAN_")]:
+        monkeypatch.delenv(name)
+    return lambda **values: [monkeypatch.setenv(f"RACKPLAN_{name}", value) for name, value in values.items()]
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, **inside: object) -> ModuleType:
+    """Stand in for a module of an engine, its packages too."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), package := ModuleType(".".join(parts[:end])))
+        package.__path__ = []
+    module = ModuleType(name)
+    module.__dict__.update(inside)
+    monkeypatch.setitem(sys.modules, name, module)
+    setattr(sys.modules[".".join(parts[:-1])], parts[-1], module)
+    return module
+
+
+class AbstractEplbPolicy:
+    """vLLM's."""
+
+
+def vllm_installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, type]:
+    policies: dict[str, type] = {"default": AbstractEplbPolicy}
+    installed(
+        monkeypatch,
+        "vllm.distributed.eplb.policy",
+        EPLB_POLICIES=policies,
+        AbstractEplbPolicy=AbstractEplbPolicy,
+    )
+    monkeypatch.setitem(sys.modules, "vllm_ascend", None)
+    return policies
+
+
+def test_the_entry_points_are_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = project["entry-points"]
+    assert set(found) == {"vllm.general_plugins", "sglang.srt.plugins"}
+    for group, name in (("vllm.general_plugins", "vllm"), ("sglang.srt.plugins", "sglang")):
+        module, _, attribute = found[group]["rackplan"].partition(":")
+        assert getattr(import_module(module), attribute) is getattr(plugin, name)
+
+
+def test_nothing_happens_and_nothing_heavy_is_imported_unless_it_is_switched_on() -> None:
+    code = (
+        "import sys; from rackplan.balancers import plugin; plugin.vllm(); plugin.sglang(); "
+        "print(sorted({'numpy', 'scipy', 'torch', 'vllm', 'sglang'} & set(sys.modules)))"
+    )
+    off = {name: value for name, value in os.environ.items() if not name.startswith("RACKPLAN_")}
+    for environ in (off, {**off, "RACKPLAN_BALANCER": "0", "RACKPLAN_MAX_MOVES": "nonsense"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "[]\n"
+
+
+def test_vllm_gets_our_class_in_the_place_of_its_default(
+    monkeypatch: pytest.MonkeyPatch, environ: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = vllm_installed(monkeypatch)
+    environ(BALANCER="1", MAX_MOVES="10%", HISTORY="4")
+    with caplog.at_level(logging.INFO):
+        plugin.vllm()
+    ours = policies["default"]
+    assert issubclass(ours, RackplanEplbPolicy)
+    assert issubclass(ours, AbstractEplbPolicy)
+    assert "rackplan balances experts for vLLM (RACKPLAN_BALANCER=1): 0.1 of the copies" in caplog.text
+    assert "4 windows kept" in caplog.text
+    (record,) = caplog.records
+    assert record.name == "vllm.rackplan"  # vLLM shows what its own loggers say
+    plugin.vllm()
+    assert policies["default"] is ours
+
+
+def test_vllm_ascend_gets_our_class_for_every_number(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:
+    vllm_installed(monkeypatch)
+    monkeypatch.delitem(sys.modules, "vllm_ascend")
+
+    class PolicyFactory:
+        @staticmethod
+        def generate_policy(policy_type: int) -> object:
+            return policy_type
+
+    installed(monkeypatch, "vllm_ascend.eplb.core.policy.policy_factory", PolicyFactory=PolicyFactory)
+    environ(BALANCER="1")
+    plugin.vllm()
+    for number in range(4):
+        assert isinstance(PolicyFactory.generate_policy(number), RackplanPolicy)
+
+
+def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:
+    registered: list[tuple[object, ...]] = []
+    kinds = SimpleNamespace(REPLACE="replace")
+    registry = SimpleNamespace(register=lambda *given: registered.append(given))
+    installed(monkeypatch, "sglang.srt.plugins.hook_registry", HookRegistry=registry, HookType=kinds)
+    environ(BALANCER="true")
+    plugin.sglang()
+    assert registered == [("sglang.srt.eplb.eplb_algorithms.rebalance_experts", rebalance_experts, "replace")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("BALANCER", "perhaps", "expected 1 or 0"),
+        ("MAX_MOVES", "5", "such as 5% or 0.05"),
+        ("MAX_MOVES", "-1%", "such as 5% or 0.05"),
+        ("MAX_MOVES", "nan", "such as 5% or 0.05"),
+        ("MAX_MOVES", "five", "such as 5% or 0.05"),
+        ("HISTORY", "0", "from 1 to 1000"),
+        ("HISTORY", "1.5", "from 1 to 1000"),
+        ("HISTORY", "٣", "from 1 to 1000"),
+        ("FIRST_MOVES", "no", "expected free"),
+        ("NODE_GROUPS", "2", "expected 1 or 0"),
+        ("SCENARIOS", "a.npy,,b.npy", "commas between them"),
+        ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
+        ("MAX_MOVE", "5%", "did you mean RACKPLAN_MAX_MOVES?"),
+    ],
+)
+def test_an_option_that_cannot_be_used_ends_the_start(name: str, text: str, words: str, environ: Any) -> None:
+    environ(**({"BALANCER": "1"} | {name: text}))
+    with pytest.raises(ValueError, match=r"^rackplan: ") as error:
+        plugin.vllm()
+    assert words in str(error.value)
+    with pytest.raises(
+        SystemExit, match=r"^rackplan: "
+    ) as stop:  # SGLang would go on after an error of a plug-in
+        plugin.sglang()
+    assert words in str(stop.value)
+
+
+def test_scenarios_are_read_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, environ: Any, tmp_path: Path
+) -> None:
+    vllm_installed(monkeypatch)
+    np.save(tmp_path / "good.npy", np.ones((2, 3, 4)))
+    np.save(tmp_path / "bad.npy", np.full((3, 4), -1.0))
+    environ(BALANCER="1", SCENARIOS=f"{tmp_path / 'good.npy'}, {tmp_path / 'bad.npy'}")
+    with pytest.raises(ValueError, match="is not a count of tokens"):
+        plugin.vllm()
+    environ(SCENARIOS=str(tmp_path / "good.npy"))
+    plugin.vllm()
+
+
+def test_options_are_read_from_the_environment() -> None:
+    assert settings({}) == settings({"RACKPLAN_MAX_MOVES": " "}) == Settings()
+    given = {
+        "RACKPLAN_MAX_MOVES": "2.5%",
+        "RACKPLAN_FIRST_MOVES": "free",
+        "RACKPLAN_HISTORY": "3",
+        "RACKPLAN_SCENARIOS": "a.npy, b.npz",
+        "RACKPLAN_NODE_GROUPS": "no",
+    }
+    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), False)
+    assert settings({"RACKPLAN_MAX_MOVES": "none"}).max_moves is None
+    assert settings({"RACKPLAN_MAX_MOVES": "100%"}).max_moves == 1
+    with pytest.raises(InputError, match="expected free"):
+        settings({"RACKPLAN_FIRST_MOVES": "1"})

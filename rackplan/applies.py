@@ -131,6 +131,17 @@ class Asked:
         return "" if drawn else f"only random, zipf and lognormal patterns have a seed, {pattern} has none"
 
     @property
+    def planned(self) -> str:
+        """Why nothing can be asked of a plan that a replay would make; empty where none is given."""
+        replays = "steps_per_window" in self.values and self.values.get("plan") is not None
+        return "the plan is given, with all of that in it" * replays
+
+    @property
+    def policies(self) -> set[str]:
+        """The policies that a replay is asked for, without their budgets; empty: all."""
+        return {str(name).strip().lower().partition(":")[0] for name in self.values.get("policy") or ()}
+
+    @property
     def no_rails(self) -> str:
         """Why no rail can be changed; empty where the cluster has rails."""
         from topology.fabrics import fabric_of
@@ -195,6 +206,15 @@ RULES: tuple[Rule, ...] = (
     Rule("loads", lambda asked: asked.no_plans, "give -o too"),
     Rule("redundant", lambda asked: asked.apart, "leave one out"),
     Rule("seed", lambda asked: asked.no_chance),
+    Rule("phase context batch redundant ep weights settings", lambda asked: asked.planned),
+    Rule("interval", lambda asked: "static, which never re-plans, is alone" * (asked.policies == {"static"})),
+    Rule(
+        "scenarios",
+        lambda asked: (
+            "only static and rackplan know stored loads"
+            * bool(asked.policies and not asked.policies & {"static", "rackplan"})
+        ),
+    ),
     Rule("rail_local_forward", lambda asked: asked.no_rails),
 )
 

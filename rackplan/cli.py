@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands import clusters, data, engines, fleet, plan, size, sweep
+from rackplan.commands import clusters, data, engines, fleet, online, plan, size, sweep
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
 from topology.errors import RackplanError, printable
@@ -85,6 +85,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "size": size.size,
     "compare": sweep.compare,
     "fleet": fleet.fleet,
+    "replay": online.replay,
     "export": engines.export,
     "import-plan": engines.import_plan,
     "check": engines.check,

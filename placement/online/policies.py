@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -21,6 +23,8 @@ OURS = "rackplan"
 NAMES = ("static", "vllm", "sglang", "flashlb", "swift", OURS)
 BUDGET = 0.05
 """Largest part of the copies that a re-plan of ours moves where nobody says."""
+LONGER = 4
+"""Times the usual interval that ours are replayed at too where no interval is given."""
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
@@ -50,57 +54,116 @@ class Ours:
         return migrate([migration_task(task, old)], max_moves=most).placements[0].slot_expert
 
 
+def require_names(names: Sequence[str]) -> None:
+    """Refuse names of no policy, and one that is there twice.
+
+    Raises
+    ------
+    InputError
+        With the name.
+    """
+    for index, name in enumerate(names):
+        _entry(name, lambda _: 1, linear=False, steps_per_window=1, layers=1)
+        if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
+            raise InputError(f"`policy` {name}: it is there twice; leave one out.")
+
+
 def entries(
-    names: Sequence[str], *, steps_per_window: int, layers: int, interval: int | None = None, planned: bool
+    names: Sequence[str],
+    intervals: Sequence[str] = (),
+    *,
+    steps_per_window: int,
+    windows: int,
+    layers: int,
+    planned: bool,
 ) -> list[Entry]:
-    """Return the policies of some names, at their engines' intervals or all at ``interval`` windows.
+    """Return the policies of some names, each at every interval.
 
     Parameters
     ----------
     names:
         Of :data:`NAMES`; ours with a budget after a colon: ``rackplan:5%``, ``rackplan:0.05``, ``rackplan:0``,
         ``rackplan:none``.
-    steps_per_window, layers:
-        Steps that a window stands for, and layers with experts: an interval in steps becomes one in windows.
+    intervals:
+        ``3000`` steps or ``2w`` windows; none: each engine's own, ours at vLLM's and at :data:`LONGER` times that.
+    steps_per_window, windows, layers:
+        Steps that a window stands for, windows in all and layers with experts.
     planned:
         Whether a plan runs already; else engines begin with their own placement.
 
     Raises
     ------
     InputError
-        If a name or a budget is none, or one is there twice.
+        If a name, a budget or an interval is none, or a name is there twice.
     """
+    require_names(names)
+    asked = interval_windows(intervals, steps_per_window)
     found: list[Entry] = []
     for name in names:
-        entry = _entry(name, steps_per_window, layers, interval, planned)
-        if any(entry.name == other.name for other in found):
-            raise InputError(f"`policy` {name}: it is there twice; leave one out.")
-        found.append(entry)
+        for interval in cast("list[int | None]", asked) or [None]:
+
+            def every(steps: int, interval: int | None = interval) -> int:
+                return max(1, round(steps / steps_per_window)) if interval is None else interval
+
+            shape = {"steps_per_window": steps_per_window, "layers": layers}
+            entry = _entry(name, every, linear=not planned, **shape)
+            found.append(entry)
+            longer = LONGER * entry.interval
+            if not asked and entry.budget != 0 and _is_ours(name) and longer < windows - 1:
+                found.append(replace(entry, interval=longer))
+            if not entry.interval:
+                break
     return found
 
 
-def _entry(text: str, steps_per_window: int, layers: int, interval: int | None, planned: bool) -> Entry:
-    name, colon, budget = text.strip().lower().partition(":")
+def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
+    """Parse intervals, ``3000`` steps or ``2w`` windows, as windows; the same one is taken once.
+
+    Raises
+    ------
+    InputError
+        If one is no whole number from 1.
+    """
+    found = []
+    for text in texts:
+        given = text.strip().lower()
+        try:
+            value = int(given.removesuffix("w").replace(",", ""))
+        except ValueError:
+            value = 0
+        if value < 1:
+            raise InputError(f"`interval` {text}: expected steps, like 3000, or windows, like 2w; 1 or more.")
+        found.append(value if given.endswith("w") else max(1, round(value / steps_per_window)))
+    return list(dict.fromkeys(found))
+
+
+def _is_ours(name: str) -> bool:
+    return name.strip().lower().partition(":")[0] == OURS
+
+
+def _entry(
+    text: str, every: Callable[[int], int], *, linear: bool, steps_per_window: int, layers: int
+) -> Entry:
+    """Return one policy; ``every`` makes windows of its engine's interval in steps."""
+    said = text.strip().lower()
+    name, colon, budget = said.partition(":")
     if colon and name != OURS:
         raise InputError(f"`policy` {text}: only {OURS} takes a budget, like {OURS}:5%; leave it out.")
-
-    def every(steps: int) -> int:
-        return max(1, round(steps / steps_per_window)) if interval is None else interval
-
-    if name == "static":
-        return Entry(name, Static, 0)
-    if name == "vllm":
-        last = math.ceil(VLLM_WINDOW / steps_per_window)
-        return Entry(name, lambda group: Eplb(group, last), every(VLLM_STEPS), linear=not planned)
-    if name == "sglang":
-        windows = every(SGLANG_STEPS)
-        return Entry(name, lambda group: Eplb(group, windows), windows, blocking=True, linear=not planned)
-    if name in ("flashlb", "swift"):
-        make = FlashLB if name == "flashlb" else SwiftBalancer
-        return Entry(name, make, every(ASCEND_STEPS + layers), linear=not planned)
     if name == OURS:
         part = budget_of(budget, text) if colon else BUDGET
-        return Entry(text.strip().lower(), lambda group: Ours(group, part), every(VLLM_STEPS), budget=part)
+        interval = every(VLLM_STEPS)
+        return Entry(said, lambda group: Ours(group, part), interval if part != 0 else 0, budget=part)
+    if name == "static":
+        return Entry(name, Static, 0, budget=0.0)
+    if name == "vllm":
+        last = math.ceil(VLLM_WINDOW / steps_per_window)
+        return Entry(name, lambda group: Eplb(group, last), every(VLLM_STEPS), linear=linear)
+    if name == "sglang":
+        windows = every(SGLANG_STEPS)
+        return Entry(name, lambda group: Eplb(group, windows), windows, blocking=True, linear=linear)
+    if name in ("flashlb", "swift"):
+        make = FlashLB if name == "flashlb" else SwiftBalancer
+        return Entry(name, make, every(ASCEND_STEPS + layers), linear=linear)
     raise InputError(f"`policy` {text}: expected {', '.join(NAMES)} or {OURS}:BUDGET, like {OURS}:5%.")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from placement.arrays import Experts, Floats
 from placement.online.policy import Group, MakePolicy, Policy
 from placement.stop import Stop
 from topology.errors import InputError
+from topology.units import plural
 
 Placed = Sequence[Experts]
 """Where experts lie, ``[layers, slots]`` for each EP group."""
@@ -350,6 +351,10 @@ def _require_placed(name: str, group: Group, placed: Experts) -> None:
         raise InputError(f"policy {name}: expert {expert} of layer {layer} has no copy in its placement.")
 
 
-def at_interval(entry: Entry, windows: int) -> Entry:
-    """Return the same policy at another interval."""
-    return replace(entry, interval=windows)
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return a name for each run: that of its policy, with its interval where that takes part more than once."""
+    names = [run.entry.name for run in runs]
+    return [
+        f"{name} every {plural(run.entry.interval, 'window')}" if names.count(name) > 1 else name
+        for name, run in zip(names, runs, strict=True)
+    ]

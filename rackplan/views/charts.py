@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,6 +13,7 @@ from cost.terms.work import RESOURCES
 from placement.compare import CompareRow
 from placement.findings import RedundancyCurve, TrafficReport
 from placement.migrate.replan import Replanned
+from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
 from placement.story import Story
 from rackplan.views.explain import HBM_USES, Explanation, largest_first
@@ -324,6 +325,52 @@ def front_chart(found: Replanned) -> Figure:
     data = [line, _mark("this re-plan", found.moves, height, "star")]
     across, up = _axis("moves, all layers and replicas"), _axis(f"balancedness{worst}")
     return _figure(data, xaxis=across, yaxis=up)
+
+
+def replay_chart(found: ReplayResult) -> Figure:
+    """Return the balancedness of each scored window, a line for each policy."""
+    data = [
+        _scatter(
+            name,
+            "lines",
+            list(range(2, found.windows + 1)),
+            run.by_window.tolist(),
+            hovertemplate=f"{name}, window %{{x}}: %{{y:.4f}}<extra></extra>",
+            **look,
+        )
+        for name, run, look in _policies(found)
+    ]
+    lowest = min(run.worst for run in found.runs)
+    up = _axis("mean GPU load / max GPU load", range=[max(0.0, math.floor(lowest * 20 - 0.5) / 20), 1.005])
+    return _figure(data, xaxis=_axis("window"), yaxis=up)
+
+
+def replay_moves_chart(found: ReplayResult) -> Figure:
+    """Return the part of the copies that each re-plan moved, a line for each policy that moved any."""
+    data = [
+        _scatter(
+            name,
+            "lines+markers",
+            [each.window + 1 for each in run.replans],
+            [each.moves.copies / run.setting.copies for each in run.replans],
+            customdata=[each.moves.bytes / 1e9 for each in run.replans],
+            hovertemplate=f"{name}, after window %{{x}}: %{{y:.1%}}, %{{customdata:,.1f}} GB<extra></extra>",
+            **look | {"marker": {"size": 5}},
+        )
+        for name, run, look in _policies(found)
+        if run.bytes_moved
+    ]
+    up = _axis("copies moved", tickformat=".0%", rangemode="tozero")
+    return _figure(data, xaxis=_axis("after window"), yaxis=up)
+
+
+def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, Figure]]:
+    """Yield the name, the run and the look of each policy, the same in all charts."""
+    names = run_names(found.runs)
+    for index, (name, run, colour) in enumerate(zip(names, found.runs, series(len(names)), strict=True)):
+        ours = run.entry.budget is not None or name.startswith("rackplan")
+        dash = DASHES[index // 6 % len(DASHES)]
+        yield plotly_text(name), run, {"line": {"color": colour, "width": 3 if ours else 1.5, "dash": dash}}
 
 
 def _figure(data: Sequence[Figure], **layout: Any) -> Figure:

@@ -1,0 +1,29 @@
+"""Which policy, interval and budget a replay speaks for: most tokens; of those as good the one that moves least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placement.online.simulate import Run
+
+EQUAL = 5e-4
+"""Policies whose tokens differ by less, as a part of all, are as good: bytes moved decide, then re-plans."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendation:
+    """The run that a replay speaks for.
+
+    ``most`` serves the most tokens, ``best`` as many up to :data:`EQUAL` and moves the fewest bytes of those.
+    """
+
+    best: Run
+    most: Run
+
+
+def recommend(runs: Sequence[Run]) -> Recommendation:
+    """Return which of the runs to take; ties go to the first."""
+    most = max(runs, key=lambda run: run.tok_s)
+    good = [run for run in runs if run.tok_s >= most.tok_s * (1 - EQUAL)]
+    return Recommendation(min(good, key=lambda run: (run.bytes_moved, len(run.replans))), most)

@@ -1,0 +1,295 @@
+"""A replay of recorded windows: each policy's balance, moves, seconds lost and tokens; the one to take."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from cost.loads import ExpertLoads
+from placement.online.recommend import EQUAL, Recommendation, recommend
+from placement.online.simulate import ReplayResult, Run, run_names
+from placement.plan import Plan
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Heading,
+    Table,
+    Text,
+    View,
+    labelled,
+    picked,
+    sections,
+)
+from rackplan.views.charts import replay_chart, replay_moves_chart
+from rackplan.views.settings import set_blocks, set_data
+from rackplan.views.words import load_names, phase_words
+from topology.units import plural
+
+BASELINES = ("vllm", "sglang", "static")
+"""Whose tokens gained are counted against: the first of these that takes part, else the first policy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """A replay, and what it was made of.
+
+    Attributes
+    ----------
+    plan:
+        The plan that runs first: ``given``, or made by ``made_for``.
+    loads:
+        The windows.
+    scenarios:
+        Stored loads that policies of ours know beforehand; None: none.
+    made_for:
+        What the static placement was planned for, in words.
+    given:
+        The path of the plan; empty where it was made for this replay.
+    """
+
+    result: ReplayResult
+    plan: Plan
+    loads: ExpertLoads
+    scenarios: ExpertLoads | None
+    made_for: str
+    given: str = ""
+
+    @property
+    def baseline(self) -> Run:
+        """The policy that tokens gained are counted against."""
+        found = (self.result.run(name) for name in BASELINES)
+        return next((run for run in found if run is not None), self.result.runs[0])
+
+    @property
+    def steps(self) -> int:
+        """Steps that a window stands for."""
+        return self.baseline.setting.steps_per_window
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """The policy to take."""
+        return recommend(self.result.runs)
+
+    def start_words(self, run: Run) -> str:
+        """Return what a policy began with."""
+        return "linear" if run.entry.linear else self.given or "static plan"
+
+
+def replay_view(found: Replayed) -> View:
+    """Return what ``rackplan replay`` says."""
+    return View(sections(_head(found), [_table(found)], _legend(found)), _data(found))
+
+
+def replay_page(found: Replayed, command: str) -> list[Block]:
+    """Return the page of a replay."""
+    title, *rest = _head(found)
+    return [
+        title,
+        Text(best_words(found), style="verdict"),
+        Heading("Balance from window to window", 2),
+        Chart("balance", replay_chart(found.result), "Balancedness of each window by policy", 420),
+        Heading("What they move", 2),
+        Chart("moves", replay_moves_chart(found.result), "Part of the copies that each re-plan moves", 320),
+        Heading("In all", 2),
+        _table(found),
+        *_legend(found),
+        Heading("What was replayed", 2),
+        *(block for block in rest if not (isinstance(block, Text) and block.label == "Best")),
+        *labelled("Command", command),
+    ]
+
+
+def replay_csv(found: Replayed) -> str:
+    """Return a row for each policy and scored window."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            "policy",
+            "interval",
+            "window",
+            "name",
+            "balancedness",
+            "step_s",
+            "copies_moved",
+            "bytes_moved",
+            "moves_s",
+        ]
+    )
+    for name, run in zip(run_names(found.result.runs), found.result.runs, strict=True):
+        before = {each.window: each for each in run.replans}
+        for number, (balance, step) in enumerate(zip(run.by_window, run.step_s, strict=True)):
+            moved = before.get(number)
+            what = [0.0, 0.0, 0.0]
+            if moved is not None:
+                what = [moved.moves.copies / run.setting.copies, moved.moves.bytes, moved.lost_s]
+            at = number + 1
+            row = [
+                name,
+                run.entry.interval,
+                at + 1,
+                found.loads.names[at],
+                float(balance),
+                float(step),
+                *what,
+            ]
+            writer.writerow(row)
+    return text.getvalue()
+
+
+def best_words(found: Replayed) -> str:
+    """Return the policy to take, its interval and budget, and why, in one sentence."""
+    one = found.recommendation
+    best, most = one.best, one.most
+    text = f"{run_words(found, best)}: balancedness {best.mean:.3f} (worst window {best.worst:.3f})"
+    text += (
+        f", {best.copies_moved:.1%} of the copies moved a re-plan" if best.bytes_moved else ", nothing moves"
+    )
+    if best is not found.baseline:
+        part = best.tok_s / found.baseline.tok_s - 1
+        text += f", {part:+.2%} tokens against {found.baseline.entry.name}"
+    if best is not most:
+        text += f"; {run_words(found, most)} serves {most.tok_s / best.tok_s - 1:.3%} more, within {EQUAL:.2%}, and "
+        text += f"moves {most.bytes_moved / 1e9:,.0f} GB instead of {best.bytes_moved / 1e9:,.0f}"
+    else:
+        others = [run for run in found.result.runs if run is not best]
+        second = max(others, key=lambda run: run.tok_s, default=None)
+        if second is not None:
+            text += f"; next is {run_words(found, second)} with {second.tok_s / best.tok_s - 1:.2%}"
+    return text
+
+
+def run_words(found: Replayed, run: Run) -> str:
+    """Return a policy with its interval in steps."""
+    if not run.entry.interval:
+        return run.entry.name
+    return f"{run.entry.name} every {run.entry.interval * found.steps:,} steps"
+
+
+def _head(found: Replayed) -> list[Block]:
+    plan, result = found.plan, found.result
+    deployment, workload = plan.deployment, plan.deployment.workload
+    windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
+    if result.interrupted:
+        windows += f" of the {result.given} given: interrupted"
+    synthetic = ": nobody measured them" * found.loads.synthetic
+    layout = plan.layout.describe(moe=True)
+    known = "" if found.scenarios is None else load_names(found.scenarios.names)
+    linear = [run.entry.name for run in result.runs if run.entry.linear]
+    begin = f"static: {found.made_for}"
+    if linear:
+        begin += f"; {', '.join(linear)} begin as engines do, slot j with expert j mod E"
+    return [
+        Heading(f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}"),
+        Text(best_words(found), "Best"),
+        Text(load_names(found.loads.names) + synthetic, "Windows"),
+        *(Text(note, "") for note in found.loads.notes),
+        *labelled("Stored loads", known),
+        Text(begin, "Start"),
+        Text(f"{layout}; batch {plan.score.batch} per GPU; {phase_words(workload)}", "Layout"),
+        *set_blocks("Set", deployment.cluster),
+    ]
+
+
+def _table(found: Replayed) -> Table:
+    baseline = found.baseline
+    named = list(zip(run_names(found.result.runs), found.result.runs, strict=True))
+    return Table.of(
+        named,
+        ("policy", lambda row: row[0]),
+        ("every", lambda row: f"{row[1].entry.interval}" if row[1].entry.interval else "-"),
+        ("balance", lambda row: f"{row[1].mean:.4f}"),
+        ("worst", lambda row: f"{row[1].worst:.4f}"),
+        ("moved", lambda row: f"{row[1].copies_moved:.1%}"),
+        ("GB", lambda row: f"{row[1].bytes_moved / 1e9:,.0f}"),
+        ("imbalance s", lambda row: f"{row[1].imbalance_s:,.1f}"),
+        ("moves s", lambda row: f"{row[1].moves_s:,.2f}"),
+        (
+            "tokens gained",
+            lambda row: "-" if row[1] is baseline else f"{row[1].tok_s / baseline.tok_s - 1:+.2%}",
+        ),
+        ("CPU s", lambda row: f"{row[1].cpu_s:,.1f}"),
+    )
+
+
+def _legend(found: Replayed) -> list[Block]:
+    run = found.baseline
+    word = found.plan.score.tokens
+    scored = len(run.step_s)
+    unknown = any(one.unknown_moves for one in found.result.runs)
+    links = (
+        "their bytes over the cluster's links; SGLang's steps wait for them, others share the links with them"
+    )
+    return [
+        Text(
+            f"every: windows from one re-plan to the next; balance, worst: mean over {scored} scored windows and "
+            "layers, and the worst window; each is scored on what was planned before it",
+            "Columns",
+        ),
+        Text("moved: copies of a re-plan, mean; GB: of all re-plans over all replicas", ""),
+        Text(f"imbalance s: that steps took longer than with even experts; moves s: {links}", ""),
+        *labelled("", "moves s leaves out links whose rate is not published" * unknown),
+        Text(
+            f"tokens gained: {word} tokens in the time that {run.entry.name} takes ({run.seconds:,.0f} s, "
+            f"{run.tokens / 1e6:,.1f} million tokens), over all GPUs",
+            "",
+        ),
+        Text("CPU s: of planning, measured here on one core; not in the seconds of steps", ""),
+    ]
+
+
+def _data(found: Replayed) -> dict[str, Any]:
+    result, best = found.result, found.recommendation.best
+    deployment = found.plan.deployment
+    return {
+        "model": deployment.model.name,
+        "cluster": deployment.cluster.name,
+        **set_data(deployment.cluster),
+        "windows": result.windows,
+        "scored": result.windows - 1,
+        "interrupted": result.interrupted,
+        "names": list(found.loads.names[: result.windows]),
+        "steps_per_window": found.steps,
+        "tokens": found.plan.score.tokens,
+        "tokens_per_step": found.baseline.setting.tokens_per_step,
+        "step_s_balanced": found.baseline.setting.costs.even_s,
+        "baseline": found.baseline.entry.name,
+        "static": found.made_for,
+        "policies": [_run_data(found, run) for run in result.runs],
+        "best": {
+            "policy": best.entry.name,
+            "interval": best.entry.interval or None,
+            "interval_steps": best.entry.interval * found.steps or None,
+            "budget": best.entry.budget,
+            "why": best_words(found),
+        },
+        "measured": {
+            "planning_cpu_s": [round(run.cpu_s, 3) for run in result.runs],
+            "note": "processor seconds here, another time others",
+        },
+        "notes": list(found.loads.notes),
+    }
+
+
+def _run_data(found: Replayed, run: Run) -> dict[str, Any]:
+    return {
+        **picked(run.entry, "name interval budget"),
+        "start": found.start_words(run),
+        "balancedness": run.mean,
+        **picked(run, "worst copies_moved bytes_moved imbalance_s moves_s"),
+        "tokens_gained": run.tokens_gained(found.baseline),
+        "tok_s": run.tok_s,
+        "tok_s_per_gpu": run.tok_s / len(found.plan.deployment.cluster.gpus),
+        "by_window": run.by_window.tolist(),
+        "step_s": run.step_s.tolist(),
+        "replans": [
+            {
+                "after_window": each.window + 1,
+                **picked(each.moves, "copies bytes seconds"),
+                "lost_s": each.lost_s,
+            }
+            for each in run.replans
+        ],
+    }

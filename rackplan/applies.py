@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     Rule("loads", lambda asked: asked.no_plans, "give -o too"),
     Rule("redundant", lambda asked: asked.apart, "leave one out"),
     Rule("seed", lambda asked: asked.no_chance),
-    Rule("phase context batch redundant ep weights settings", lambda asked: asked.planned),
+    Rule("phase context batch redundant ep weights", lambda asked: asked.planned),
     Rule("interval", lambda asked: "static, which never re-plans, is alone" * (asked.policies == {"static"})),
     Rule(
         "scenarios",

@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
-
 from placement.arrays import Experts, Floats
-from placement.migrate.migration import migrate
+from placement.online.balancer import plan, start
 from placement.online.engines import SGLANG_STEPS, VLLM_STEPS, VLLM_WINDOW, Eplb, Static
 from placement.online.flashlb import STEPS as ASCEND_STEPS
 from placement.online.flashlb import FlashLB
 from placement.online.policy import Group
 from placement.online.simulate import Entry
+from placement.online.state import OnlineOptions
 from placement.online.swift import SwiftBalancer
 from topology.errors import InputError
 
@@ -30,28 +29,27 @@ DEFAULT = (*NAMES, f"{OURS}:1%")
 
 
 class Ours:
-    """Our balancer with a budget of moves."""
+    """Our balancer (:mod:`placement.online.balancer`) with a budget of moves."""
 
     def __init__(self, group: Group, budget: float | None) -> None:
-        self._group, self._budget = group, budget
-        self._window = np.zeros((group.layers, group.experts))
+        self._state = start(
+            group.experts,
+            group.slots_per_gpu,
+            layers=group.layers,
+            stored=group.scenarios,
+            static=None if group.scenarios is None else group.start,
+            options=OnlineOptions(budget=budget),
+        )
 
     def observe(self, window: Floats) -> None:
-        """Add the window to the load since the last re-plan."""
-        self._window = self._window + window
+        """Remember the window."""
+        self._state = self._state.seen(window)
 
     def place(self, old: Experts) -> Experts:
         """Return what the balancer decides."""
-        window, self._window = self._window, np.zeros_like(self._window)
-        if self._budget == 0:
-            return old
-        known = self._group.scenarios
-        loads = window[None] if known is None else np.concatenate([known, window[None]])
-        task = self._group.problem(loads)
-        most = None if self._budget is None else math.floor(self._budget * old.size)
-        from placement.migrate.task import migration_task
-
-        return migrate([migration_task(task, old)], max_moves=most).placements[0].slot_expert
+        decision = plan(self._state, old)
+        self._state = decision.state
+        return decision.slot_expert
 
 
 def require_names(names: Sequence[str]) -> None:

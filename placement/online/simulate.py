@@ -18,7 +18,6 @@ from placement.arrays import Experts, Floats
 from placement.online.policy import Group, MakePolicy, Policy
 from placement.stop import Stop
 from topology.errors import InputError
-from topology.units import plural
 
 Placed = Sequence[Experts]
 """Where experts lie, ``[layers, slots]`` for each EP group."""
@@ -355,6 +354,6 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     """Return a name for each run: that of its policy, with its interval where that takes part more than once."""
     names = [run.entry.name for run in runs]
     return [
-        f"{name} every {plural(run.entry.interval, 'window')}" if names.count(name) > 1 else name
+        f"{name}, every {run.entry.interval}" if names.count(name) > 1 else name
         for name, run in zip(names, runs, strict=True)
     ]

@@ -182,7 +182,7 @@ class _Layer:
         change = self.share[mine][None, :, None] - self.share[theirs][:, None, :]
         after = np.maximum(self.busy[top] - change, self.busy[others][:, None, None] + change)
         after[~(goes[:, :, None] & comes[:, None, :])] = np.inf
-        best = after.reshape(len(others), -1).min(axis=1, initial=np.inf)
+        best = after.min(axis=(1, 2), initial=np.inf)
         enough = np.flatnonzero((best < self.busy[top]) & (self.busy[top] - best >= gain))
         if not enough.size:
             return None

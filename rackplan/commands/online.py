@@ -170,7 +170,7 @@ class _Ready:
         InputError
             If there is no plan and no model and cluster, they are not those of the plan, or loads do not fit.
         """
-        given = None if path is None else options.read_noted(path)
+        given = None if path is None else options.with_settings(options.read_noted(path), made.settings)
         if given is not None:
             _require_same(given, model, cluster)
             deployment = given.deployment

@@ -370,7 +370,7 @@ def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, Figure]]:
     for index, (name, run, colour) in enumerate(zip(names, found.runs, series(len(names)), strict=True)):
         ours = run.entry.budget is not None or name.startswith("rackplan")
         dash = DASHES[index // 6 % len(DASHES)]
-        yield plotly_text(name), run, {"line": {"color": colour, "width": 3 if ours else 1.5, "dash": dash}}
+        yield plotly_text(name), run, {"line": {"color": colour, "width": 2.5 if ours else 1.5, "dash": dash}}
 
 
 def _figure(data: Sequence[Figure], **layout: Any) -> Figure:

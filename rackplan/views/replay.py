@@ -89,9 +89,9 @@ def replay_page(found: Replayed, command: str) -> list[Block]:
         title,
         Text(best_words(found), style="verdict"),
         Heading("Balance from window to window", 2),
-        Chart("balance", replay_chart(found.result), "Balancedness of each window by policy", 420),
+        Chart("balance", replay_chart(found.result), "Balancedness of each window by policy", 460),
         Heading("What they move", 2),
-        Chart("moves", replay_moves_chart(found.result), "Part of the copies that each re-plan moves", 320),
+        Chart("moves", replay_moves_chart(found.result), "Part of the copies that each re-plan moves", 400),
         Heading("In all", 2),
         _table(found),
         *_legend(found),
@@ -180,12 +180,14 @@ def _head(found: Replayed) -> list[Block]:
     linear = [run.entry.name for run in result.runs if run.entry.linear]
     begin = f"static: {found.made_for}"
     if linear:
-        begin += f"; {', '.join(linear)} begin as engines do, slot j with expert j mod E"
+        begin += (
+            f"; {', '.join(linear)} begin{'s' * (len(linear) == 1)} as engines do, slot j with expert j mod E"
+        )
     return [
         Heading(f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}"),
         Text(best_words(found), "Best"),
-        Text(load_names(found.loads.names) + synthetic, "Windows"),
-        *(Text(note, "") for note in found.loads.notes),
+        Text(load_names(found.loads.names, "window") + synthetic, "Windows"),
+        *(Text(note, "") for note in _notes(found)),
         *labelled("Stored loads", known),
         Text(begin, "Start"),
         Text(f"{layout}; batch {plan.score.batch} per GPU; {phase_words(workload)}", "Layout"),
@@ -193,25 +195,31 @@ def _head(found: Replayed) -> list[Block]:
     ]
 
 
+def _notes(found: Replayed) -> list[str]:
+    """Return what was noted of the recordings, but for what a plan makes of windows."""
+    return [note for note in found.loads.notes if not note.endswith("windows, each a scenario")]
+
+
 def _table(found: Replayed) -> Table:
     baseline = found.baseline
-    named = list(zip(run_names(found.result.runs), found.result.runs, strict=True))
     return Table.of(
-        named,
-        ("policy", lambda row: row[0]),
-        ("every", lambda row: f"{row[1].entry.interval}" if row[1].entry.interval else "-"),
-        ("balance", lambda row: f"{row[1].mean:.4f}"),
-        ("worst", lambda row: f"{row[1].worst:.4f}"),
-        ("moved", lambda row: f"{row[1].copies_moved:.1%}"),
-        ("GB", lambda row: f"{row[1].bytes_moved / 1e9:,.0f}"),
-        ("imbalance s", lambda row: f"{row[1].imbalance_s:,.1f}"),
-        ("moves s", lambda row: f"{row[1].moves_s:,.2f}"),
-        (
-            "tokens gained",
-            lambda row: "-" if row[1] is baseline else f"{row[1].tok_s / baseline.tok_s - 1:+.2%}",
-        ),
-        ("CPU s", lambda row: f"{row[1].cpu_s:,.1f}"),
+        found.result.runs,
+        ("policy", lambda run: run.entry.name),
+        ("every", lambda run: f"{run.entry.interval}" if run.entry.interval else "-"),
+        ("balance", lambda run: f"{run.mean:.4f}"),
+        ("worst", lambda run: f"{run.worst:.4f}"),
+        ("moved", lambda run: f"{run.copies_moved:.1%}"),
+        ("GB", lambda run: f"{run.bytes_moved / 1e9:,.0f}"),
+        ("imbalance s", lambda run: f"{run.imbalance_s:,.1f}"),
+        ("moves s", lambda run: f"{run.moves_s:,.2f}"),
+        ("tokens gained", lambda run: "-" if run is baseline else _gained(run, baseline)),
+        ("CPU s", lambda run: f"{run.cpu_s:,.1f}"),
     )
+
+
+def _gained(run: Run, baseline: Run) -> str:
+    """Return the tokens gained in millions, and as a part of the baseline's."""
+    return f"{run.tokens_gained(baseline) / 1e6:+,.2f} M ({run.tok_s / baseline.tok_s - 1:+.2%})"
 
 
 def _legend(found: Replayed) -> list[Block]:
@@ -269,7 +277,7 @@ def _data(found: Replayed) -> dict[str, Any]:
             "planning_cpu_s": [round(run.cpu_s, 3) for run in result.runs],
             "note": "processor seconds here, another time others",
         },
-        "notes": list(found.loads.notes),
+        "notes": _notes(found),
     }
 
 

@@ -35,13 +35,13 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def load_names(names: Sequence[str]) -> str:
-    """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted."""
+def load_names(names: Sequence[str], word: str = "scenario") -> str:
+    """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted as ``word``."""
     windows: dict[str, list[str]] = {}
     for name in names:
         windows.setdefault(name.rpartition("#")[0] or name, []).append(name)
     return ", ".join(
-        each[0] if len(each) == 1 else f"{recording} ({len(each)} scenarios)"
+        each[0] if len(each) == 1 else f"{recording} ({len(each)} {word}s)"
         for recording, each in windows.items()
     )
 

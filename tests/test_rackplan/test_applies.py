@@ -20,6 +20,7 @@ PLAN = ("plan", *DENSE, "-o", "out")
 SWEEP = ("sweep", *DENSE)
 LENGTHS = ("--isl", "100", "--osl", "10")
 MOE = ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "-o", "out")
+REPLAY = ("replay", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--loads", "no.npy")
 REFUSED = [
     ((*MOE, "--windows", "4", "--loads", "zipf:1"), "--windows 4: it is of recordings given with --loads"),
     (
@@ -75,6 +76,25 @@ REFUSED = [
     (
         ("traffic", "hgx-h100", "--pattern", "ring", "--seed", "4"),
         "--seed 4: only random, zipf and lognormal patterns have a seed",
+    ),
+    *(
+        (("replay", "no.json", "--loads", "no.npy", *words), f"{' '.join(words)}: the plan is given")
+        for words in (
+            ("--phase", "prefill"),
+            ("--context", "9"),
+            ("--batch", "8"),
+            ("--redundant", "8"),
+            ("--ep", "8"),
+            ("--weights", "fp8"),
+        )
+    ),
+    (
+        (*REPLAY, "--policy", "static", "--interval", "2w"),
+        "--interval 2w: static, which never re-plans, is alone; leave --interval out.",
+    ),
+    (
+        (*REPLAY, "--policy", "vllm", "--scenarios", "no.npy"),
+        "--scenarios no.npy: only static and rackplan know stored loads",
     ),
     (("traffic", "hgx-h100", "--rail-local-forward"), "--rail-local-forward: hgx-h100 has no rails between"),
     (("traffic", "hgx-h100", "--no-rail-local-forward"), "--no-rail-local-forward: hgx-h100 has no rails"),

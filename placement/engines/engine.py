@@ -42,6 +42,8 @@ class Launch:
         What the replica does: prefill, decode, or both.
     module:
         Python module that serves in place of the engine's own command; empty: none.
+    offset:
+        Added to the ports where a replica's hosts meet: replicas that share a host differ in it.
     """
 
     file: str
@@ -59,6 +61,7 @@ class Launch:
     address: str = "HOST"
     role: Role = "both"
     module: str = ""
+    offset: int = 0
 
     @property
     def stages(self) -> int:
@@ -95,6 +98,10 @@ class Engine(ABC):
         Of an engine that reads several forms of plan file, which this is.
     framework:
         What Dynamo calls it; empty where Dynamo does not run it.
+    port:
+        Where it takes requests unless told.
+    ranks_are_tasks:
+        Whether each GPU has a process that something else starts (MPI), not one a host.
     rules:
         What it does about each mistake that rows of expert ids can have.
     """
@@ -107,6 +114,8 @@ class Engine(ABC):
     splits: ClassVar[tuple[DispatchPolicy, ...]] = ("even",)
     split_words: ClassVar[str]
     framework: ClassVar[str] = ""
+    port: ClassVar[int] = 8000
+    ranks_are_tasks: ClassVar[bool] = False
     form: ClassVar[str] = ""
     rules: ClassVar[RowRules]
 
@@ -157,6 +166,30 @@ class Engine(ABC):
     @abstractmethod
     def flags(self, launch: Launch) -> list[str]:
         """Return the lines to start it with."""
+
+    def command(self, launch: Launch) -> list[str]:
+        """Return the lines of one command that starts it on a host."""
+        return [line for line in self.flags(launch) if not line.startswith("#")]
+
+    def files(self, launch: Launch) -> dict[str, str]:
+        """Return what it reads besides the plan file, by name, from the same folder."""
+        del launch
+        return {}
+
+    def cannot_spread(self, launch: Launch) -> str:
+        """Return why a process a host cannot start it with ranks in the plan's order; empty where it can."""
+        del launch
+        return ""
+
+    def answers_everywhere(self, launch: Launch) -> bool:
+        """Whether every host of a replica answers when asked for its health."""
+        del launch
+        return True
+
+    def serves_everywhere(self, launch: Launch) -> bool:
+        """Whether every host of a replica takes requests; else the first one does."""
+        del launch
+        return False
 
     def warnings(self, launch: Launch) -> list[str]:
         """Return what a person should know before starting it so: that it splits otherwise than the plan expects."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,7 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.resolve import hugging_face_ids, model_names
-from placement.engines.engine import Engine, Launch
+from placement.engines.engine import Engine, Launch, Role
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
 from placement.plan import Plan
@@ -61,7 +61,13 @@ class Exported:
 
 
 def export_plan(
-    plan: Plan, engine: Engine, file: str, *, tp: int | None = None, served: str = ""
+    plan: Plan,
+    engine: Engine,
+    file: str,
+    *,
+    tp: int | None = None,
+    served: str = "",
+    role: Role = "both",
 ) -> Exported:
     """Return ``plan`` in the form of ``engine``, as the file that the engine will find at ``file``.
 
@@ -71,6 +77,8 @@ def export_plan(
         Tensor-parallel width of attention in the engine; None: the plan's.
     served:
         What the engine loads; empty: the Hugging Face id that the catalog has, else the model's name.
+    role:
+        What its replicas do.
 
     Raises
     ------
@@ -83,7 +91,7 @@ def export_plan(
             f"`output` {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
         )
     mapping = mapping_of(plan)
-    launch = launch_of(plan, mapping, file, facts, tp=tp, served=served)
+    launch = replace(launch_of(plan, mapping, file, facts, tp=tp, served=served), role=role)
     reason = engine.cannot_hold(mapping) or engine.cannot_run(launch)
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")

@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch
+from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
-from placement.engines.vllm_serve import json_flag, serve_lines
+from placement.engines.vllm_serve import ServedByVllm, json_flag, serve_lines
 
 FORMAT = "vllm_offline_eplb_physical_to_logical_by_model"
 MAPS, ROWS, OLD_ROWS = "model_maps", "physical_to_logical_map", "expert_map"
 _COUNTS = "num_moe_layers num_logical_experts num_physical_experts num_redundant_experts"
 
 
-class Hygon(Engine):
+class Hygon(ServedByVllm):
     """vLLM with Hygon's plug-in."""
 
     name = "hygon"

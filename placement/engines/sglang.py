@@ -38,6 +38,7 @@ class Sglang(Engine):
     version = "0.5.23 (wheel)"
     suffixes = (".json",)
     framework = "sglang"
+    port = 30000
     splits = ("source", "even", "lp")
     split_words = (
         "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
@@ -103,7 +104,7 @@ class Sglang(Engine):
         if launch.stages > 1:
             lines.append(f"--pp-size {launch.stages}")
         if launch.nodes > 1 and not launch.module:
-            where = f"--node-rank {launch.rank} --dist-init-addr {launch.address}:{PORT}"
+            where = f"--node-rank {launch.rank} --dist-init-addr {launch.address}:{PORT + launch.offset}"
             lines.append(f"--nnodes {launch.nodes} {where}")
         if launch.role != "both":
             lines.append(f"--disaggregation-mode {launch.role} --disaggregation-transfer-backend nixl")

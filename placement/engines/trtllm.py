@@ -9,7 +9,7 @@ present).
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import BAD, Finding, NoRowsError, Outcome, RowRules, Rows, and_more, whole_of
@@ -46,6 +46,7 @@ class Trtllm(Engine):
     version = "main of 2026 (moe_load_balancer.py at 1f41a4c7d33b, llm_args.py)"
     suffixes = (".yaml", ".yml")
     framework = "trtllm"
+    ranks_are_tasks = True
     split_words = "evenly: its router takes the copies of an expert in turn"
     rules = RowRules(
         not_whole=Outcome("refused", "its configuration wants whole numbers"),
@@ -108,9 +109,10 @@ class Trtllm(Engine):
 
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        world, options = launch.ep * launch.stages, "options.yaml"
+        options = _options(launch)
+        start = f"trtllm-serve {launch.model} --extra_llm_api_options {options}"
         lines = [
-            f"# {options}, for: trtllm-serve {launch.model} --extra_llm_api_options {options}   ({world} ranks)",
+            f"# {options}, for: {start}   ({launch.world} ranks)",
             "moe_config:",
             "  backend: WIDEEP",
             f"  load_balancer: {launch.file}",
@@ -121,7 +123,31 @@ class Trtllm(Engine):
         if launch.stages > 1:
             lines.append(f"pipeline_parallel_size: {launch.stages}")
             lines.append(f"pp_partition: [{', '.join(map(str, launch.cut))}]")
+        if launch.role != "both":
+            lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
         return lines
+
+    def command(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`; on several hosts as a task of MPI."""
+        options = str(PurePath(launch.file).with_name(_options(launch)))
+        if launch.module:
+            lines = [
+                f"python3 -m {launch.module} --model-path {launch.model}",
+                f"--extra-engine-args {options}",
+            ]
+            return [*lines, *[f"--disaggregation-mode {launch.role}"] * (launch.role != "both")]
+        start = "trtllm-llmapi-launch trtllm-serve" if launch.nodes > 1 else "trtllm-serve"
+        return [f"{start} {launch.model}", f"--extra_llm_api_options {options}"]
+
+    def files(self, launch: Launch) -> dict[str, str]:
+        """See :class:`Engine`."""
+        return {_options(launch): "\n".join(self.flags(launch)[1:]) + "\n"}
+
+    def cannot_spread(self, launch: Launch) -> str:
+        """See :class:`Engine`."""
+        if launch.nodes == 1:
+            return ""
+        return f"its {launch.world} ranks are tasks of MPI; option `launch` slurm or dynamo starts those"
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
@@ -137,6 +163,11 @@ class Trtllm(Engine):
                 f"({', '.join(_BALANCED)}): it would ignore the file without a word"
             )
         return found
+
+
+def _options(launch: Launch) -> str:
+    """Name of the file that has what the command line does not say."""
+    return "options.yaml" if launch.role == "both" else f"{launch.role}-options.yaml"
 
 
 def _unknown_keys(data: dict[object, object]) -> list[Finding]:

@@ -19,7 +19,7 @@ from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json, read_json_lines, read_text
-from placement.engines.vllm_serve import json_flag, serve_lines
+from placement.engines.vllm_serve import ServedByVllm, json_flag, serve_lines
 from topology.errors import InputError
 
 RECORD = "eplb_initial_mapping"
@@ -32,7 +32,7 @@ _UNKNOWN = (
 )
 
 
-class Vllm(Engine):
+class Vllm(ServedByVllm):
     """vLLM, as an open pull request would have it; this one: #41141."""
 
     name = "vllm"

@@ -14,14 +14,14 @@ from pathlib import Path
 from cost.assignment import Assignment
 from cost.dispatch import rank_shares
 from placement.arrays import Floats
-from placement.engines.engine import Engine, Launch
+from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
-from placement.engines.vllm_serve import json_flag, serve_lines
+from placement.engines.vllm_serve import ServedByVllm, json_flag, serve_lines
 
 
-class VllmAscend(Engine):
+class VllmAscend(ServedByVllm):
     """vllm-ascend."""
 
     name = "vllm-ascend"

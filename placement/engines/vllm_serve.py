@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
-from placement.engines.engine import Launch
+from placement.engines.engine import Engine, Launch
 
 RPC_PORT = 13345
 
@@ -38,6 +38,35 @@ def serve_lines(launch: Launch, *flags: str) -> list[str]:
     return lines
 
 
+class ServedByVllm(Engine):
+    """An engine that ``vllm serve`` starts."""
+
+    def cannot_spread(self, launch: Launch) -> str:
+        """See :class:`Engine`."""
+        if launch.nodes == 1 or (launch.stages == 1 and launch.attention_dp == 1):
+            return ""
+        if launch.stages > 1:
+            return (
+                f"it has {launch.stages} pipeline stages on {launch.nodes} hosts, and vLLM puts all stages of a "
+                "data-parallel group side by side, so its ranks are not the plan's; make it with rackplan plan "
+                "`stages` 1"
+            )
+        if launch.gpus_per_node % launch.tp:
+            return (
+                f"its attention groups of {launch.tp} GPUs do not fit hosts with {launch.gpus_per_node} each; make "
+                "it with a `tp` that divides them"
+            )
+        return ""
+
+    def answers_everywhere(self, launch: Launch) -> bool:
+        """See :class:`Engine`."""
+        return launch.nodes == 1 or self.serves_everywhere(launch)
+
+    def serves_everywhere(self, launch: Launch) -> bool:
+        """See :class:`Engine`: each host serves its own data-parallel groups."""
+        return launch.attention_dp > 1 and launch.stages == 1
+
+
 _TRANSFER = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 
 
@@ -46,29 +75,12 @@ def json_flag(name: str, value: Mapping[str, object]) -> str:
     return f"{name} {shlex.quote(json.dumps(value))}"
 
 
-def spread_over_hosts(launch: Launch) -> str:
-    """Return why a replica cannot be started on its hosts with ranks in the plan's order; empty where it can."""
-    if launch.nodes == 1 or (launch.stages == 1 and launch.attention_dp == 1):
-        return ""
-    if launch.stages > 1:
-        return (
-            f"it has {launch.stages} pipeline stages on {launch.nodes} hosts, and vLLM puts all stages of a "
-            "data-parallel group side by side, so its ranks are not the plan's; make it with rackplan plan `stages` 1"
-        )
-    if launch.gpus_per_node % launch.tp:
-        return (
-            f"its attention groups of {launch.tp} GPUs do not fit hosts with {launch.gpus_per_node} each; make it "
-            "with a `tp` that divides them"
-        )
-    return ""
-
-
 def _hosts(launch: Launch) -> list[str]:
     if launch.stages == 1 and launch.attention_dp > 1:
         local = max(1, launch.gpus_per_node // launch.tp)
         return [
             f"--data-parallel-size-local {local} --data-parallel-start-rank $(({launch.rank} * {local}))",
-            f"--data-parallel-address {launch.address} --data-parallel-rpc-port {RPC_PORT}",
+            f"--data-parallel-address {launch.address} --data-parallel-rpc-port {RPC_PORT + launch.offset}",
         ]
     others = f"$([ {launch.rank} = 0 ] || echo --headless)"
     return [f"--nnodes {launch.nodes} --node-rank {launch.rank} --master-addr {launch.address} {others}"]

@@ -43,21 +43,43 @@ def export(
             show_default=False,
         ),
     ] = "",
+    launch: Annotated[
+        str,
+        opt(
+            "--launch",
+            "What starts it, in a file beside: lws (Kubernetes), dynamo, llm-d or slurm; shell prints lines.",
+            "KIND",
+        ),
+    ] = "shell",
+    prefill: Annotated[
+        Path | None,
+        opt("--prefill", "With --launch: a plan of a prefill pool; PLAN is the decode pool's.", "PLAN"),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        opt("--hosts", "With --launch: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"),
+    ] = None,
+    image: Annotated[
+        str,
+        opt("--image", "With --launch: the container's image. [a placeholder]", "IMAGE", show_default=False),
+    ] = "",
     json: options.JsonFlag = False,
 ) -> None:
-    """Write a plan in the form that an engine loads. Prints what to start the engine with."""
-    from placement.engines.export import export_plan
+    """Write a plan in the form that an engine loads, and what starts the engine with it."""
+    from placement.engines.manifests.write import Asked, deploy
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan
     from rackplan.output import show
     from rackplan.views.engines import export_view
     from topology.files import require_new, write_whole
 
-    engine = require_engine(to, "--to", form)
-    require_new(output)
-    exported = export_plan(read_plan(plan), engine, str(output), tp=tp, served=served)
-    write_whole(output, exported.text.encode(), new=True)
-    show(export_view(exported), json=json)
+    asked = Asked(require_engine(to, "--to", form), output, launch, tp, served, hosts, image)
+    deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
+    for path in deployed.files:
+        require_new(path)
+    for path, text in deployed.files.items():
+        write_whole(path, text.encode(), new=True)
+    show(export_view(deployed), json=json)
 
 
 def import_plan(

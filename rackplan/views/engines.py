@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from placement.engines.engine import Engine
-from placement.engines.export import Exported, engine_balancedness
+from placement.engines.export import engine_balancedness
+from placement.engines.manifests.pools import Pool
+from placement.engines.manifests.write import Deployed
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
 from placement.plan import Plan
@@ -19,8 +21,9 @@ MOST_NODES = 8
 """Nodes whose GPUs are listed; ``--json`` has all."""
 
 
-def export_view(exported: Exported) -> View:
+def export_view(deployed: Deployed) -> View:
     """Return what ``rackplan export`` says."""
+    exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
     unreleased = " (NOT RELEASED)" * (not engine.released)
     experts = (
@@ -39,16 +42,34 @@ def export_view(exported: Exported) -> View:
     blocks = sections(
         [
             Heading(f"{exported.model} for {engine.title}{unreleased}"),
-            Text(launch.file, "File"),
+            Text(", ".join(map(str, deployed.files)), "File" if len(deployed.files) == 1 else "Files"),
             Text(experts, "Experts"),
             Text(engine.version, "Checked with"),
             *labelled("Split", *split),
             Text(balance, "Balancedness"),
         ],
-        [Lines(["Start with", *(f"  {line}" for line in _shell(exported.flags))])],
-        [*_order(exported.places), *(Text(warning, "Warning") for warning in exported.warnings)],
+        [Lines(["Start with", *(f"  {line}" for line in _start(deployed))])],
+        [*(_groups(deployed.pools) or _order(exported.places))],
+        [
+            *(Text(note, "First") for note in (manifest.notes if manifest else ())),
+            *(Text(warning, "Warning") for one in deployed.exported for warning in one.warnings),
+        ],
     )
-    return View(blocks, _export_data(exported))
+    return View(blocks, _export_data(deployed))
+
+
+def _start(deployed: Deployed) -> list[str]:
+    """Return what is typed to start the engine."""
+    if deployed.manifest is None:
+        return _shell(deployed.exported[0].flags)
+    return [f"{deployed.manifest.start} {list(deployed.files)[-1]}"]
+
+
+def _groups(pools: Sequence[Pool]) -> list[Block]:
+    """Return the hosts of each stage and expert group, a line each."""
+    words = [f"{pool.name}, {group.words}" for pool in pools for group in pool.groups]
+    more = f"and {len(words) - MOST_NODES} more (--json lists all)" if len(words) > MOST_NODES else ""
+    return labelled("Hosts", *words[:MOST_NODES], more)
 
 
 def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> View:
@@ -109,7 +130,8 @@ def _order(places: tuple[Place, ...]) -> list[Block]:
     return labelled("GPU order", *lines)
 
 
-def _export_data(exported: Exported) -> dict[str, Any]:
+def _export_data(deployed: Deployed) -> dict[str, Any]:
+    exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
     return {
         "engine": engine.name,
@@ -126,6 +148,27 @@ def _export_data(exported: Exported) -> dict[str, Any]:
         "moe_layers": len(mapping.layer_ids),
         "ep": mapping.ranks,
         "flags": list(exported.flags),
-        "warnings": list(exported.warnings),
+        "warnings": [warning for one in deployed.exported for warning in one.warnings],
+        "launch": None
+        if manifest is None
+        else {
+            "kind": manifest.kind,
+            "file": str(list(deployed.files)[-1]),
+            "start": manifest.start,
+            "notes": list(manifest.notes),
+        },
+        "expert_groups": [
+            {
+                "pool": pool.name,
+                "role": pool.role,
+                "replica": group.replica,
+                "stage": group.stage,
+                "layers": [group.layers.start, group.layers.stop - 1],
+                "ranks": [group.ranks.start, group.ranks.stop - 1],
+                "hosts": group.hostlist,
+            }
+            for pool in deployed.pools
+            for group in pool.groups
+        ],
         "ranks": [picked(place, "replica stage rank gpu") for place in exported.places],
     }

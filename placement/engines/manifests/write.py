@@ -1,0 +1,185 @@
+"""What starts a plan's replicas, as a file: a Kubernetes manifest or a Slurm script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from placement.engines.engine import Engine, Role
+from placement.engines.export import Exported, export_plan
+from placement.engines.manifests import KINDS, dynamo, leader_worker_set, llm_d, slurm
+from placement.engines.manifests.kubernetes import dns_name, notes_of, yaml_of
+from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
+from placement.plan import Plan
+from topology.errors import InputError
+from topology.importers.hostlist import expand_hosts
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A file that starts replicas.
+
+    Attributes
+    ----------
+    suffix:
+        Ending of its name.
+    start:
+        The command that takes the file, before its name.
+    notes:
+        What a person must do or know first.
+    """
+
+    kind: str
+    text: str
+    suffix: str
+    start: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of an export.
+
+    Attributes
+    ----------
+    output:
+        The plan file; files besides stand beside it.
+    launch:
+        One of :data:`placement.engines.manifests.KINDS`.
+    tp, served:
+        As of :func:`placement.engines.export.export_plan`.
+    hosts:
+        Hostlist of the hosts in the order of the plan, then of a prefill plan; None: names of the plan's cluster.
+    image:
+        Of the container; empty: a placeholder.
+    """
+
+    engine: Engine
+    output: Path
+    launch: str = "shell"
+    tp: int | None = None
+    served: str = ""
+    hosts: str | None = None
+    image: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Deployed:
+    """A plan, or one for each of two pools, as files that are not yet written.
+
+    Attributes
+    ----------
+    exported:
+        The plan in the engine's form, then that of the prefill pool.
+    pools:
+        Their replicas on hosts; empty for lines of a shell.
+    manifest:
+        What starts them; None for lines of a shell.
+    files:
+        Text of each file by path, the plan file first.
+    """
+
+    exported: tuple[Exported, ...]
+    pools: tuple[Pool, ...]
+    manifest: Manifest | None
+    files: Mapping[Path, str]
+
+
+def deploy(asked: Asked, plan: Plan, prefill: Plan | None = None) -> Deployed:
+    """Return ``plan`` as ``asked``; with ``prefill``, the plan of a prefill pool, it is the decode pool's.
+
+    Raises
+    ------
+    InputError
+        If the engine would reject or misread a plan, or cannot be started so.
+    """
+    kind = require_kind(asked.launch)
+    if kind == "shell":
+        of = {"prefill": prefill, "hosts": asked.hosts, "image": asked.image}
+        name = next((name for name, value in of.items() if value), None)
+        if name is not None:
+            raise InputError(
+                f"option `{name}` is of a file that starts an engine: option `launch` lws, dynamo, llm-d or slurm."
+            )
+    given: list[tuple[Plan, Path, Role]] = [(plan, asked.output, "decode" if prefill else "both")]
+    if prefill is not None:
+        _require_pair(plan, prefill)
+        given.append((prefill, asked.output.with_suffix(f".prefill{asked.output.suffix}"), "prefill"))
+    exported = tuple(_exported(asked, one, path, role) for one, path, role in given)
+    files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
+    if kind == "shell":
+        return Deployed(exported, (), None, files)
+    names = _names(asked.hosts, [one for one, _, _ in given])
+    base = dns_name(exported[0].launch.model.rpartition("/")[2])
+    pools = tuple(
+        make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
+        for one, (of, _, role), called in zip(exported, given, names, strict=True)
+    )
+    manifest = write_manifest(kind, pools, asked.image)
+    files[asked.output.with_suffix(f".{manifest.suffix}")] = manifest.text
+    return Deployed(exported, pools, manifest, files)
+
+
+def _exported(asked: Asked, plan: Plan, path: Path, role: Role) -> Exported:
+    return export_plan(plan, asked.engine, str(path), tp=asked.tp, served=asked.served, role=role)
+
+
+def _require_pair(plan: Plan, prefill: Plan) -> None:
+    """Check that a plan decodes and the other one prefills, of one model."""
+    for one, phase, word in ((plan, "decode", "PLAN"), (prefill, "prefill", "option `prefill`")):
+        if one.deployment.workload.phase != phase:
+            raise InputError(
+                f"{word}: the plan is for {one.deployment.workload.phase}, expected one for {phase}."
+            )
+    names = plan.deployment.model.name, prefill.deployment.model.name
+    if names[0] != names[1]:
+        raise InputError(f"option `prefill`: the plan is of {names[1]}, PLAN of {names[0]}.")
+
+
+def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
+    """Return the name of each node of the cluster of each plan."""
+    if hosts is None or len(plans) == 1:
+        return [host_names(plan, hosts and expand_hosts(hosts, "option `hosts`")) for plan in plans]
+    names, used = expand_hosts(hosts, "option `hosts`"), len(used_nodes(plans[0]))
+    return [host_names(plans[0], names[:used]), host_names(plans[1], names[used:])]
+
+
+def require_kind(kind: str) -> str:
+    """Return ``kind`` if it is known.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    if kind not in KINDS:
+        raise InputError(f"option `launch` {kind}: expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
+    return kind
+
+
+def write_manifest(kind: str, pools: Sequence[Pool], image: str = "") -> Manifest:
+    """Return the file of ``kind`` (not ``shell``) that starts ``pools``, in containers of ``image`` (empty: unknown).
+
+    Raises
+    ------
+    InputError
+        If an engine cannot be started so.
+    """
+    if kind == "slurm":
+        if image:
+            raise InputError("option `image`: a Slurm script runs what is on the hosts; leave it out.")
+        notes = ["the script runs on hosts that see the plan file under the name it has here"]
+        if not any(pool.named for pool in pools):
+            notes.append("hosts have the names of the plan's cluster: give yours with option `hosts`")
+        return Manifest(kind, slurm.batch_script(pools), "slurm.sh", "sbatch", tuple(notes))
+    made = {"lws": leader_worker_set.documents, "llm-d": llm_d.documents, "dynamo": dynamo.documents}[kind]
+    documents = made(pools, image)
+    more = {"llm-d": llm_d.notes(pools), "dynamo": dynamo.notes(image), "lws": []}[kind]
+    header = [
+        "stages and expert groups of the plan: pod n of a replica is the n-th of its hosts",
+        *(f"{pool.name}, {group.words}" for pool in pools for group in pool.groups),
+        *(line.lstrip("# ") for pool in pools for line in pool.exported.flags if line.startswith("# NOT")),
+    ]
+    notes = [*notes_of(pools, image), *more]
+    return Manifest(kind, yaml_of(documents, header), f"{kind}.yaml", "kubectl apply -f", tuple(notes))

@@ -1,0 +1,265 @@
+"""``rackplan export --launch``: Kubernetes manifests that parse, Slurm scripts that a shell reads, ranks in order."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from placement.engines.manifests import kubernetes
+
+Run = Callable[..., Any]
+
+PLAN = ("plan", "--model", "mixtral-8x7b", "--time-limit", "0", "--batch", "2", "--redundant", "8")
+TWO_HOSTS = (*PLAN, "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")
+TWO_REPLICAS = (*PLAN, "--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2", "-o", "pairs")
+PREFILL = (*PLAN, "--cluster", "hgx-h100", "--phase", "prefill", "--ep", "8", "--stages", "1", "-o", "first")
+FILES = {
+    "sglang": "x.json",
+    "trtllm": "x.yaml",
+    "vllm": "x.jsonl",
+    "vllm-ascend": "x.json",
+    "hygon": "x.json",
+}
+
+
+def exported(run: Run, plan: str, engine: str, kind: str, *more: object) -> Any:
+    """Export ``plan`` and return the result, which succeeded."""
+    asked = ("export", plan, "--to", engine, "-o", FILES[engine], "--launch", kind, *more)
+    result = run(*asked, "--json")
+    assert (result.code, result.err) == (0, "")
+    return result.data
+
+
+def documents(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The documents of a manifest by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in yaml.safe_load_all(path.read_text()):
+        found.setdefault(one["kind"], []).append(one)
+    return found
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    """The one container of a pod."""
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+def test_leader_worker_set(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    data = exported(run, "plan/plan.json", "sglang", "lws", "--image", "mine:1", "--hosts", "n[08-09]")
+    assert (data["launch"]["file"], data["launch"]["start"]) == ("x.lws.yaml", "kubectl apply -f")
+    group = {"pool": "mixtral-8x7b-v0-1", "role": "both", "replica": 0, "stage": 0, "layers": [0, 31]}
+    assert data["expert_groups"] == [{**group, "ranks": [0, 15], "hosts": "n[08-09]"}]
+    found = documents(tmp_path / "x.lws.yaml")
+    (config,) = found["ConfigMap"]
+    assert config["data"] == {"x.json": (tmp_path / "x.json").read_text()}
+    (lws,) = found["LeaderWorkerSet"]
+    assert lws["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
+    assert lws["spec"]["replicas"] == 1
+    assert lws["spec"]["leaderWorkerTemplate"]["size"] == 2
+    pod = lws["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    one = container(pod)
+    assert one["image"] == "mine:1"
+    assert one["resources"] == {"limits": {"nvidia.com/gpu": "8"}}
+    assert one["command"] == ["/bin/bash", "-c"]
+    for words in (
+        "--model-path mistralai/Mixtral-8x7B-v0.1",
+        "--nnodes 2 --node-rank $LWS_WORKER_INDEX --dist-init-addr $LWS_LEADER_ADDRESS:20000",
+        "--init-expert-location /etc/rackplan/x.json",
+        "--host 0.0.0.0 --port 30000",
+    ):
+        assert words in one["args"][0]
+    mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+    assert mounts["experts"] == "/etc/rackplan"
+    names = {volume["name"]: volume for volume in pod["volumes"]}
+    assert names["experts"]["configMap"]["name"] == config["metadata"]["name"]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"][0]["values"] == ["n08", "n09"]
+    (service,) = found["Service"]
+    assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-ascend", "hygon"])
+def test_hosts_of_vllm_serve_their_own_groups(run: Run, prepared: Run, tmp_path: Path, engine: str) -> None:
+    prepared(*TWO_HOSTS)
+    exported(run, "plan/plan.json", engine, "lws", "--tp", 4)
+    found = documents(tmp_path / "x.lws.yaml")
+    script = container(found["LeaderWorkerSet"][0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"])[
+        "args"
+    ][0]
+    assert "--tensor-parallel-size 4" in script
+    assert "--data-parallel-size 4" in script
+    assert "--data-parallel-size-local 2 --data-parallel-start-rank $(($LWS_WORKER_INDEX * 2))" in script
+    assert found["Service"][0]["spec"]["selector"] == {
+        "leaderworkerset.sigs.k8s.io/name": found["LeaderWorkerSet"][0]["metadata"]["name"]
+    }
+    (tmp_path / FILES[engine]).unlink()
+    (tmp_path / "x.lws.yaml").unlink()
+    exported(run, "plan/plan.json", engine, "lws", "--tp", 16)
+    assert "--nnodes 2 --node-rank $LWS_WORKER_INDEX" in (tmp_path / "x.lws.yaml").read_text()
+
+
+def test_dynamo_has_a_component_for_each_pool(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    prepared(*PREFILL)
+    exported(run, "plan/plan.json", "trtllm", "dynamo", "--prefill", "first/plan.json")
+    found = documents(tmp_path / "x.dynamo.yaml")
+    (graph,) = found["DynamoGraphDeployment"]
+    assert graph["apiVersion"] == "nvidia.com/v1beta1"
+    assert graph["spec"]["backendFramework"] == "trtllm"
+    parts = {part["name"]: part for part in graph["spec"]["components"]}
+    assert {name: part["type"] for name, part in parts.items()} == {
+        "Frontend": "frontend",
+        "DecodeWorker": "decode",
+        "PrefillWorker": "prefill",
+    }
+    assert parts["DecodeWorker"]["multinode"] == {"nodeCount": 2}
+    assert "multinode" not in parts["PrefillWorker"]
+    held = {config["metadata"]["name"]: config["data"] for config in found["ConfigMap"]}
+    for role, ranks in (("decode", 16), ("prefill", 8)):
+        pod = parts[f"{role.capitalize()}Worker"]["podTemplate"]["spec"]
+        one = container(pod)
+        assert (one["name"], one["image"]) == ("main", "<IMAGE>")
+        files = held[pod["volumes"][0]["configMap"]["name"]]
+        options = yaml.safe_load(files[f"{role}-options.yaml"])
+        assert options["moe_expert_parallel_size"] == ranks
+        name = options["moe_config"]["load_balancer"].removeprefix("/etc/rackplan/")
+        assert files[name] == (tmp_path / name).read_text()
+        assert f"--extra-engine-args /etc/rackplan/{role}-options.yaml" in one["args"][0]
+        assert f"--disaggregation-mode {role}" in one["args"][0]
+
+
+def test_llm_d_labels_roles_and_puts_its_sidecar_before_decode(
+    run: Run, prepared: Run, tmp_path: Path
+) -> None:
+    prepared(*TWO_HOSTS)
+    prepared(*PREFILL)
+    data = exported(run, "plan/plan.json", "vllm", "llm-d", "--prefill", "first/plan.json")
+    assert any("<ROUTING-SIDECAR-IMAGE>" in note for note in data["launch"]["notes"])
+    sets = documents(tmp_path / "x.llm-d.yaml")["LeaderWorkerSet"]
+    roles = {}
+    for one in sets:
+        template = one["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+        labels = template["metadata"]["labels"]
+        assert labels["llm-d.ai/inference-serving"] == "true"
+        roles[labels["llm-d.ai/role"]] = template["spec"]
+    assert [part["name"] for part in roles["decode"]["initContainers"]] == ["routing-proxy"]
+    assert "initContainers" not in roles["prefill"]
+    assert container(roles["decode"])["ports"][0]["containerPort"] == 8001
+    assert container(roles["prefill"])["ports"][0]["containerPort"] == 8000
+    assert "NixlConnector" in container(roles["prefill"])["args"][0]
+
+
+def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_REPLICAS)
+    data = exported(run, "pairs/plan.json", "sglang", "slurm", "--hosts", "node[001-002]")
+    assert [(one["replica"], one["stage"], one["ranks"], one["hosts"]) for one in data["expert_groups"]] == [
+        (0, 0, [0, 3], "node001"),
+        (0, 1, [4, 7], "node001"),
+        (1, 0, [0, 3], "node002"),
+        (1, 1, [4, 7], "node002"),
+    ]
+    path = tmp_path / "x.slurm.sh"
+    text = path.read_text()
+    assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0  # noqa: S607
+    assert "#SBATCH --nodelist=node[001-002]" in text
+    cut = ",".join(str(one["layers"][1] - one["layers"][0] + 1) for one in data["expert_groups"][:2])
+    assert text.count(f"SGLANG_PP_LAYER_PARTITION={cut} python3") == 2
+    assert text.count("srun --distribution=arbitrary --ntasks=1 ") == 2
+    assert re.findall(r"<<'HOSTS'\n(.*)\nHOSTS", text) == ["node001", "node002"]
+
+
+def test_slurm_starts_a_task_for_each_rank_of_tensorrt_llm(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    exported(run, "plan/plan.json", "trtllm", "slurm", "--hosts", "b,a")
+    text = (tmp_path / "x.slurm.sh").read_text()
+    assert "\n".join(["HOSTS'", *["b"] * 8, *["a"] * 8, "HOSTS"]) in text
+    assert "--ntasks=16 --mpi=pmix" in text
+    assert "trtllm-llmapi-launch trtllm-serve mistralai/Mixtral-8x7B-v0.1" in text
+    options = text.partition("cat > options.yaml <<'FILE'\n")[2].partition("\nFILE\n")[0]
+    assert yaml.safe_load(options)["moe_config"] == {"backend": "WIDEEP", "load_balancer": "x.yaml"}
+
+
+def test_replicas_that_share_a_host_see_their_own_gpus(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "--cluster", "hgx-h100", "--ep", "4", "--stages", "1", "-o", "halves")
+    exported(run, "halves/plan.json", "sglang", "slurm")
+    text = (tmp_path / "x.slurm.sh").read_text()
+    for devices, port in (("0,1,2,3", 30000), ("4,5,6,7", 30100)):
+        assert f"CUDA_VISIBLE_DEVICES={devices} SLURM_HOSTFILE" in text
+        assert f"--port {port}" in text
+
+
+def test_a_map_that_no_config_map_holds_needs_a_volume(
+    run: Run, prepared: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(*TWO_HOSTS)
+    monkeypatch.setattr(kubernetes, "MOST_BYTES", 1000)
+    data = exported(run, "plan/plan.json", "sglang", "lws")
+    assert any("a ConfigMap holds 1,000: <CLAIM> stands for" in note for note in data["launch"]["notes"])
+    found = documents(tmp_path / "x.lws.yaml")
+    assert "ConfigMap" not in found
+    pod = found["LeaderWorkerSet"][0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+    assert pod["volumes"][0] == {
+        "name": "experts",
+        "persistentVolumeClaim": {"claimName": "<CLAIM>", "readOnly": True},
+    }
+
+
+def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    prepared(*PREFILL)
+    export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
+    cases = {
+        ("--launch", "nomad"): "expected shell, lws, dynamo, llm-d or slurm",
+        ("--hosts", "a,b"): "--hosts is of a file that starts an engine",
+        ("--prefill", "first/plan.json"): "--prefill is of a file that starts an engine",
+        ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",
+        ("--launch", "lws", "--hosts", "a[1-"): "--hosts",
+        (
+            "--launch",
+            "lws",
+            "--prefill",
+            "plan/plan.json",
+        ): "the plan is for decode, expected one for prefill",
+        ("--launch", "slurm", "--image", "x"): "--image: a Slurm script runs what is on the hosts",
+    }
+    for more, words in cases.items():
+        result = run(*export, *more)
+        assert result.code == 2
+        assert words in result.error_line
+    for engine, kind, words in (
+        ("trtllm", "lws", "its 16 ranks are tasks of MPI"),
+        ("hygon", "dynamo", "it runs sglang, vllm, trtllm"),
+        ("vllm-ascend", "llm-d", "it runs vllm, sglang"),
+    ):
+        line = run(
+            "export", "plan/plan.json", "--to", engine, "-o", FILES[engine], "--launch", kind
+        ).error_line
+        assert words in line
+    (tmp_path / "x.lws.yaml").write_text("mine")
+    assert "is not overwritten" in run(*export, "--launch", "lws").error_line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]
+
+
+def test_ranks_that_no_process_a_host_can_have(run: Run, prepared: Run, tmp_path: Path) -> None:
+    """vLLM puts stages side by side; hosts with other numbers of GPUs cannot be numbered."""
+    prepared(*PLAN, "--cluster", "hgx-h100@16", "--ep", "8", "--stages", "2", "-o", "long")
+    line = run("export", "long/plan.json", "--to", "vllm", "-o", "x.jsonl", "--launch", "lws").error_line
+    assert "vLLM puts all stages of a data-parallel group side by side" in line
+    plan = json.loads((tmp_path / "long/plan.json").read_text())
+    cut = ",".join(str(stage["last_layer"] - stage["first_layer"] + 1) for stage in plan["stages"])
+    exported(run, "long/plan.json", "sglang", "lws")
+    assert f"exec env SGLANG_PP_LAYER_PARTITION={cut} python3" in (tmp_path / "x.lws.yaml").read_text()
+    odd = ("--cluster", "gb200-nvl72@12", "--ep", "6", "--stages", "1", "--tp", "1", "--redundant", "4")
+    prepared(*PLAN[:-2], *odd, "-o", "odd")
+    line = run("export", "odd/plan.json", "--to", "sglang", "-o", "y.json", "--launch", "lws").error_line
+    assert "its hosts do not have the same GPUs of it" in line

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Policy = Callable[[Problem], tuple[Assignment | None, str]]
 
-__all__ = ["sglang_policies", "vllm_policy"]
+__all__ = ["engine_module", "in_package", "modules_there", "sglang_policies", "vllm_policy"]
 
 _SGLANG = "sglang/srt/eplb/eplb_algorithms"
 _VLLM = "vllm/distributed/eplb/policy"
@@ -37,7 +37,7 @@ def sglang_policies(where: Path) -> dict[str, Policy]:
         return {}
     import torch
 
-    deepseek, vectorised = (_module(where, _SGLANG, name) for name in ("deepseek", "deepseek_vec"))
+    deepseek, vectorised = (engine_module(where, _SGLANG, name) for name in ("deepseek", "deepseek_vec"))
 
     def plain(problem: Problem) -> tuple[Assignment | None, str]:
         if np.ptp(problem.slots_per_gpu):
@@ -68,9 +68,9 @@ def vllm_policy(where: Path) -> dict[str, Policy]:
         return {}
     import torch
 
-    base = _module(where, _VLLM, "abstract")
-    with _in_package(abstract=base):
-        policy = _module(where, _VLLM, "default", "_policies.default").DefaultEplbPolicy
+    base = engine_module(where, _VLLM, "abstract")
+    with in_package(abstract=base):
+        policy = engine_module(where, _VLLM, "default", "_policies.default").DefaultEplbPolicy
 
     def plain(problem: Problem) -> tuple[Assignment | None, str]:
         if np.ptp(problem.slots_per_gpu):
@@ -94,21 +94,40 @@ def _torch() -> bool:
 
 
 @contextmanager
-def _in_package(**modules: ModuleType) -> Iterator[None]:
+def in_package(**modules: ModuleType) -> Iterator[None]:
     """Let ``from .name import ...`` find modules, in a package of their own."""
-    added = {"_policies": ModuleType("_policies")} | {
-        f"_policies.{name}": each for name, each in modules.items()
-    }
+    inside = {f"_policies.{name}": each for name, each in modules.items()}
+    with modules_there(**inside):
+        yield
+
+
+@contextmanager
+def modules_there(**modules: ModuleType) -> Iterator[None]:
+    """Let ``import`` find modules by their dotted names, and their packages, which are empty."""
+    added: dict[str, ModuleType] = {}
+    for name, module in modules.items():
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            package = ".".join(parts[:end])
+            added.setdefault(package, ModuleType(package)).__path__ = []
+        added[name] = module
+    before = {name: sys.modules.get(name) for name in added}
     sys.modules.update(added)
     try:
         yield
     finally:
-        for name in added:
-            del sys.modules[name]
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
 
 
-def _module(where: Path, folder: str, name: str, called: str = "") -> ModuleType:
-    """Run one file of the policies as a module of its own."""
+def engine_module(where: Path, folder: str, name: str, called: str = "") -> ModuleType:
+    """Run one file of an engine as a module of its own.
+
+    ``where`` is the wheel, the folder it was unpacked to, or the one that the file lies in.
+    """
     if where.suffix == ".whl":
         with ZipFile(where) as wheel:
             source = wheel.read(f"{folder}/{name}.py")

@@ -121,6 +121,11 @@ class TaskFront(Front):
                 self.points[int(layers[i])], Point(int(moves[i]), float(value[i]), float(balance[i]), row)
             )
 
+    @property
+    def best(self) -> Experts:
+        """The best balanced point of each layer, ``[layers, slots]``."""
+        return self.placement([-1] * len(self.points))
+
     def placement(self, chosen: Iterable[int]) -> Experts:
         """Return the chosen point of each layer as ``[layers, slots]``; takes no more of ``chosen`` than it needs."""
         rows = [points[index].slot_expert for points, index in zip(self.points, chosen, strict=False)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
+from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
@@ -19,6 +20,7 @@ from topology.errors import InfeasibleError
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
 
+_REST = 0.9  # of the seconds that are left after the first pass: the next one, longer and so better
 _LONGER = 1.002  # a fresh placement that is searched longer may be as much better, but not above 1
 
 
@@ -128,15 +130,32 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
     def say(phase: str) -> None:
         stop.tell(lambda: (_state(fronts, passes + 1, phase, target, most),))
 
+    say_price = [front.say_price(say) for front in fronts]
+
+    def one(keep_on: Callable[[], bool], effort: float) -> None:
+        Search(
+            [front.even for front in fronts],
+            [front.fresh.even for front in fronts],
+            Aim(target, most),
+            seed + passes,
+            effort,
+            keep_on,
+            say_price[0],
+        ).run()
+        for front in fronts:
+            front.fit(say, keep_on)
+
     with stop:
-        while passes == 0 or stop.goes_on():
-            for front in fronts:
-                front.search(seed + passes, say, stop.goes_on if passes else lambda: True)
+        one(lambda: True, 1.0)
+        passes += 1
+        took = stop.spent()
+        while stop.goes_on():
+            one(stop.goes_on, max(1.0, _REST * stop.left() / took))
             passes += 1
     if stop.interrupted:
         for front in fronts:
             front.carry_over()
-    text = f"cycles of copies by exact assignment: {passes} pass{'es' * (passes != 1)}, seed {seed}"
+    text = f"annealing under a rising price of excess: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     text += "".join(dict.fromkeys(front.words for front in fronts))
     return text + ("; interrupted: the best so far is kept" if stop.interrupted else "")
 

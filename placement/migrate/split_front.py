@@ -1,9 +1,9 @@
 """From placements near the old one that suit an even split to those that suit the dispatch policy that runs.
 
-The cycles of copies search for an even split. Their front holds good places to start from: what is on it is judged
+The annealing searches for an even split. Their front holds good places to start from: what is on it is judged
 again under the split that runs, and for a split by source swaps follow from several points of each layer, every
-state on the way a point of the real front. So it does not matter how many of the moves are the cycles' and how many
-the swaps'.
+state on the way a point of the real front. So it does not matter how many of the moves are the annealing's and how
+many the swaps'.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from placement.arrays import Experts, Index
 from placement.dispatch_refinement import swap_round
-from placement.migrate.cycles import explore
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
@@ -58,23 +57,20 @@ class SplitFront:
 
     @property
     def words(self) -> str:
-        """What ran besides the cycles, for the log."""
+        """What ran besides the annealing, for the log."""
         if self.same:
             return ""
         then = ", then swaps under shares by source rank" if self.problem.split == "source" else ""
         return f" for an even split, judged under {self.problem.split}{then}"
 
-    def search(self, seed: int, say: Say, keep_on: Callable[[], bool]) -> None:
-        """Make one pass; deterministic for a seed while ``keep_on`` says yes."""
+    def say_price(self, say: Say) -> Callable[[float], None]:
+        """What hears of a price of excess while the even front is searched, and tells ``say`` of it."""
         self.now = self.even
         words = _PRICES_PHASE if self.same else f"even split, {_PRICES_PHASE}"
-        explore(
-            self.even,
-            self.fresh.even,
-            seed=seed,
-            keep_on=keep_on,
-            on_price=lambda price: say(words.format(price)),
-        )
+        return lambda price: say(words.format(price))
+
+    def fit(self, say: Say, keep_on: Callable[[], bool]) -> None:
+        """Go on from the even front to the split that runs; deterministic while ``keep_on`` says yes."""
         self.carry_over()
         self.now = self.real
         if self.problem.split == "source":

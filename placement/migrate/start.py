@@ -16,17 +16,16 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.dispatch_refinement import fit_to_split
-from placement.migrate.cycles import Cycles
+from placement.migrate.annealing import Annealing
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
 from placement.problem import Problem
 from placement.solve import solve
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
-_ROUNDS = 40
-_TRIES = 8  # as many times as many, while copies share a failure domain
+_FEWEST, _ROUNDS = 40, 320  # of cycles; more than the fewest while copies share a failure domain
 _NOTABLY = 1e-3  # of the objective
-_FREE = 1e-4  # price of excess: all of it together weighs less than one move
+_FREE = 0.3  # price of excess on all GPUs together: less than one move
 
 
 def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
@@ -46,11 +45,11 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     if changed.size:
         part = task.rows(changed)
         target = np.ones((task.problem.scenarios, changed.size))
-        cycles = Cycles(part, slot_expert[changed], target, np.random.default_rng(seed))
-        for _ in range(_TRIES):
-            cycles.run(_ROUNDS, _FREE, 0.9)
-            if not part.problem.over_cap(cycles.slot_expert).any():
+        cycles = Annealing(part, slot_expert[changed], target, np.random.default_rng(seed))
+        for turn in range(_ROUNDS):
+            if turn >= _FEWEST and not part.problem.over_cap(cycles.slot_expert).any():
                 break
+            cycles.cycle(_FREE / (part.problem.gpus * part.problem.scenarios), 0.9, exchange=turn % 2 == 0)
         slot_expert[changed] = cycles.slot_expert
     return slot_expert
 

@@ -22,12 +22,28 @@ class MigrationTask:
     problem:
         The loads to come, the slots, and what every placement is judged by.
     old:
-        int32 ``[layers, slots]``: what each slot holds now; :data:`placement.pack.EMPTY` where nothing. No GPU holds
-        an expert twice (:func:`migration_task` sees to it).
+        int32 ``[layers, slots]``: what each slot holds now; :data:`placement.pack.EMPTY` where nothing. A GPU's
+        second copy of an expert, as EPLB makes them, counts as an empty slot: it is better filled with another.
+
+    Raises
+    ------
+    InputError
+        If the shapes do not agree, or a slot holds an expert that does not exist.
     """
 
     problem: Problem
     old: Experts
+
+    def __post_init__(self) -> None:
+        problem, old = self.problem, self.old
+        if old.shape != (problem.layers, problem.slots):
+            raise InputError(
+                f"the old placement has shape {list(old.shape)}, not [{problem.layers}, {problem.slots}]."
+            )
+        if ((old != EMPTY) & ((old < 0) | (old >= problem.experts))).any():
+            raise InputError(f"the old placement names an expert that is not in 0..{problem.experts - 1}.")
+        filled = np.where(_second_copies(problem, old), EMPTY, old).astype(np.int32)
+        object.__setattr__(self, "old", filled)
 
     @property
     def even(self) -> MigrationTask:
@@ -63,24 +79,15 @@ class MigrationTask:
 
 
 def migration_task(problem: Problem, old: Experts) -> MigrationTask:
-    """Check the placement ``old`` ``[layers, slots]`` that runs against the problem that the new one is for.
+    """Make the task of going from the placement ``old`` ``[layers, slots]`` that runs; errors as of the class."""
+    return MigrationTask(problem, old)
 
-    A GPU's second copy of an expert, as EPLB makes them, counts as an empty slot: it is better filled with another.
 
-    Raises
-    ------
-    InputError
-        If the shapes do not agree, or a slot holds an expert that does not exist.
-    """
-    if old.shape != (problem.layers, problem.slots):
-        raise InputError(
-            f"the old placement has shape {list(old.shape)}, not [{problem.layers}, {problem.slots}]."
-        )
-    if ((old != EMPTY) & ((old < 0) | (old >= problem.experts))).any():
-        raise InputError(f"the old placement names an expert that is not in 0..{problem.experts - 1}.")
+def _second_copies(problem: Problem, old: Experts) -> Bools:
+    """Which slots hold an expert that an earlier slot of their GPU holds, ``[layers, slots]``."""
     key = np.where(old == EMPTY, -1 - np.arange(problem.slots), old + problem.slot_gpu * problem.experts)
     order = np.argsort(key, axis=1, kind="stable")
     ordered = np.take_along_axis(key, order, axis=1)
     again = np.zeros(old.shape, dtype=bool)
     np.put_along_axis(again, order[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
-    return MigrationTask(problem, np.where(again, EMPTY, old).astype(np.int32))
+    return again

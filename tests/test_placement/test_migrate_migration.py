@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,17 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.local_search import swap_down
-from placement.migrate import cycles
-from placement.migrate.cycles import Cycles
+from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective
 from placement.pack import pack
-from placement.problem import make_problem, spread_slots
+from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.solve import solve
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
@@ -31,7 +34,7 @@ REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search little."""
-    monkeypatch.setattr(cycles, "_EFFORT", 20)
+    monkeypatch.setattr(search, "_PASS", (20, 20))
 
 
 def drift(
@@ -103,7 +106,7 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
 def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
     task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycles, "_EFFORT", 5)
+        patch.setattr(search, "_PASS", (20, 20))
         less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
     assert less.moves <= most
     assert (
@@ -183,7 +186,7 @@ def test_copies_in_one_failure_domain_are_moved_to_others() -> None:
     assert task.problem.over_cap(old).tolist() == [2, 0]
     found = migrate([task], only_restore=True)
     assert task.problem.over_cap(check(task, found)).tolist() == [0, 0]
-    assert found.moves == 2  # one swap between the domains
+    assert found.moves == 1  # expert 0 gives a copy to expert 3, of whose three copies a domain may hold two
 
 
 @pytest.mark.usefixtures("short")
@@ -211,22 +214,6 @@ def test_more_gpus_than_one_assignment_takes() -> None:
     fresh = found.placements[0].fresh
     assert task.judged(check(task, found))[1].mean() >= 0.99 * task.judged(fresh)[1].mean()
     assert found.moves < task.moves(fresh).sum()
-
-
-def test_costs_never_rise_from_round_to_round() -> None:
-    task = drift(13, layers=3, experts=32, gpus=8, redundant=8)
-    cycles = Cycles(task, task.old, np.full((1, 3), 1.02), np.random.default_rng(0))
-    cost = cycles.cost(cycles.table, 50.0)
-    for _ in range(6):
-        cycles.run(3, 50.0, 0.8)
-        now = cycles.cost(cycles.table, 50.0)
-        assert (now <= cost + 1e-9).all()
-        cost = now
-    placed = cycles.slot_expert
-    excess = np.maximum(
-        task.problem.assignment(placed).gpu_load(task.problem.loads[0]) * 8 / 32 - 1.02, 0.0
-    ).sum(axis=1)
-    assert cost == pytest.approx(50.0 * excess + task.moves(placed))
 
 
 def test_a_budget_too_small_to_restore_is_infeasible() -> None:
@@ -270,12 +257,15 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
     assert np.mean(share) <= 0.30
 
 
-def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> None:
-    """As EPLB makes them: the second copy is a slot to fill."""
+@pytest.mark.parametrize("make", [migration_task, MigrationTask])
+def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(
+    make: Callable[[Problem, np.ndarray], MigrationTask], short: None
+) -> None:
+    """As EPLB makes them: the second copy is a slot to fill, whoever makes the task."""
     del short
     rng = np.random.default_rng(3)
     old = np.array([[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 1, 3]], dtype=np.int32)
-    task = migration_task(make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2)), old)
+    task = make(make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2)), old)
     assert task.held.sum() == 10
     found = migrate([task])
     placed = check(task, found)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cost.dispatch import slot_shares
 from placement import stop as stop_module
-from placement.migrate import cycles
+from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.task import MigrationTask, migration_task
 from placement.problem import make_problem, spread_slots
@@ -34,7 +34,7 @@ SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search little."""
-    monkeypatch.setattr(cycles, "_EFFORT", 20)
+    monkeypatch.setattr(search, "_PASS", (20, 20))
 
 
 def drift(
@@ -144,7 +144,7 @@ def test_budgets_and_failure_domains_are_kept(
 ) -> None:
     task = drift(seed, split, experts=16, gpus=6, redundant=8, spread=spread, scenarios=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycles, "_EFFORT", 5)
+        patch.setattr(search, "_PASS", (20, 20))
         found = migrate([task], max_moves=most)
         again = migrate([task], max_moves=most)
     assert found.moves <= most

@@ -18,19 +18,27 @@ from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
 from placement.result import ExpertResult, checked_result
 
-_FEW_CELLS = 1_000_000
-"""Slots of all placements tried, over scenarios and layers (a split by source rank counts thrice): 50 ms at most."""
+_WORK_US = 50_000.0
+"""Microseconds that all placements may take, by a fixed estimate: answers do not depend on a clock."""
+
+
+def judging_us(problem: Problem) -> float:
+    """Return about how many microseconds it takes to make and judge one of many placements of a layer."""
+    each = {"even": 0.04, "source": 0.2, "lp": 0.04}[problem.split] + 0.03 * problem.scenarios
+    sets = 2**problem.gpus if problem.split == "lp" else 0
+    return problem.slots * each + 0.02 * problem.scenarios * sets
 
 
 def few_placements(problem: Problem) -> bool:
     """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once."""
-    ways = problem.slots * problem.scenarios * problem.layers * (3 if problem.split == "source" else 1)
-    if ways > _FEW_CELLS:
-        return False
+    most = int(_WORK_US / (problem.layers * judging_us(problem)))
+    ways = 1
     for gpus in _alike(problem):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))
         ways *= math.comb(held + len(gpus) - 1, len(gpus))
-    return ways <= _FEW_CELLS
+        if ways > most:
+            return False
+    return True
 
 
 def best_of_few(result: ExpertResult, problem: Problem) -> ExpertResult:

@@ -23,6 +23,7 @@ from placement.problem import WIDE, Problem, keep_better, proven
 from placement.replication import exact_fold, replicate, search_counts
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs, smooth_load
+from placement.small_search import is_small, search_small
 from placement.stop import EVERY_S, Stop
 
 EASY_S, HARD_S = 1.0, 10.0
@@ -67,16 +68,16 @@ def solve(
         If the slots cannot be filled with copies spread so.
     """
     stop = stop or Stop()
-    even = problem.even.in_order()
-    if even.equal_loads:
-        even = replace(even, loads=even.loads[0])
+    ordered = problem.in_order()
+    if ordered.equal_loads:
+        ordered = replace(ordered, loads=ordered.loads[0])
 
     def place(some: Problem, until: Stop) -> ExpertResult:
         one = _one_load if some.scenarios == 1 else _several_loads
         return one(some, until, seed, baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
 
-    few = few_placements(problem)
-    result = place_spread(even, place, Stop() if few else stop)
+    few, small = few_placements(ordered), is_small(ordered)
+    result = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
     if problem.split != "even":
         fitted = None
         with stop:
@@ -84,7 +85,9 @@ def solve(
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
-    return best_of_few(result, problem) if few else result
+    if few:
+        return best_of_few(result, ordered)
+    return search_small(result, ordered, stop.part(0.5), seed=seed) if small else result
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:

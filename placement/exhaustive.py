@@ -20,18 +20,20 @@ from placement.result import ExpertResult, checked_result
 
 _WORK_US = 50_000.0
 """Microseconds that all placements may take, by a fixed estimate: answers do not depend on a clock."""
+STEP_US = 300.0
+"""What judging many placements of a layer takes, however few they are."""
 
 
 def judging_us(problem: Problem) -> float:
     """Return about how many microseconds it takes to make and judge one of many placements of a layer."""
     each = {"even": 0.04, "source": 0.2, "lp": 0.04}[problem.split] + 0.03 * problem.scenarios
-    sets = 2**problem.gpus if problem.split == "lp" else 0
+    sets = 2 ** min(problem.gpus, 16) if problem.split == "lp" else 0
     return problem.slots * each + 0.02 * problem.scenarios * sets
 
 
 def few_placements(problem: Problem) -> bool:
     """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once."""
-    most = int(_WORK_US / (problem.layers * judging_us(problem)))
+    most = int((_WORK_US / problem.layers - STEP_US) / judging_us(problem))
     ways = 1
     for gpus in _alike(problem):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))

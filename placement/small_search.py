@@ -1,8 +1,8 @@
 """Search of small problems: every change of one slot and every swap of two is judged as it is, step by step.
 
-Where all placements are too many to try (:mod:`placement.exhaustive`) but a layer has a few dozen slots, there is time to
-judge every neighbour of a placement under the loads, objective and split that count, and to begin again from a
-placement shaken up a little. The searches made for hundreds of GPUs see a stand-in of that alone.
+Where all placements are too many to try (:mod:`placement.exhaustive`) but a layer has a few dozen slots, there is
+time to judge every neighbour of a placement under the loads, objective and split that count, and to begin again from
+a placement shaken up a little. The searches made for hundreds of GPUs see a stand-in of that alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index
 from placement.dispatch_refinement import SLACK
-from placement.exhaustive import judging_us
+from placement.exhaustive import STEP_US, judging_us
 from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
 from placement.stop import Stop
@@ -21,7 +21,6 @@ from placement.stop import Stop
 _WORK_US = 50_000.0
 """Microseconds, by a fixed estimate, so that answers do not depend on a clock..."""
 _TIMED_S = 0.5  # ... nor for longer than that where no seconds are asked for
-_STEP_US = 300.0
 _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem is not small
 _SHAKES = (2, 3, 4)
 _TIE = 1e-3
@@ -32,7 +31,7 @@ _CLOSE = 2e-3  # to the bound, as on the fast path
 def is_small(problem: Problem) -> bool:
     """Whether all neighbours of a placement can be judged often enough."""
     ways = problem.slots * (problem.experts + problem.slots // 2)
-    return problem.layers * (_STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS <= _WORK_US
+    return problem.layers * (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS <= _WORK_US
 
 
 def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: int) -> ExpertResult:
@@ -77,10 +76,12 @@ class _Neighbours:
         apart = problem.slot_gpu[one] != problem.slot_gpu[two]
         first, second = np.triu_indices(experts, 1)
         # kind, and what changes: a slot and its new expert; two slots; two experts that trade all their copies
-        self.moves = np.concatenate([
-            np.stack([np.full(a.size, kind), a, b], axis=1)
-            for kind, a, b in ((0, slot, new), (1, one[apart], two[apart]), (2, first, second))
-        ])
+        self.moves = np.concatenate(
+            [
+                np.stack([np.full(a.size, kind), a, b], axis=1)
+                for kind, a, b in ((0, slot, new), (1, one[apart], two[apart]), (2, first, second))
+            ]
+        )
         self.row_us = judging_us(problem)
 
     def goes_on(self) -> bool:
@@ -126,7 +127,7 @@ class _Neighbours:
 
     def after(self, row: Experts, which: Index) -> Experts:
         """Return the legal placements after some of the moves, ``[ways, slots]``."""
-        self.left_us -= _STEP_US / 2 + which.size * 0.04 * row.size
+        self.left_us -= STEP_US / 2 + which.size * 0.04 * row.size
         kind, a, b = self.moves[which].T
         rows = np.tile(row, (which.size, 1))
         at = np.flatnonzero(kind == 0)
@@ -136,12 +137,12 @@ class _Neighbours:
         at = np.flatnonzero(kind == 2)
         mine, first, second = rows[at], a[at, None], b[at, None]
         rows[at] = np.where(mine == first, second, np.where(mine == second, first, mine))
-        rows = rows[(rows != row).any(axis=1)]
-        return rows[self.problem.legal(rows)]
+        legal: Experts = rows[(rows != row).any(axis=1) & self.problem.legal(rows)]
+        return legal
 
     def judge(self, rows: Experts) -> Floats:
         """Return the objective, and a little of how unequal GPUs are under the mean load, ``[ways]``."""
-        self.left_us -= _STEP_US / 2 + len(rows) * self.row_us
+        self.left_us -= STEP_US / 2 + len(rows) * self.row_us
         many = self.problem.rows(np.zeros(len(rows), dtype=np.intp))
         busy = many.assignment(rows).gpu_load(many.mean) / self.problem.speed
         unequal = (busy**4).mean(axis=1) ** 0.25

@@ -10,8 +10,8 @@ import numpy as np
 from placement.arrays import Experts, Floats, Ints
 from rackplan.balancers.arrays import ids_of, whole
 from rackplan.balancers.groups import NodeExperts, groups_as_they_lie, packed_groups
-from rackplan.balancers.scenarios import scenarios_for
 from rackplan.balancers.settings import Settings, settings
+from rackplan.balancers.stored import Stored, stored_for
 from rackplan.balancers.streams import Asked, next_placement
 from topology.errors import InputError
 
@@ -99,18 +99,17 @@ def plan(asked: Request, given: Settings | None = None) -> Ints:
     given = settings() if given is None else given
     if asked.slots // asked.ranks >= asked.experts:
         return _all_everywhere(asked)
-    stored = scenarios_for(given.scenarios, asked.loads)
+    stored = stored_for(given, asked.loads, asked.slots, asked.ranks)
     nodes = _node_experts(asked, given, stored)
     if nodes is None:
-        return next_placement(Asked(asked.loads, asked.slots, asked.ranks, asked.old, stored), given).astype(
-            np.int64
-        )
+        outside = Asked(asked.loads, asked.slots, asked.ranks, asked.old, stored)
+        return next_placement(outside, given).astype(np.int64)
     inside = Asked(
         nodes.loads(asked.loads),
         asked.slots // asked.nodes,
         asked.ranks // asked.nodes,
         None if asked.old is None else nodes.inside(asked.old),
-        None if stored is None else nodes.loads(stored),
+        None if stored is None else _inside(stored, nodes, asked),
         nodes.experts.reshape(-1, asked.experts // asked.nodes),
     )
     return nodes.outside(next_placement(inside, given)).astype(np.int64)
@@ -147,7 +146,17 @@ def _all_everywhere(asked: Request) -> Ints:
     return np.where(there.all(axis=(1, 2))[:, None], asked.old, fresh)
 
 
-def _node_experts(asked: Request, given: Settings, stored: Floats | None) -> NodeExperts | None:
+def _inside(stored: Stored, nodes: NodeExperts, asked: Request) -> Stored:
+    """Return what is stored by node; the plan only where it puts the same groups on the nodes."""
+    placed = stored.placed
+    if placed is not None:
+        lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)
+        same = lie is not None and np.array_equal(lie.experts, nodes.experts)
+        placed = nodes.inside(placed) if same else None
+    return Stored(nodes.loads(stored.loads), placed, asked.ranks // asked.nodes)
+
+
+def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> NodeExperts | None:
     """Return the experts of each node where groups are kept on one; None where they are not."""
     if asked.nodes == 1 or not given.node_groups:
         return None
@@ -156,5 +165,10 @@ def _node_experts(asked: Request, given: Settings, stored: Floats | None) -> Nod
         if lie is not None or not (given.first_free or given.max_moves is None):
             return lie
     seen = asked.loads[None]
-    loads = seen if stored is None else np.concatenate([seen, stored])
-    return packed_groups(loads, asked.groups, asked.nodes)
+    if stored is None:
+        return packed_groups(seen, asked.groups, asked.nodes)
+    if stored.placed is not None:
+        planned = groups_as_they_lie(stored.placed, asked.experts, asked.groups, asked.nodes)
+        if planned is not None:
+            return planned
+    return packed_groups(np.concatenate([seen, stored.loads]), asked.groups, asked.nodes)

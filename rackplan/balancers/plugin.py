@@ -70,10 +70,10 @@ def _options() -> Settings | None:
         return None
     require_known()
     given = settings()
-    if given.scenarios:
-        from rackplan.balancers.scenarios import read_scenarios
+    if given.scenarios or given.plan:
+        from rackplan.balancers.stored import read_stored
 
-        read_scenarios(given.scenarios)
+        read_stored(given.scenarios, given.plan)
     return given
 
 

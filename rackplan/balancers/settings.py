@@ -31,7 +31,9 @@ class Settings:
     history:
         Windows that are planned for together, the last one among them.
     scenarios:
-        Recordings of loads that every plan is made for as well.
+        Recordings of loads that every placement is made for as well.
+    plan:
+        Path of a plan: its loads are such scenarios, and where all is placed anew it is placed so.
     node_groups:
         Whether groups of experts are kept on one node where an engine says that they divide over the nodes.
     """
@@ -40,6 +42,7 @@ class Settings:
     first_free: bool = False
     history: int = 8
     scenarios: tuple[str, ...] = ()
+    plan: str = ""
     node_groups: bool = True
 
     @property
@@ -52,6 +55,8 @@ class Settings:
         parts.append(f"{self.history} windows kept" if self.history > 1 else "the last window kept")
         if self.scenarios:
             parts.append(f"scenarios of {', '.join(self.scenarios)}")
+        if self.plan:
+            parts.append(f"the plan and the loads of {self.plan}")
         if not self.node_groups:
             parts.append("groups of experts on any node")
         return ", ".join(parts)
@@ -141,6 +146,11 @@ def _first(name: str, text: str) -> bool:
     return word == "free"
 
 
+def _path(name: str, text: str) -> str:
+    del name
+    return text
+
+
 def _files(name: str, text: str) -> tuple[str, ...]:
     files = tuple(part.strip() for part in text.split(","))
     if not all(files):
@@ -155,5 +165,6 @@ _READERS = {
     "RACKPLAN_FIRST_MOVES": ("first_free", _first),
     "RACKPLAN_HISTORY": ("history", _windows),
     "RACKPLAN_SCENARIOS": ("scenarios", _files),
+    "RACKPLAN_PLAN": ("plan", _path),
     "RACKPLAN_NODE_GROUPS": ("node_groups", _yes),
 }

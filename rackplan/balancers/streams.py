@@ -19,6 +19,7 @@ from placement.online.balancer import replan, start
 from placement.online.state import OnlineOptions, OnlineState
 from rackplan.balancers.maps import keep_slots
 from rackplan.balancers.settings import Settings
+from rackplan.balancers.stored import Stored
 
 _MOST_STREAMS = 8
 _log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Asked:
     old:
         int32 ``[rows, slots]``, -1 where nothing lies; None where all is planned afresh.
     stored:
-        float64 ``[scenarios, rows, experts]``, or None.
+        What is known beforehand of the same rows and ranks, or None.
     names:
         The expert that each of a row's stands for, int64 ``[rows, experts]``; None where it is that one.
     """
@@ -46,7 +47,7 @@ class Asked:
     slots: int
     ranks: int
     old: Experts | None
-    stored: Floats | None
+    stored: Stored | None
     names: Ints | None = None
 
     @property
@@ -133,4 +134,5 @@ def _started(asked: Asked, given: Settings) -> OnlineState:
     options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=given.first_free)
     layers, experts = asked.loads.shape
     each = asked.slots // asked.ranks
-    return start(experts, each, asked.ranks, layers=layers, stored=asked.stored, options=options)
+    loads, placed = (None, None) if asked.stored is None else (asked.stored.loads, asked.stored.placed)
+    return start(experts, each, asked.ranks, layers=layers, stored=loads, static=placed, options=options)

@@ -282,12 +282,12 @@ def test_stored_scenarios_stand_beside_the_last_window(
     assert on_known(dense) > alone
     assert not caplog.records
     vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS)
-    assert "scenarios of 3 layers left out where the engine balances 1" in caplog.text
+    assert "what is stored of 3 layers left out where the engine balances 1" in caplog.text
     monkeypatch.setenv("RACKPLAN_SCENARIOS", stored(tmp_path, experts=8))
     with pytest.raises(ValueError, match="3 layers with 8 experts; the engine balances 16 experts"):
         vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
     monkeypatch.setenv("RACKPLAN_SCENARIOS", f"{stored(tmp_path)},{stored(tmp_path, experts=8)}")
-    with pytest.raises(ValueError, match="give recordings of one model"):
+    with pytest.raises(ValueError, match="give those of one model"):
         vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
 
 

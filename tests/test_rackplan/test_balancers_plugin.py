@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rackplan.balancers import plugin
+from placement.plan_file import read_plan
+from rackplan.balancers import plugin, vllm
 from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy
@@ -23,6 +24,7 @@ from rackplan.balancers.vllm_ascend import RackplanPolicy
 from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]
+PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
 
 
 @pytest.fixture
@@ -177,10 +179,30 @@ def test_options_are_read_from_the_environment() -> None:
         "RACKPLAN_FIRST_MOVES": "free",
         "RACKPLAN_HISTORY": "3",
         "RACKPLAN_SCENARIOS": "a.npy, b.npz",
+        "RACKPLAN_PLAN": "plan.json",
         "RACKPLAN_NODE_GROUPS": "no",
     }
-    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), False)
+    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), "plan.json", False)
     assert settings({"RACKPLAN_MAX_MOVES": "none"}).max_moves is None
     assert settings({"RACKPLAN_MAX_MOVES": "100%"}).max_moves == 1
     with pytest.raises(InputError, match="expected free"):
         settings({"RACKPLAN_FIRST_MOVES": "1"})
+
+
+def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(
+    prepared: Any, few_layers: Any, tmp_path: Path, environ: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepared(*PLAN, few_layers("mixtral-8x7b", 2), "--redundant", 8)
+    plan = read_plan(tmp_path / "plan" / "plan.json")
+    (part,) = plan.experts
+    assert part is not None
+    assert plan.loads is not None
+    environ(PLAN=str(tmp_path / "plan" / "plan.json"), MAX_MOVES="0")
+    loads = plan.loads.tokens[0]
+    found = vllm.rebalance_experts(loads, 16, 1, 1, 8)
+    assert (found == part.slot_expert).all()
+    assert not caplog.records
+    assert vllm.rebalance_experts(loads, 16, 1, 1, 4).shape == found.shape
+    assert "plan.json left out: 16 slots on 8 ranks, and the engine has 16 on 4" in caplog.text
+    with pytest.raises(ValueError, match="2 layers with 8 experts; the engine balances 4 experts"):
+        vllm.rebalance_experts(loads[:, :4], 16, 1, 1, 8)

@@ -1,0 +1,128 @@
+"""What a balancer knows before the first window: recordings of loads, and a plan that was made for them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cost.traces.open import open_recording
+from cost.traces.windows import collect_windows
+from placement.arrays import Experts, Floats
+from rackplan.balancers.settings import Settings
+from topology.errors import InputError
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Loads that every placement is made for as well, and one that was made for them.
+
+    Attributes
+    ----------
+    loads:
+        float64 ``[scenarios, layers, experts]``; a layer of zeros is not known.
+    placed:
+        int32 ``[layers, slots]`` by rank, or None.
+    ranks:
+        Ranks of ``placed``.
+    """
+
+    loads: Floats
+    placed: Experts | None = None
+    ranks: int = 0
+
+    @property
+    def words(self) -> str:
+        """Its shape, for messages."""
+        return f"{self.loads.shape[1]} layers with {self.loads.shape[2]} experts"
+
+
+@cache
+def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
+    """Read recordings and a plan, MoE layers alone; None without either.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or they are of different layers or experts.
+    """
+    found = [_read_plan(plan)] if plan else []
+    found += [_read_recording(file) for file in files]
+    if not found:
+        return None
+    names = [plan] * bool(plan) + list(files)
+    for name, each in zip(names, found, strict=True):
+        if each.loads.shape[1:] != found[0].loads.shape[1:]:
+            raise InputError(
+                f"{name}: has {each.words}, and {names[0]} {found[0].words}: give those of one model."
+            )
+    return Stored(np.concatenate([each.loads for each in found]), found[0].placed, found[0].ranks)
+
+
+def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored | None:
+    """Return what is stored for the layers of ``loads`` ``[layers, experts]``, or None where it is of others.
+
+    Rows of ``loads`` without tokens may be dense layers, which recordings and plans leave out. Layers that are not
+    those stored (a draft model's call has one or two), and a plan of other slots, are left out with a warning.
+
+    Raises
+    ------
+    InputError
+        If what is stored has another number of experts than the engine, or cannot be read.
+    """
+    found = read_stored(given.scenarios, given.plan)
+    if found is None:
+        return None
+    layers, experts = loads.shape
+    if found.loads.shape[2] != experts:
+        names = ", ".join((*[given.plan] * bool(given.plan), *given.scenarios))
+        raise InputError(f"{names}: {found.words}; the engine balances {experts} experts.")
+    placed = found.placed
+    if placed is not None and (placed.shape[1], found.ranks) != (slots, ranks):
+        _warn_once(
+            f"{given.plan} left out: {placed.shape[1]} slots on {found.ranks} ranks, and the engine has {slots} "
+            f"on {ranks}"
+        )
+        placed = None
+    if found.loads.shape[1] == layers:
+        return Stored(found.loads, placed, ranks)
+    rows = np.flatnonzero(loads.any(axis=1))
+    if found.loads.shape[1] != rows.size:
+        _warn_once(
+            f"what is stored of {found.loads.shape[1]} layers left out where the engine balances {layers}"
+        )
+        return None
+    wide = np.zeros((len(found.loads), layers, experts))
+    wide[:, rows] = found.loads
+    if placed is not None:
+        whole = np.tile(np.arange(slots, dtype=np.int32) % experts, (layers, 1))
+        whole[rows] = placed
+        placed = whole
+    return Stored(wide, placed, ranks)
+
+
+def _read_recording(file: str) -> Stored:
+    tokens = collect_windows(open_recording(file)).tokens
+    return Stored(tokens[:, tokens.any(axis=(0, 2))])
+
+
+def _read_plan(file: str) -> Stored:
+    from placement.engines.mapping import mapping_of
+    from placement.plan_file import read_plan
+
+    plan = read_plan(Path(file))
+    mapping = mapping_of(plan)
+    if plan.loads is None:  # no plan with experts is without: mapping_of would have refused it
+        raise InputError(f"{file}: holds no loads.")
+    placed = mapping.slot_expert.astype(np.int32)
+    return Stored(plan.loads.tokens, placed, mapping.ranks)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("rackplan: %s", text)

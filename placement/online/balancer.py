@@ -14,6 +14,7 @@ from placement.arrays import Bools, Experts, Floats, Ints
 from placement.migrate.start import relabel, restore
 from placement.migrate.task import migration_task
 from placement.online.descent import descend
+from placement.online.memory import Memory
 from placement.online.policy import Group
 from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
 from placement.online.votes import relative, votes, workloads
@@ -22,7 +23,7 @@ from placement.solve import solve
 from topology.errors import InputError
 
 _FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much
-_PRICES = 6
+_PRICES = 12  # at most
 _KNEE = 0.01  # of balancedness: a first placement that is worse by more is planned anew
 
 
@@ -96,17 +97,13 @@ def start(
         raise InputError(f"`slots_per_gpu` has {slots.size} GPUs and `gpus` is {gpus}.")
     if experts < 1 or int(slots.sum()) < experts:
         raise InputError(f"{int(slots.sum())} slots for {experts} experts: each expert needs one.")
-    if stored is None:
-        return OnlineState(
-            options or OnlineOptions(),
-            slots,
-            np.zeros((0, layers or 0, experts)),
-            np.zeros((0, layers or 0, experts)),
-        )
+    options = options or OnlineOptions()
+    if stored is None or not len(np.asarray(stored)):
+        none = np.zeros((layers or 0, experts))
+        return OnlineState(options, slots, none[None][:0], none, Memory.empty(len(none), experts))
     known = workloads(relative(checked_loads(stored, "stored", (0, layers or 0, experts))))
-    if not len(known):
-        return start(experts, slots, layers=layers or known.shape[1], options=options)
-    state = OnlineState(options or OnlineOptions(), slots, known, np.zeros((0, *known.shape[1:])))
+    empty = np.zeros((known.shape[1], experts))
+    state = OnlineState(options, slots, known, empty, Memory.empty(len(empty), experts))
     return state if static is None else replace(state, static=checked_placement(static, state, "static"))
 
 
@@ -154,7 +151,7 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
     InputError
         As of :func:`replan`, or if no window has been seen.
     """
-    if not len(state.recent):
+    if not state.windows:
         raise InputError("no window has been seen yet: nothing to plan by.")
     placed = state.placed if old is None else checked_placement(old, state, "old")
     copies = state.layers * state.slots
@@ -171,12 +168,18 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         fresh = relabel(migration_task(_window(state), placed), _anew(state))
         if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
             begin, why, allowed = fresh, "first re-plan, free to move", None
-    loads, weights = votes(state.recent, state.stored)
+    loads, weights = votes(state.last, state.memory, state.stored)
     needed = _moves(state, placed, begin)
     left = copies if allowed is None else max(0, allowed - needed)
-    prices = np.geomspace(_FIRST_PRICE, max(state.options.least_gain, 1e-9), _PRICES)
-    found = descend(loads, weights, begin, state.slots_per_gpu, most=left, prices=prices.tolist())
+    prices = _prices(state.options.least_gain)
+    found = descend(loads, weights, begin, state.slots_per_gpu, most=left, prices=prices)
     return _decision(state, placed, found, allowed, why)
+
+
+def _prices(least: float) -> list[float]:
+    """Return falling prices of a move, each half the one before; the last is ``least``."""
+    prices = [_FIRST_PRICE * 0.5**number for number in range(_PRICES)]
+    return [price for price in prices if price > least] + [least]
 
 
 def _anew(state: OnlineState) -> Experts:
@@ -190,7 +193,7 @@ def _anew(state: OnlineState) -> Experts:
 
 def _window(state: OnlineState) -> Problem:
     """The problem of the last window; a layer without tokens counts as even."""
-    load = state.recent[-1].copy()
+    load = state.last.copy()
     load[load.max(axis=1) <= 0] = 1.0
     return Problem(load, state.slots_per_gpu)
 
@@ -216,7 +219,7 @@ def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
 
 def _mean_balance(state: OnlineState, placement: Experts) -> float:
     """Weighted mean over all votes and layers of mean over largest GPU load."""
-    loads, weights = votes(state.recent, state.stored)
+    loads, weights = votes(state.last, state.memory, state.stored)
     total, all_weights = 0.0, 0.0
     for load, weight in zip(loads, weights, strict=True):
         rows = np.flatnonzero(weight > 0)
@@ -278,8 +281,8 @@ def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Float
 def _decision(
     state: OnlineState, old: Experts | None, new: Experts, allowed: int | None, why: str
 ) -> Decision:
-    known: Bools = state.recent[-1].max(axis=1) > 0
-    load = state.recent[-1][known]
+    known: Bools = state.last.max(axis=1) > 0
+    load = state.last[known]
 
     def on_window(placement: Experts) -> float:
         if not known.any() or (placement < 0).any():

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from placement.arrays import Experts, Floats, Ints
+from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.errors import InputError
 from topology.reading import parse_json
@@ -28,7 +29,7 @@ class OnlineOptions:
     budget:
         Largest part of all copies (layers x slots) that one re-plan may move; 0: nothing ever moves; None: no limit.
     history:
-        Windows that are remembered.
+        Windows that are remembered; alike ones are one.
     first_free:
         Whether the first re-plan may move as much as it likes where what it finds is clearly worse than a plan
         (a linear placement, say).
@@ -38,7 +39,7 @@ class OnlineOptions:
     """
 
     budget: float | None = 0.05
-    history: int = 6
+    history: int = 8
     first_free: bool = True
     least_gain: float = 2e-5
 
@@ -64,8 +65,10 @@ class OnlineState:
     stored:
         float64 ``[scenarios, layers, experts]``: known workloads, one of each group of alike ones, rows of mean 1,
         or all 0 where unknown.
-    recent:
-        float64 ``[windows, layers, experts]``: the last windows in order, in the same form.
+    last:
+        float64 ``[layers, experts]``: the last window, in the same form; all 0 before the first.
+    memory:
+        Kinds of windows seen, the last one included.
     static:
         int32 ``[layers, slots]``: the robust plan over ``stored`` where somebody has made one.
     placed:
@@ -77,7 +80,8 @@ class OnlineState:
     options: OnlineOptions
     slots_per_gpu: Ints
     stored: Floats
-    recent: Floats
+    last: Floats
+    memory: Memory
     static: Experts | None = None
     placed: Experts | None = None
     windows: int = 0
@@ -85,12 +89,12 @@ class OnlineState:
     @property
     def layers(self) -> int:
         """Layers, 0 while nobody has said how many."""
-        return int(max(self.stored.shape[1], self.recent.shape[1]))
+        return int(self.last.shape[0])
 
     @property
     def experts(self) -> int:
         """Logical experts of a layer."""
-        return int(self.recent.shape[2])
+        return int(self.last.shape[1])
 
     @property
     def gpus(self) -> int:
@@ -103,7 +107,7 @@ class OnlineState:
         return int(self.slots_per_gpu.sum())
 
     def seen(self, window: ArrayLike) -> OnlineState:
-        """Return the state with one window more, ``[layers, experts]`` tokens of any scale; the oldest is forgotten.
+        """Return the state with one window more, ``[layers, experts]`` tokens of any scale.
 
         Raises
         ------
@@ -111,9 +115,9 @@ class OnlineState:
             If its shape is another one, or a load is negative or not finite.
         """
         load = relative(checked_loads(window, "window", (self.layers, self.experts)))
-        recent = np.concatenate([self.recent.reshape(-1, *load.shape), load[None]])[-self.options.history :]
         stored = self.stored if len(self.stored) else np.zeros((0, *load.shape))
-        return replace(self, stored=stored, recent=recent, windows=self.windows + 1)
+        memory = self.memory.with_window(load, self.options.history)
+        return replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
 
     def save(self, path: Path | str) -> None:
         """Write the state as ``.npz``."""
@@ -125,7 +129,10 @@ class OnlineState:
                 about=np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8),
                 slots_per_gpu=self.slots_per_gpu,
                 stored=self.stored,
-                recent=self.recent,
+                last=self.last,
+                kinds=self.memory.loads,
+                kind_windows=self.memory.windows,
+                kind_age=self.memory.age,
                 static=none if self.static is None else self.static,
                 placed=none if self.placed is None else self.placed,
             )
@@ -165,22 +172,20 @@ class OnlineState:
         ):
             raise InputError(f"`options` {options}: not those of a balancer.")
         slots = checked_slots(found["slots_per_gpu"])
-        stored, recent = found["stored"], found["recent"]
-        for name, loads in (("stored", stored), ("recent", recent)):
-            if loads.ndim != 3 or loads.dtype != np.float64:
-                raise InputError(f"`{name}` is not float64 [n, layers, experts].")
-        shape = max(stored.shape[1], recent.shape[1]), recent.shape[2]
-        known, seen = (
-            relative(checked_loads(loads, name, (0, *shape))) if len(loads) else np.zeros((0, *shape))
-            for name, loads in (("stored", stored), ("recent", recent))
+        loads = {}
+        for name, axes in (("stored", 3), ("last", 2), ("kinds", 3)):
+            if found[name].ndim != axes or found[name].dtype != np.float64:
+                raise InputError(f"`{name}` is not float64 of {axes} axes.")
+            loads[name] = checked_loads(found[name], name, (0, *found["last"].shape)[-axes:])
+        memory = Memory(
+            loads["kinds"], *(_counts(found[name], name) for name in ("kind_windows", "kind_age"))
         )
-        state = cls(
-            OnlineOptions(**options),
-            slots,
-            known,
-            seen,
-            windows=windows,
-        )
+        if not len(memory.loads) == len(memory.windows) == len(memory.age):
+            raise InputError("`kinds`, `kind_windows` and `kind_age` are not of one length.")
+        options = OnlineOptions(**options)
+        state = cls(options, slots, loads["stored"], loads["last"], memory, windows=windows)
+        if state.experts < 1 or state.slots < state.experts:
+            raise InputError(f"{state.slots} slots for {state.experts} experts: each expert needs one.")
         placements = {
             name: checked_placement(found[name], state, name)
             for name in ("static", "placed")
@@ -191,7 +196,17 @@ class OnlineState:
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of the file; nothing in it is run."""
-    names = {"about", "slots_per_gpu", "stored", "recent", "static", "placed"}
+    names = {
+        "about",
+        "slots_per_gpu",
+        "stored",
+        "last",
+        "kinds",
+        "kind_windows",
+        "kind_age",
+        "static",
+        "placed",
+    }
     try:
         with zipfile.ZipFile(path) as archive:
             inside = {info.filename: info.file_size for info in archive.infolist()}
@@ -203,6 +218,14 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
             return {name: archive[name] for name in names}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"cannot be read as a balancer's state ({error}).") from None
+
+
+def _counts(given: NDArray[np.generic], name: str) -> Ints:
+    if given.ndim == 1 and given.dtype == np.int64:
+        counts = given.astype(np.int64)
+        if (counts >= 0).all():
+            return counts
+    raise InputError(f"`{name}` is not int64 [kinds] of numbers that are not negative.")
 
 
 def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placement.arrays import Floats
+from placement.arrays import Floats, Ints
+from placement.online.memory import Memory
 
-LAST, RECENT, STORED = 0.3, 0.2, 0.5
-"""Weights of the last window, of those before it and of the stored scenarios, each group together."""
+LAST, SEEN, STORED = 0.3, 0.2, 0.5
+"""Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
 FORGETTING = 0.8
-"""Weight of a window by that of the next one."""
+"""Weight of a kind of windows, by each window since it was seen last."""
 
 ALIKE = 0.15
 """Root mean square difference of relative loads up to which two scenarios are one workload, and share a vote."""
@@ -30,26 +31,30 @@ class Votes(NamedTuple):
     weights: Floats
 
 
-def votes(recent: Floats, stored: Floats) -> Votes:
-    """Return the votes of ``recent`` ``[windows, layers, experts]``, the last one last, and ``stored`` scenarios.
+def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
+    """Return the votes of the ``last`` window ``[layers, experts]``, of kinds of windows and of ``stored`` scenarios.
 
     Rows are of mean 1, or all 0 where nothing is known: those have no vote. A layer without tokens in the last window
     has no votes at all: it is not touched.
     """
-    last, before = recent[-1:], recent[-2::-1]
-    fading = FORGETTING ** np.arange(len(before))
-    parts = [last, before, stored]
-    each = [np.ones(1), fading, np.ones(len(stored))]
+    parts = [last[None], memory.loads, stored]
+    each = [np.ones(1), _fading(memory.age), np.ones(len(stored))]
     loads: Floats = np.concatenate(parts)
     weights = np.zeros(loads.shape[:2])
     at = 0
-    for part, share, together in zip(parts, each, (LAST, RECENT, STORED), strict=True):
+    for part, share, together in zip(parts, each, (LAST, SEEN, STORED), strict=True):
         known = (part.max(axis=2) > 0) * share[:, None]
         total = known.sum(axis=0)
         weights[at : at + len(part)] = together * known / np.where(total > 0, total, 1.0)
         at += len(part)
-    weights[:, last[0].max(axis=1) <= 0] = 0.0
+    weights[:, last.max(axis=1) <= 0] = 0.0
     return Votes(loads, weights)
+
+
+def _fading(age: Ints) -> Floats:
+    """Return :data:`FORGETTING` to the power of ``age``, by multiplications: the same bytes on every machine."""
+    powers: Floats = np.multiply.accumulate(np.append(1.0, np.full(int(age.max(initial=0)), FORGETTING)))
+    return powers[age]
 
 
 def relative(tokens: Floats) -> Floats:

@@ -203,9 +203,10 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     with np.load(path) as file:
         arrays = dict(file)
     for name, value in (
-        ("recent", np.full((1, LAYERS, EXPERTS), -1.0)),
+        ("kinds", np.full((1, LAYERS, EXPERTS), -1.0)),
         ("slots_per_gpu", np.array([0, 3])),
         ("about", np.frombuffer(b'{"version": 9, "windows": 0, "options": {}}', dtype=np.uint8)),
+        ("kind_age", np.array([1])),
         ("placed", np.full((LAYERS, 24), 99)),
     ):
         np.savez(path, **{**arrays, name: value})

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cost.assignment import Assignment
-from placement.arrays import Bools, Experts, Floats, Ints
+from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.problem import EQUAL, Problem
 
 
@@ -29,17 +30,40 @@ class Baseline:
     reason: str = ""
 
 
-def baselines(problem: Problem, *, eplb_groups: int | None, nodes: int) -> dict[str, Baseline]:
-    """Return ``linear``, ``eplb_global`` and ``eplb_hierarchical`` for ``problem``.
+class Baselines(Mapping[str, Baseline]):
+    """``linear``, ``eplb_global`` and ``eplb_hierarchical`` for a problem, each made when it is asked for.
 
-    ``eplb_groups`` are the model's expert groups (None or 1 where routing has none), ``nodes`` what the
-    hierarchical policy calls nodes: the domains of the cluster.
+    Parameters
+    ----------
+    eplb_groups:
+        The model's expert groups (None or 1 where routing has none).
+    nodes:
+        What the hierarchical policy calls nodes: the domains of the cluster.
     """
-    return {
-        "linear": linear(problem),
-        "eplb_global": eplb_global(problem),
-        "eplb_hierarchical": eplb_hierarchical(problem, groups=eplb_groups or 1, nodes=nodes),
-    }
+
+    def __init__(self, problem: Problem, *, eplb_groups: int | None, nodes: int) -> None:
+        self._problem = problem
+        self._policies: dict[str, Callable[[Problem], Baseline]] = {
+            "linear": linear,
+            "eplb_global": eplb_global,
+            "eplb_hierarchical": partial(eplb_hierarchical, groups=eplb_groups or 1, nodes=nodes),
+        }
+        self._made: dict[str, Baseline] = {}
+
+    def __getitem__(self, name: str) -> Baseline:
+        if name not in self._made:
+            self._made[name] = self._policies[name](self._problem)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def of_rows(self, name: str, rows: Index) -> Baseline:
+        """Return the same policy's answer for some of the layers alone; it looks at each layer by itself."""
+        return self._policies[name](self._problem.rows(rows))
 
 
 def take_where_ahead(

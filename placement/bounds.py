@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Bools, Floats, Index
+from placement.arrays import Floats, Ints
 from placement.problem import Problem
 from placement.replication import replicate
 
@@ -34,9 +34,13 @@ def lower_bound(problem: Problem) -> Floats:
     return bound
 
 
+def of_one_load(problem: Problem, copies: Ints) -> Floats:
+    """Return what no placement of one load can be below, ``[layers]``; ``copies`` are its greedy counts."""
+    return np.maximum(mean_load(problem), np.maximum(copy_under(problem, copies), neighbours(problem)))
+
+
 def _of_one_load(problem: Problem) -> Floats:
-    copies = np.maximum(largest_copy(problem), neighbours(problem))
-    return np.maximum(mean_load(problem), copies)
+    return of_one_load(problem, replicate(problem))
 
 
 def mean_load(problem: Problem) -> Floats:
@@ -50,8 +54,12 @@ def largest_copy(problem: Problem) -> Floats:
 
     With one slot on each of equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
     """
-    share = problem.mean / replicate(problem)
-    return relative(problem, share.max(axis=1) / fastest(problem)[0])
+    return copy_under(problem, replicate(problem))
+
+
+def copy_under(problem: Problem, copies: Ints) -> Floats:
+    """Return the largest copy under counts ``[layers, experts]`` on the fastest GPU, ``[layers]``."""
+    return relative(problem, (problem.mean / copies).max(axis=1) / fastest(problem)[0])
 
 
 def neighbours(problem: Problem) -> Floats:
@@ -61,25 +69,21 @@ def neighbours(problem: Problem) -> Floats:
     (the fewest of any c GPUs that have slots). Experts with several copies fill at most ``2 (spare - c + 1)``
     slots in all, since each takes a spare; the other ``s - 2 (spare - c + 1)`` hold single copies of distinct
     experts, with their whole load. The largest of the c GPU loads is at least the mean of them; of unequal GPUs
-    load over speed, where no c GPUs are faster than the fastest c.
+    load over speed, where no c GPUs are faster than the fastest c. The heaviest expert gives the largest such bound:
+    with the lightest others beside it, and none of them twice, no count is better for it than for a lighter one.
     """
     loads = problem.mean
-    layers, experts = loads.shape
-    spare = problem.slots - experts
-    order = np.argsort(loads, axis=1, kind="stable")
-    rank = np.argsort(order, axis=1)
-    lightest = np.zeros((layers, experts + 1))
-    np.cumsum(np.take_along_axis(loads, order, axis=1), axis=1, out=lightest[:, 1:])
+    experts, spare = problem.experts, problem.slots - problem.experts
+    lightest = np.zeros((problem.layers, experts))
+    np.cumsum(np.sort(loads, axis=1)[:, :-1], axis=1, out=lightest[:, 1:])
     others = np.cumsum(np.sort(problem.slots_per_gpu[problem.slots_per_gpu > 0]) - 1)
     speed = np.cumsum(fastest(problem))
-    best = np.full(loads.shape, np.inf)
-    for c in range(1, problem.most_copies + 1):
-        single = max(0, int(others[c - 1]) - 2 * (spare - c + 1))
-        if single > experts - 1:
-            continue  # more single copies of other experts than there are: c copies are impossible
-        beside = np.where(rank >= single, lightest[:, single][:, None], lightest[:, [single + 1]] - loads)
-        best = np.minimum(best, (loads + beside) / speed[c - 1])
-    return relative(problem, best.max(axis=1))
+    copies = np.arange(1, problem.most_copies + 1)
+    single = np.maximum(0, others[copies - 1] - 2 * (spare - copies + 1))
+    possible = single <= experts - 1  # else more single copies of other experts than there are
+    beside = lightest[:, single[possible]]
+    best = ((loads.max(axis=1)[:, None] + beside) / speed[copies[possible] - 1]).min(axis=1)
+    return relative(problem, best)
 
 
 def fastest(problem: Problem) -> Floats:
@@ -94,11 +98,18 @@ def relative(problem: Problem, load: Floats) -> Floats:
     return ratio
 
 
-_PRICES = np.linspace(0.0, 1.0, 13)[1:]  # p, in units of T / k
-_RENTS = np.concatenate(([0.0], np.geomspace(0.02, 4.0, 19)))  # q, in units of p
-_HALVINGS = 8
+_PRICES, _RENTS = (
+    each.reshape(-1)
+    for each in np.meshgrid(
+        np.linspace(0.0, 1.0, 13)[1:],  # p, in units of T / k
+        np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0]),  # q, from p to T - (k - 1) p
+        indexing="ij",
+    )
+)
+_KEPT = 8  # pairs of prices that prove most, tried on
+_HALVINGS = 6
 _LEAST = 2e-3  # of the lower bound: a layer where not even that can be added is left
-_PRICE_CELLS = 1 << 17
+_PRICE_CELLS = 1 << 15
 _ROUNDING = 1e-9
 
 
@@ -121,50 +132,70 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
 
         sum over experts of c f(w / c)  <=  p (k GPUs - slots),    sum over experts of c = slots.
 
-    For any q >= 0 the left side is at least the sum over experts of the smallest ``c f(w/c) + q c``, less
-    ``q slots``: where that exceeds the right side, no assignment reaches T (Lagrangian duality in the slots).
+    For any q the left side is at least the sum over experts of the smallest ``c f(w/c) + q c``, less
+    ``q slots``: where that exceeds the right side, no assignment reaches T (Lagrangian duality in the slots). Below
+    p all experts would take all the copies they can have, above ``T - (k - 1) p`` one each: q lies between.
     """
-    size = max(1, _PRICE_CELLS // (_PRICES.size * _RENTS.size * problem.experts))
     bound = low.copy()
+    loads = _scaled(problem)
+    size = max(1, _PRICE_CELLS // (_PRICES.size * problem.experts))
     for start in range(0, problem.layers, size):
         part = np.arange(start, min(start + size, problem.layers))
         first = low[part] * (1 + _LEAST)
-        part = part[(first < high[part]) & _out_of_reach(problem, _scaled(problem, part), first)]
-        if part.size:
-            bound[part] = _bisect(problem, _scaled(problem, part), low[part], high[part])
+        part, first = part[first < high[part]], first[first < high[part]]
+        prices, rents = np.tile(_PRICES, (part.size, 1)), np.tile(_RENTS, (part.size, 1))
+        for _ in range(2):
+            proof = _excess(problem, loads[part], first, prices, rents)
+            out = proof.max(axis=1, initial=-np.inf) > 0
+            part, first, proof, prices, rents = (each[out] for each in (part, first, proof, prices, rents))
+            if part.size == 0:
+                break
+            bound[part] = np.maximum(bound[part], first)
+            best = np.argsort(-proof, axis=1, kind="stable")[:, :_KEPT]
+            few = tuple(np.take_along_axis(each, best, axis=1) for each in (prices, rents))
+            first = bound[part] = _bisect(problem, loads[part], few, first, high[part])
     return bound
 
 
-def _scaled(problem: Problem, layers: Index) -> Floats:
-    """Loads in multiples of the mean GPU load, over the speed of the fastest GPU."""
-    loads = problem.mean[layers]
-    scaled: Floats = loads * (problem.gpus / loads.sum(axis=1, keepdims=True)) / fastest(problem)[0]
-    return scaled
+def _scaled(problem: Problem) -> Floats:
+    """Loads by falling size, in multiples of the mean GPU load, over the speed of the fastest GPU."""
+    loads = problem.mean
+    scaled = loads * (problem.gpus / loads.sum(axis=1, keepdims=True)) / fastest(problem)[0]
+    falling: Floats = np.sort(scaled, axis=1)[:, ::-1]
+    return falling
 
 
-def _bisect(problem: Problem, scaled: Floats, low: Floats, high: Floats) -> Floats:
+def _bisect(problem: Problem, loads: Floats, prices: tuple[Floats, ...], low: Floats, high: Floats) -> Floats:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        out = _out_of_reach(problem, scaled, middle)
+        out = _excess(problem, loads, middle, *prices).max(axis=1) > 0
         low, high = np.where(out, middle, low), np.where(out, high, middle)
     return low
 
 
-def _out_of_reach(problem: Problem, loads: Floats, target: Floats) -> Bools:
-    """Whether prices prove that no assignment has all GPU loads at ``target`` ``[layers]`` or below."""
+def _excess(problem: Problem, loads: Floats, target: Floats, prices: Floats, rents: Floats) -> Floats:
+    """Return by how much each pair of prices ``[layers, pairs]`` proves that ``target`` ``[layers]`` is out of reach.
+
+    ``loads`` ``[layers, experts]`` fall. Up to ``top`` an expert is cheapest with one copy, above it with about
+    ``load / top``: its weight is convex there. Sums run expert by expert, so that layers do not depend on each other.
+    """
     used = int((problem.slots_per_gpu > 0).sum())
     slots = int(problem.slots_per_gpu.max())
-    price = (target[:, None] / slots * _PRICES)[:, :, None, None]
-    rent = price * _RENTS[None, None, :, None]
-    top = target[:, None, None, None] - (slots - 1) * price
-    load, most = loads[:, None, None, :], problem.most_copies
-    least = np.full(np.broadcast_shapes(load.shape, rent.shape), np.inf)
-    near = np.clip(load / top, 1, most)
-    # Convex up to load / price copies and concave from there: the smallest is at one of these counts.
-    for copies in (1.0, np.floor(near), np.ceil(near), float(most)):
-        weight = np.maximum(load - copies * top, 0.0) - np.maximum(copies * price - load, 0.0)
-        np.minimum(least, weight + rent * copies, out=least)
-    total = least.sum(axis=3) - rent[..., 0] * problem.slots
-    allowed = price[..., 0] * (slots * used - problem.slots)
-    out: Bools = (total > allowed + _ROUNDING * problem.gpus).any(axis=(1, 2))
-    return out
+    price = target[:, None] / slots * prices
+    top = target[:, None] - (slots - 1) * price
+    rent = price + (top - price) * rents
+    light = loads.shape[1] - (loads[:, :, None] > top[:, None]).sum(axis=1)
+    cheap = (loads[:, :, None] < price[:, None]).sum(axis=1)  # those pay less than the price
+    below = np.zeros((len(loads), loads.shape[1] + 1))
+    np.cumsum(loads[:, ::-1], axis=1, out=below[:, 1:])
+    paid = np.take_along_axis(below, cheap, axis=1) - price * cheap
+    heaviest = int((loads > top.min(axis=1)[:, None]).sum(axis=1).max(initial=0))
+    load = loads.T[:heaviest, :, None]
+    near = np.clip(load / top, 1, problem.most_copies)
+    few, many = np.floor(near), np.ceil(near)
+    least = np.minimum(load - few * (top - rent), load - top + rent)
+    more = np.maximum(load - many * top, 0.0) - np.maximum(many * price - load, 0.0) + rent * many
+    weight = np.where(load > top, np.minimum(least, more), 0.0).sum(axis=0)
+    total = weight + rent * (light - problem.slots) + paid
+    excess: Floats = total - price * (slots * used - problem.slots) - _ROUNDING * problem.gpus
+    return excess

@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, least_of_each
+from placement.count_search import Estimate
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
@@ -122,20 +123,20 @@ def _norm(gpu_load: Floats) -> Floats:
 
 
 _FEW = 8000  # ways to share out the copies
+_PACKED = 128  # of them, those that promise most, are packed
 _ROWS_AT_ONCE = 20_000  # placements at once
-_MOST_ROWS = 10_000  # placements in all
 
 
 def few_counts(problem: Problem) -> bool:
-    """Whether there are few enough ways to give each expert a copy or more to try them all in all layers."""
-    ways = math.comb(problem.slots - 1, problem.experts - 1)
-    return ways <= _FEW and ways * problem.layers <= _MOST_ROWS
+    """Whether there are few enough ways to give each expert a copy or more to look at them all."""
+    return math.comb(problem.slots - 1, problem.experts - 1) <= _FEW
 
 
 def best_of_all_counts(problem: Problem) -> Experts:
-    """Pack every legal choice of counts, swap, and return the best placement of each layer, ``[layers, slots]``.
+    """Look at every legal choice of counts and return the best placement of each layer, ``[layers, slots]``.
 
-    Not proven to be the best of all: packing with given counts is done by largest first and best swaps.
+    Those that promise most (:class:`placement.count_search.Estimate`) are packed and swapped, which is not proven to
+    find the best of all.
     """
     bars = np.array(list(combinations(range(1, problem.slots), problem.experts - 1)), dtype=np.int64)
     ways = math.comb(problem.slots - 1, problem.experts - 1)
@@ -143,12 +144,18 @@ def best_of_all_counts(problem: Problem) -> Experts:
     edges[:, -1] = problem.slots
     counts = np.diff(edges, axis=1)
     counts = counts[problem.counts_fit(counts)]
-    size = max(1, _ROWS_AT_ONCE // counts.shape[0])
+    estimate = Estimate(problem)
+    most = min(_PACKED, len(counts))
+    size = max(1, _ROWS_AT_ONCE // most)
     best = []
     for start in range(0, problem.layers, size):
         layers = np.arange(start, min(start + size, problem.layers))
-        many = problem.rows(np.repeat(layers, counts.shape[0]))
-        rows = swap_down(many, pack(many, np.tile(counts, (layers.size, 1))))
+        promise = np.stack(
+            [estimate.peaks(np.tile(load, (len(counts), 1)), counts) for load in problem.mean[layers]]
+        )
+        first = np.argsort(promise, axis=1, kind="stable")[:, :most]
+        many = problem.rows(np.repeat(layers, most))
+        rows = swap_down(many, pack(many, counts[first.reshape(-1)]))
         load = many.evaluate(rows).reshape(layers.size, -1)
         best.append(rows.reshape(layers.size, -1, problem.slots)[np.arange(layers.size), load.argmin(axis=1)])
     return np.concatenate(best)

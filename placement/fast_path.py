@@ -7,63 +7,62 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.assignment import Assignment
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.baselines import Baseline
-from placement.bounds import priced
+from placement.bounds import of_one_load, priced
 from placement.copy_exchange import best_of_all_counts, few_counts, recount
+from placement.count_search import best_divided, exact_fold, search_counts
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import EQUAL, WIDE, Problem, keep_better
-from placement.replication import exact_fold, replicate, search_counts
+from placement.replication import replicate
 
-TRIED = 16
+TRIED = 6
 """Exchanges of copies that a step of the count search looks at in each layer."""
 
+Rival = Callable[[Index], Experts | None]
+"""A baseline's answer for some layers, ``[layers, slots]``; None where its policy does not apply."""
+
 _POWERS = (0.8, 0.6, 0.4, 0.2)  # of the load, for counts where GPUs differ in speed
-_ROUNDING = 1e-12  # a rival is not ahead by less
 _CLOSE = 2e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
-_WORK = 32_000_000  # copies packed by the count search, all layers together...
-_FIXED_ROWS = (
-    2500  # ... where a step of NumPy costs as much as so many rows (largest first, one copy at a time)
-)
-_FEWEST_STEPS, _MOST_STEPS = 12, 400  # ... but so many steps at least and at most
-_MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots a round
-_HARD_ROUNDS, _HARD_TRIED = 100, 24  # where a rival is ahead
+# All work is counted by layer, so that the other layers of a call change nothing.
+_WORK = 70_000  # slots of all counts that a layer's search looks at...
+_FEWEST_STEPS, _MOST_STEPS = 40, 400  # ... but so many steps at least and at most
+_PATIENCE = 12  # steps without a gain, or a quarter of all
+_MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots squared
 
 
-def fast_placement(
-    problem: Problem, rivals: Mapping[str, Baseline], bound: Floats
-) -> tuple[Experts, Floats, tuple[str, ...]]:
+def fast_placement(problem: Problem, rivals: Mapping[str, Rival]) -> tuple[Experts, Floats, tuple[str, ...]]:
     """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
 
     Returns ``[layers, slots]``, the bound ``[layers]`` (raised where a gap was wide and prices prove more) and
-    what ran, in words. Deterministic.
+    what ran, in words. Deterministic, and layer by layer.
     """
     copies = replicate(problem)
     slot_expert = swap_down(problem, pack(problem, copies), close=_CLOSE)
+    bound = of_one_load(problem, copies)
     log = ["greedy counts, largest first, best swaps"]
-    if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
-        log.append("one slot per GPU: greedy counts are provably optimal")
     load = problem.evaluate(slot_expert)
+    if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
+        return slot_expert, bound, (*log, "one slot per GPU: greedy counts are provably optimal")
     wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size and not problem.equal_speeds:
         log.append(_unlike_copies(problem, slot_expert, copies, wide))
         load = problem.evaluate(slot_expert)
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
-        bound = bound.copy()
         bound[wide] = priced(problem.rows(wide), bound[wide], load[wide])
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         log.append(_other_counts(problem, slot_expert, copies, wide))
-        wide = np.flatnonzero(problem.evaluate(slot_expert) > bound * (1 + WIDE))
-        rounds = min(_MOST_ROUNDS, _EXCHANGE_WORK // max(1, wide.size * problem.slots))
-        recount(problem, slot_expert, wide, rounds=rounds)
         load = problem.evaluate(slot_expert)
-    for name, rival in rivals.items():
-        if rival.assignment is not None:
-            log += _not_behind(problem, slot_expert, load, name, rival.assignment)
+        wide = np.flatnonzero(load > bound * (1 + WIDE))
+        recount(problem, slot_expert, wide, rounds=min(_MOST_ROUNDS, _EXCHANGE_WORK // problem.slots**2))
+        load = problem.evaluate(slot_expert)
+    # Who starts from EPLB's own packing and comes that near to the mean load is not behind by more than that.
+    apart = np.flatnonzero(load > 1 + _CLOSE)
+    if apart.size:
+        for name, rival in rivals.items():
+            log += _not_behind(problem, slot_expert, load, apart, name, rival(apart))
     return slot_expert, bound, tuple(log)
 
 
@@ -89,52 +88,50 @@ def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: In
     if few_counts(part):
         keep_better(problem, slot_expert, wide, best_of_all_counts(part))
         return f"all copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}"
-    steps = _fast_steps(problem, wide.size)
-    found = search_counts(part, copies[wide], tried=TRIED, spent=_counter(steps))
-    keep_better(problem, slot_expert, wide, swap_down(part, pack(part, found), close=_CLOSE))
+    spare = problem.slots - problem.experts
+    steps = min(_MOST_STEPS, max(_FEWEST_STEPS, spare // 3, _WORK // (TRIED * problem.slots)))
+    start = best_divided(part, copies[wide])
+    patience = max(_PATIENCE, steps // 4)
+    found = search_counts(part, start, tried=TRIED, spent=_counter(steps), patience=patience)
+    for counts in (found,) if exact_fold(problem) else (start, found):
+        other = np.flatnonzero((counts != copies[wide]).any(axis=1))
+        if other.size == 0:
+            continue
+        trial = part.rows(other)
+        keep_better(
+            problem, slot_expert, wide[other], swap_down(trial, pack(trial, counts[other]), close=_CLOSE)
+        )
     return f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
 
 
 def _not_behind(
-    problem: Problem, slot_expert: Experts, load: Floats, name: str, rival: Assignment
+    problem: Problem, slot_expert: Experts, load: Floats, layers: Index, name: str, rival: Experts | None
 ) -> list[str]:
-    """Search on in the layers where a rival is ahead of ``load``, in place; return what ran, in words."""
-    log: list[str] = []
-    rival_load = problem.evaluate(rival)
-    ahead = load > rival_load * (1 + _ROUNDING)
+    """Take what a rival has in the ``layers`` where it is ahead of ``load``, in place; return what ran, in words."""
+    if rival is None:
+        return []
+    rival_load = problem.rows(layers).evaluate(rival)
+    ahead = load[layers] > rival_load * (1 + EQUAL)
     if not ahead.any():
-        return log
-    # A rival that knows nothing of failure domains is not worth a hard search where it breaks them.
-    behind = np.flatnonzero(ahead & (problem.apart(rival.slot_expert) | problem.each_alone))
-    if behind.size:
-        better = _descend_from(problem, slot_expert, rival.slot_expert, behind)
-        recount(problem, slot_expert, behind, rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
+        return []
+    log = []
+    layers, rival, rival_load = layers[ahead], rival[ahead], rival_load[ahead]
+    start, fits = distinct_copies(problem.rows(layers), rival)
+    if not problem.each_alone:  # what knows nothing of failure domains is not worth a search where it breaks them
+        fits &= problem.apart(rival)
+    better = 0
+    if fits.any():
+        part = problem.rows(layers[fits])
+        better = keep_better(problem, slot_expert, layers[fits], swap_down(part, start[fits], close=_CLOSE))
+    if better:
         log.append(f"best swaps from {name}: {better} layers better")
-        load[behind] = problem.rows(behind).evaluate(slot_expert[behind])
-    rows = np.flatnonzero(load > rival_load * (1 + EQUAL))
+        load[layers] = problem.rows(layers).evaluate(slot_expert[layers])
+    rows = layers[load[layers] > rival_load * (1 + EQUAL)]
     if rows.size:
         log.append(
             f"{name} is ahead with two copies of an expert in one failure domain in rows {rows.tolist()}"
         )
     return log
-
-
-def _descend_from(problem: Problem, slot_expert: Experts, rival: Experts, layers: Index) -> int:
-    """Start again from ``rival`` in some layers, its copies moved apart; keep and count what is better."""
-    start, fits = distinct_copies(problem.rows(layers), rival[layers])
-    layers, start = layers[fits], start[fits]
-    if layers.size == 0:
-        return 0
-    part = problem.rows(layers)
-    again = swap_down(part, start)
-    recount(part, again, np.arange(layers.size), rounds=_HARD_ROUNDS, tried=_HARD_TRIED)
-    return keep_better(problem, slot_expert, layers, again)
-
-
-def _fast_steps(problem: Problem, layers: int) -> int:
-    """Return how many steps of the count search the fast path affords."""
-    rows = layers * TRIED + (0 if exact_fold(problem) else _FIXED_ROWS)
-    return int(np.clip(_WORK // (rows * problem.slots), _FEWEST_STEPS, _MOST_STEPS))
 
 
 def _counter(steps: int) -> Callable[[], float]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, falling
 from placement.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
 
 Speeds = tuple["Floats", "Floats"]
+_Number = TypeVar("_Number", np.int32, np.float64)
 
 
 class Deals(Protocol):
@@ -43,32 +45,66 @@ class Deals(Protocol):
 @lru_cache(maxsize=32)
 def deals(slots: int, *, mirrored: bool) -> Deals:
     """Return the ways for GPUs of ``slots`` slots; ``mirrored``: the two GPUs may change places."""
-    return _splits(slots, mirrored=mirrored) if slots <= _SPLIT_SLOTS else _Swaps(slots)
+    return _Splits(slots, mirrored=mirrored) if slots <= _SPLIT_SLOTS else _Swaps(slots)
 
 
-@dataclass(frozen=True, eq=False)
 class _Splits:
-    """Every way to split ``2 slots`` copies in two halves, one column each."""
+    """Every way to split ``2 slots`` copies in two halves.
 
-    first: Floats  # [2 slots, size]: 1 where the copy is in the first half
-    moves: NDArray[np.float32]  # [2 slots, size]: 1 where the copy changes its GPU
-    orders: Index  # [size, 2 slots]
+    A way is a set of copies that the first GPU gives and one of as many that it takes. What sets weigh is summed once
+    for each GPU, in one order: no matrix product, whose last digits depend on the machine.
+    """
+
+    def __init__(self, slots: int, *, mirrored: bool) -> None:
+        halves = [half for half in combinations(range(2 * slots), slots) if half[0] == 0 or not mirrored]
+        stays = np.zeros((len(halves), 2 * slots), dtype=bool)
+        for way, half in enumerate(halves):
+            stays[way, list(half)] = True
+        moves = stays.copy()
+        moves[:, :slots] = ~stays[:, :slots]
+        weight = 1 << np.arange(slots)
+        self.slots = slots
+        self.moves = moves  # [ways, 2 slots]: whether the copy changes its GPU
+        self.gives = (moves[:, :slots] * weight).sum(axis=1)  # [ways]: which of the sets below
+        self.takes = (moves[:, slots:] * weight).sum(axis=1)
+        self.orders = np.argsort(~stays, axis=1, kind="stable")
 
     def best(
         self, mine: Floats, other: Floats, locked: Bools | None, speeds: Speeds | None
     ) -> tuple[Floats, Index]:
-        slots = mine.shape[-1]
-        total = mine.sum(axis=-1) + other.sum(axis=-1)
-        load = mine @ self.first[:slots] + other @ self.first[slots:]
-        worst = _larger(load, total, speeds)
+        gives, takes = _sums_of_sets(mine), _sums_of_sets(other)
+        first, second = gives[-1].copy(), takes[-1].copy()
+        if speeds is None:
+            gives -= first / 2
+            takes -= second / 2
+        worst: Floats = takes[self.takes]  # [ways, ..]
+        worst = np.subtract(gives[self.gives], worst, out=worst if second.ndim >= first.ndim else None)
+        if speeds is None:
+            np.abs(worst, out=worst)
+        else:
+            worst = np.maximum((first - worst) / speeds[0], (second + worst) / speeds[1])
         if locked is not None:
-            bound = np.nonzero(locked.any(axis=-1))
-            worst[bound] += np.where(locked[bound].astype(np.float32) @ self.moves > 0, np.inf, 0.0)
-        choice = worst.argmin(axis=-1)
-        return _value(worst, choice, total, speeds), choice
+            bound = np.flatnonzero(locked.any(axis=-1))
+            locks = locked.reshape(-1, 2 * self.slots)[bound]
+            blocked = (locks & self.moves[:, None]).any(axis=-1)  # [ways, pairs with a lock]
+            worst.reshape(len(worst), -1)[:, bound] += np.where(blocked, np.inf, 0.0)
+        choice: Index = worst.argmin(axis=0)
+        value: Floats = worst.min(axis=0)
+        if speeds is None:
+            value += (first + second) / 2
+        return value, choice
 
     def order(self, choice: Index) -> Index:
         return self.orders[choice]
+
+
+def _sums_of_sets(loads: Floats) -> Floats:
+    """Return the sums of all sets of the loads on the last axis, ``[2 ** slots, ..]``; bit i of the set is load i."""
+    count = loads.shape[-1]
+    sums = np.zeros((1 << count, *loads.shape[:-1]))
+    for i in range(count):
+        np.add(sums[: 1 << i], loads[..., i], out=sums[1 << i : 2 << i])
+    return sums
 
 
 class _Swaps:
@@ -99,17 +135,6 @@ class _Swaps:
         return order
 
 
-def _splits(slots: int, *, mirrored: bool) -> _Splits:
-    halves = [half for half in combinations(range(2 * slots), slots) if half[0] == 0 or not mirrored]
-    first = np.zeros((2 * slots, len(halves)))
-    for column, half in enumerate(halves):
-        first[list(half), column] = 1.0
-    moves = first.copy()
-    moves[:slots] = 1.0 - first[:slots]
-    orders = np.argsort(-first.T, axis=1, kind="stable")
-    return _Splits(first, moves.astype(np.float32), orders)
-
-
 def _larger(load: Floats, total: Floats, speeds: Speeds | None) -> Floats:
     """Rank loads of the first GPU, ``[.., ways]``, in place: the distance from equal loads, or the larger time."""
     if speeds is None:
@@ -128,32 +153,54 @@ def _value(worst: Floats, choice: Index, total: Floats, speeds: Speeds | None) -
 
 
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
-_ROUND_GAIN = 1e-4  # of the largest load: what a round of pairs is worth
-_SHIFTS = 3  # rounds without such a gain, each with other partners, before the hottest GPU looks for its own
-_FEW_PARTNERS = 16  # the coldest GPUs, which mostly have what the hottest needs; then it looks at all
-_MANY_PARTNERS = 96  # ... or, with more slots a GPU than are dealt out in all ways, at so many of the coldest
-_CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together
+_MANY_PARTNERS = 96  # of the hottest GPU, with more slots a GPU than are dealt out in all ways
+_CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together...
+_BLOCK = 1 << 14  # ... and of those looked at at once: arrays that stay in the cache
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Rounds of deals between the ``hot`` hottest GPUs and the coldest, ``partners`` for each."""
+
+    hot: int
+    partners: int
+    gain: float  # of the largest load: what a round is worth
+    stale: int  # rounds without such a gain, each with other partners, before the next stage
+
+
+def _stages(gpus: int, slots: int) -> Iterator[_Stage]:
+    """Yield rounds that look at fewer GPUs each time, and at more partners for them."""
+    yield _Stage(gpus // 2, 1, 1e-3, 1)
+    for hot, partners, gain, stale in ((max(1, gpus // 12), 8, 1e-4, 3), (2, 32, 1e-5, 2)):
+        if hot <= gpus // 2:
+            yield _Stage(hot, min(partners, gpus // hot - 1), gain, stale)
+    yield _Stage(1, gpus - 1 if slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus - 1), _LEAST_GAIN / 2, 1)
 
 
 def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
     """Deal out pairs of GPUs again until that no longer helps, and return the new ``[layers, slots]``.
 
     First the hottest GPU of each layer with the coldest, the second hottest with the second coldest and so on,
-    all at once; then the hottest GPU with whichever other (of many with many slots, of the coldest) makes the
-    larger of their two loads smallest. A pair of up to four slots each is split in the best of all ways, above that
-    by the best swap. Copies of an expert stay spread over failure domains if they were, and no largest load rises.
-    Layers within ``close`` of the mean load (a fraction) are done. Deterministic.
+    all at once; then fewer of the hottest, each with whichever of several cold ones makes the larger of their two
+    loads smallest; in the end the hottest with whichever other (of many with many slots, of the coldest). A pair of
+    up to four slots each is split in the best of all ways, above that by the best swap. Copies of an expert stay
+    spread over failure domains if they were, and no largest load rises. GPUs within ``close`` of the mean load (a
+    fraction) are left alone, so that a layer is done where all are. Deterministic, and layer by layer.
     """
     table = _slot_table(problem)
-    if table.shape[0] < 2:
+    if table.shape[0] < 2 or (table.shape[1] == 1 and problem.equal_speeds and problem.each_alone):
         return slot_expert.copy()
-    ways = max(1, table.shape[1] ** 2 if table.shape[1] > _SPLIT_SLOTS else 35)
-    size = max(1, _CELLS // (ways * table.shape[0]))
+    size = max(1, _CELLS // (_ways(table.shape[1]) * table.shape[0]))
     ends = [
         _Descent(problem, slot_expert, np.arange(start, min(start + size, problem.layers)), table).run(close)
         for start in range(0, problem.layers, size)
     ]
     return np.concatenate(ends)
+
+
+def _ways(slots: int) -> int:
+    """About how many ways there are to deal out two GPUs."""
+    return slots**2 if slots > _SPLIT_SLOTS else 35
 
 
 def _slot_table(problem: Problem) -> Ints:
@@ -164,16 +211,29 @@ def _slot_table(problem: Problem) -> Ints:
     return table
 
 
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """GPUs that may be dealt out together; ``hot`` and ``cold`` are rows of the tables of a descent."""
+
+    row: Index  # [pairs]: which of the layers of the round
+    hot: Index  # [pairs]
+    cold: Index  # [pairs, partners]
+
+    def some(self, which: Index) -> _Pairs:
+        return _Pairs(self.row[which], self.hot[which], self.cold[which])
+
+
 class _Descent:
-    """Some layers of a placement as tables ``[layers, GPUs, slots]``, kept up to date deal by deal."""
+    """Some layers of a placement as tables ``[layers * GPUs, slots]``, kept up to date deal by deal."""
 
     def __init__(self, problem: Problem, slot_expert: Experts, layers: Index, table: Ints) -> None:
         self.slot_expert = slot_expert[layers]
         self.table = table
         self.empty = table < 0
-        self.expert = np.where(self.empty, -1, self.slot_expert[:, table])
+        self.layers, (self.gpus, self.slots) = layers.size, table.shape
         share = problem.assignment(self.slot_expert).slot_load(problem.mean[layers])
-        self.share = np.where(self.empty, 0.0, share[:, table])
+        self.expert = np.where(self.empty, -1, self.slot_expert[:, table]).reshape(-1, self.slots)
+        self.share = np.where(self.empty, 0.0, share[:, table]).reshape(-1, self.slots)
         used = np.flatnonzero(problem.slots_per_gpu > 0)
         speed = problem.speed[used]
         self.alike = bool((speed == speed[0]).all())
@@ -182,10 +242,12 @@ class _Descent:
         self.domain = problem.failure_domain[used]
         self.experts = problem.experts
         self.most = self._most_in_domain(problem)
-        self.mean = self.share.sum(axis=(1, 2)) / self.speed.sum()
         self.uneven = bool(self.empty.any())
+        self.load = (self.share.sum(axis=1).reshape(-1, self.gpus)) / self.speed
+        self.mean = self.share.sum(axis=1).reshape(-1, self.gpus).sum(axis=1) / self.speed.sum()
         mirrored = self.alike and not self.apart and not self.uneven
-        self.deals = deals(table.shape[1], mirrored=mirrored)
+        self.deals = deals(self.slots, mirrored=mirrored)
+        self.ways = _ways(self.slots)
 
     def _most_in_domain(self, problem: Problem) -> Ints:
         """Most copies in a failure domain, ``[layers, experts + 1]``; deals change no counts. Empty if not asked."""
@@ -197,153 +259,141 @@ class _Descent:
 
     def run(self, close: float) -> Experts:
         """Descend and return the slots ``[layers, slots]``."""
-        self._pairs(close)
-        gpus = self.expert.shape[1]
-        most = gpus if self.table.shape[1] <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus)
-        for partners in sorted({min(_FEW_PARTNERS, gpus), most}):
-            self._hottest(close, partners)
+        enough = self.mean * (1 + close)
+        for stage in _stages(self.gpus, self.slots):
+            self._rounds(stage, enough)
         filled = ~self.empty
+        expert = self.expert.reshape(self.layers, self.gpus, self.slots)
         if self.uneven:  # a deal leaves the empty slots of a GPU anywhere in its row
-            last = np.argsort(self.expert < 0, axis=2, kind="stable")
-            self.expert = np.take_along_axis(self.expert, last, axis=2)
-        self.slot_expert[:, self.table[filled]] = self.expert[:, filled]
+            last = np.argsort(expert < 0, axis=2, kind="stable")
+            expert = np.take_along_axis(expert, last, axis=2)
+        self.slot_expert[:, self.table[filled]] = expert[:, filled]
         return self.slot_expert
 
-    def _load(self, layers: Index) -> Floats:
-        load: Floats = self.share[layers].sum(axis=2)
-        return load if self.alike else load / self.speed
-
-    def _open(self, layers: Index, peak: Floats, close: float) -> Bools:
-        still: Bools = peak > self.mean[layers] * (1 + close)
-        return still
-
-    def _pairs(self, close: float) -> None:
-        """Deal out hot and cold GPUs in pairs, all at once, with other partners where nothing was gained."""
-        layers, gpus = np.arange(self.expert.shape[0]), self.expert.shape[1]
-        pairs = gpus // 2
-        stale = np.zeros(layers.size, dtype=np.int64)
-        load = self._load(layers)
+    def _rounds(self, stage: _Stage, enough: Floats) -> None:
+        """Deal out until nothing is gained in the layers with a load above ``enough`` ``[layers]``."""
+        stale = np.zeros(self.layers, dtype=np.int64)
+        peak = self.load.max(axis=1)
+        layers = np.flatnonzero(peak > enough)
         while layers.size:
-            order = np.argsort(-load, axis=1, kind="stable")
-            cold = order[:, ::-1][:, : gpus - pairs]
-            partner = (np.arange(pairs) + stale[layers][:, None]) % (gpus - pairs)
-            hot, cold = order[:, :pairs], np.take_along_axis(cold, partner, axis=1)
-            peak = load.max(axis=1)
-            self._deal_pairs(layers, hot, cold)
-            load = self._load(layers)
-            now = load.max(axis=1)
-            stale[layers] = np.where(now < peak * (1 - _ROUND_GAIN), 0, stale[layers] + 1)
-            going = (stale[layers] < min(_SHIFTS, gpus - pairs)) & self._open(layers, now, close)
-            layers, load = layers[going], load[going]
+            self._round(stage, layers, stale[layers], enough[layers])
+            now = self.load[layers].max(axis=1)
+            stale[layers] = np.where(now < peak[layers] * (1 - stage.gain), 0, stale[layers] + 1)
+            peak[layers] = now
+            layers = layers[(stale[layers] < stage.stale) & (now > enough[layers])]
 
-    def _deal_pairs(self, layers: Index, hot: Index, cold: Index) -> None:
-        rows = layers[:, None]
-        mine, other = self.share[rows, hot], self.share[rows, cold]
-        before = np.maximum(mine.sum(axis=2) / self.speed[hot], other.sum(axis=2) / self.speed[cold])
-        locked = self._locked(layers, self.expert[rows, hot], self.expert[rows, cold], hot, cold)
-        value, choice = self.deals.best(mine, other, locked, self._speeds(hot, cold))
-        row, pair = np.nonzero(value < before * (1 - _LEAST_GAIN))
+    def _round(self, stage: _Stage, layers: Index, shift: Ints, enough: Floats) -> None:
+        """Deal out each of the hottest GPUs with the best of its partners, no GPU twice; ``shift`` changes those."""
+        load = self.load[layers]
+        order = falling(load)
+        row, which = np.nonzero(np.take_along_axis(load, order[:, : stage.hot], axis=1) > enough[:, None])
+        first = layers[row] * self.gpus
+        coldest = np.arange(stage.partners) * stage.hot + ((which + shift[row]) % stage.hot)[:, None]
+        cold = order[row[:, None], self.gpus - 1 - coldest] + first[:, None]
+        pairs = _Pairs(row, order[row, which] + first, cold)
+        if self.apart or self.uneven:
+            pairs, way = self._best(pairs, self._locked(layers, pairs))
+        else:
+            pairs, way = self._best_unlocked(layers, pairs)
         if self.apart:
-            row, pair = self._without_collisions(layers, hot, cold, choice, row, pair)
-        self._move(layers[row], hot[row, pair], cold[row, pair], choice[row, pair])
+            pairs, way = self._without_collisions(pairs, way)
+        self._move(pairs, way)
 
-    def _hottest(self, close: float, partners: int) -> None:
-        """Deal out the hottest GPU with the best of the coldest ``partners``, one deal a layer at a time."""
-        layers = np.arange(self.expert.shape[0])
-        load = self._load(layers)
-        while layers.size:
-            hot = load.argmax(axis=1)
-            peak = load[np.arange(layers.size), hot]
-            going = self._open(layers, peak, close)
-            layers, hot, peak, load = layers[going], hot[going], peak[going], load[going]
-            if layers.size == 0:
-                return
-            index, rows = np.arange(layers.size), layers[:, None]
-            cold = np.argpartition(load, partners - 1, axis=1)[:, :partners]
-            cold.sort(axis=1)  # ties go to the lowest
-            mine = self.expert[layers, hot][:, None, :]
-            locked = self._locked(layers, mine, self.expert[rows, cold], hot[:, None], cold)
-            value, choice = self.deals.best(
-                self.share[layers, hot][:, None, :],
-                self.share[rows, cold],
-                locked,
-                self._speeds(hot[:, None], cold),
-            )
-            value[cold == hot[:, None]] = np.inf
-            best = value.argmin(axis=1)
-            other = cold[index, best]
-            helps = value[index, best] < peak * (1 - _LEAST_GAIN)
-            self._move(layers[helps], hot[helps], other[helps], choice[index, best][helps])
-            layers, load, hot, other = layers[helps], load[helps], hot[helps], other[helps]
-            for gpu in (hot, other):
-                load[np.arange(layers.size), gpu] = self.share[layers, gpu].sum(axis=1) / self.speed[gpu]
+    def _best(self, pairs: _Pairs, locked: Bools | None) -> tuple[_Pairs, Index]:
+        """Return pairs with the best partner of each, where a deal helps, and the way to deal them out."""
+        hot, cold = pairs.hot, pairs.cold
+        speed = self.speed
+        speeds = None if self.alike else (speed[hot % self.gpus][:, None], speed[cold % self.gpus])
+        mine, other = self.share[hot][:, None], self.share[cold]
+        size = max(1, _BLOCK // (self.ways * cold.shape[1]))
+        parts = []
+        for start in range(0, hot.size, size):
+            part = slice(start, start + size)
+            locks = None if locked is None else locked[part]
+            fast = None if speeds is None else (speeds[0][part], speeds[1][part])
+            parts.append(self.deals.best(mine[part], other[part], locks, fast))
+        value, way = (np.concatenate(each) for each in zip(*parts, strict=True))
+        best, index = value.argmin(axis=1), np.arange(hot.size)
+        helps = np.flatnonzero(value[index, best] < self.load.reshape(-1)[hot] * (1 - _LEAST_GAIN))
+        best = best[helps]
+        return _Pairs(pairs.row[helps], hot[helps], cold[helps, best][:, None]), way[helps, best]
 
-    def _speeds(self, hot: Index, cold: Index) -> Speeds | None:
-        return None if self.alike else (self.speed[hot], self.speed[cold])
+    def _best_unlocked(self, layers: Index, pairs: _Pairs) -> tuple[_Pairs, Index]:
+        """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
+        found, way = self._best(pairs, None)
+        dealt = self._dealt(self.expert, found, way)
+        clash = np.zeros(way.size, dtype=bool)
+        for i, j in combinations(range(self.slots), 2):
+            clash |= (dealt[:, i] == dealt[:, j]) | (dealt[:, self.slots + i] == dealt[:, self.slots + j])
+        if not clash.any():
+            return found, way
+        meets = np.zeros(self.share.shape[0], dtype=bool)
+        meets[found.hot[clash]] = True
+        again = pairs.some(np.flatnonzero(meets[pairs.hot]))
+        again, other_way = self._best(again, self._locked(layers, again))
+        fine = found.some(np.flatnonzero(~clash))
+        joined = _Pairs(
+            np.concatenate([fine.row, again.row]),
+            np.concatenate([fine.hot, again.hot]),
+            np.concatenate([fine.cold, again.cold]),
+        )
+        return joined, np.concatenate([way[~clash], other_way])
 
-    def _locked(self, layers: Index, mine: Experts, other: Experts, hot: Index, cold: Index) -> Bools | None:
-        """Mark copies that may not change GPUs, ``[layers, pairs, 2 slots]``; None where all may.
+    def _locked(self, layers: Index, pairs: _Pairs) -> Bools:
+        """Mark copies that may not change GPUs, ``[pairs, partners, 2 slots]``.
 
         Those are empty slots, and copies whose expert the other GPU's failure domain holds. Where both GPUs hold
         an expert, its two copies may as well stay: they are the same.
         """
-        pairs = np.broadcast_shapes(hot.shape, cold.shape)
-        slots = mine.shape[-1]
-        if not self.apart:
-            same = np.nonzero(mine[..., :, None] == other[..., None, :])
-            if same[0].size == 0 and not self.uneven:
-                return None
-            locked = np.zeros((*pairs, 2 * slots), dtype=bool)
-            locked[same[0], same[1], same[2]] = True
-            locked[same[0], same[1], slots + same[3]] = True
-        else:
-            locked = self._held_there(layers, mine, other, hot, cold)
+        mine, other = self.expert[pairs.hot][:, None], self.expert[pairs.cold]
+        same = mine[..., :, None] == other[..., None, :]
+        left, right = same.any(axis=-1), same.any(axis=-2)
+        if self.apart:
+            there, here = self._full(layers, pairs, mine, other)
+            left, right = left & (mine >= 0) | there, right & (other >= 0) | here
         if self.uneven:
-            locked[..., :slots] |= mine < 0
-            locked[..., slots:] |= other < 0
-        return locked
-
-    def _held_there(self, layers: Index, mine: Experts, other: Experts, hot: Index, cold: Index) -> Bools:
-        """Mark copies whose expert the other GPU holds, or its failure domain, not their own, as often as may be."""
-        domains, size = int(self.domain.max()) + 1, self.experts + 1
-        rows = np.arange(layers.size)[:, None, None]
-        # an empty slot, -1, counts in the last column
-        count = count_copies(self.expert[layers] % size, self.domain[:, None], domains, size)
-        full = count >= self.most[layers][:, None]
-        here, there = self.domain[hot][..., None], self.domain[cold][..., None]
-        same = (mine[..., :, None] == other[..., None, :]) & (mine >= 0)[..., :, None]
-        left = (full[rows, there, mine] & (here != there)) | same.any(axis=-1)
-        right = (full[rows, here, other] & (here != there)) | same.any(axis=-2)
+            left, right = left | (mine < 0), right | (other < 0)
         return np.concatenate([left, right], axis=-1)
 
-    def _without_collisions(
-        self, layers: Index, hot: Index, cold: Index, choice: Index, row: Index, pair: Index
-    ) -> tuple[Index, Index]:
+    def _full(self, layers: Index, pairs: _Pairs, mine: Experts, other: Experts) -> tuple[Bools, Bools]:
+        """Mark copies whose expert the other GPU's failure domain, not their own, holds as often as may be."""
+        domains, size = int(self.domain.max()) + 1, self.experts + 1
+        # an empty slot, -1, counts in the last column
+        held = self.expert.reshape(self.layers, self.gpus, self.slots)[layers] % size
+        full = count_copies(held, self.domain[:, None], domains, size) >= self.most[layers][:, None]
+        row = pairs.row[:, None, None]
+        here = self.domain[pairs.hot % self.gpus][:, None, None]
+        there = self.domain[pairs.cold % self.gpus][..., None]
+        apart = here != there
+        return full[row, there, mine] & apart, full[row, here, other] & apart
+
+    def _without_collisions(self, pairs: _Pairs, way: Index) -> tuple[_Pairs, Index]:
         """Drop deals that bring an expert to a domain to which an earlier pair of the layer brings it as well."""
-        slots = self.expert.shape[2]
-        left, right = hot[row, pair], cold[row, pair]
-        copies = np.concatenate([self.expert[layers[row], left], self.expert[layers[row], right]], axis=1)
-        order = self.deals.order(choice[row, pair])
-        dealt = np.take_along_axis(copies, order, axis=1)
-        here, there = self.domain[left][:, None], self.domain[right][:, None]
+        slots = self.slots
+        order = self.deals.order(way)
+        dealt = self._dealt(self.expert, pairs, way)
+        here = self.domain[pairs.hot % self.gpus][:, None]
+        there = self.domain[pairs.cold[:, 0] % self.gpus][:, None]
         came = np.concatenate([order[:, :slots] >= slots, order[:, slots:] < slots], axis=1) & (here != there)
-        target = np.concatenate(
-            [np.broadcast_to(here, (row.size, slots)), np.broadcast_to(there, (row.size, slots))], axis=1
-        )
+        target = np.repeat(np.concatenate([here, there], axis=1), slots, axis=1)
         deal, which = np.nonzero(came)
         domains = int(self.domain.max()) + 1
-        key = (row[deal] * domains + target[deal, which]) * (self.experts + 1) + dealt[deal, which]
-        seen: Index = np.unique(key, return_index=True)[1]
+        key = (pairs.row[deal] * domains + target[deal, which]) * (self.experts + 1) + dealt[deal, which]
         late = np.ones(key.size, dtype=bool)
-        late[seen] = False
-        keep = np.ones(row.size, dtype=bool)
+        late[np.unique(key, return_index=True)[1]] = False
+        keep = np.ones(way.size, dtype=bool)
         keep[deal[late]] = False
-        return row[keep], pair[keep]
+        return pairs.some(np.flatnonzero(keep)), way[keep]
 
-    def _move(self, layers: Index, left: Index, right: Index, choice: Index) -> None:
-        slots = self.expert.shape[2]
-        order = self.deals.order(choice)
-        for table in (self.expert, self.share):
-            both = np.concatenate([table[layers, left], table[layers, right]], axis=1)
-            both = np.take_along_axis(both, order, axis=1)
-            table[layers, left], table[layers, right] = both[:, :slots], both[:, slots:]
+    def _dealt(self, table: NDArray[_Number], pairs: _Pairs, way: Index) -> NDArray[_Number]:
+        """Return what the two GPUs of each pair hold after the deal, ``[pairs, 2 slots]``."""
+        both = np.concatenate([table[pairs.hot], table[pairs.cold[:, 0]]], axis=1)
+        return np.take_along_axis(both, self.deals.order(way), axis=1)
+
+    def _move(self, pairs: _Pairs, way: Index) -> None:
+        hot, cold = pairs.hot, pairs.cold[:, 0]
+        expert, share = (self._dealt(table, pairs, way) for table in (self.expert, self.share))
+        load = self.load.reshape(-1)
+        for gpu, part in ((hot, slice(None, self.slots)), (cold, slice(self.slots, None))):
+            self.expert[gpu], self.share[gpu] = expert[:, part], share[:, part]
+            load[gpu] = self.share[gpu].sum(axis=1) / self.speed[gpu % self.gpus]

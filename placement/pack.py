@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints
+from placement.arrays import Bools, Experts, Floats, Index, Ints, falling
 from placement.problem import Problem
 
 EMPTY = -1  # a slot that holds nothing yet
@@ -22,45 +22,47 @@ def pack(problem: Problem, copies: Ints) -> Experts:
     ValueError
         If the counts cannot be placed (:meth:`Problem.counts_fit` is false).
     """
-    packing = _Packing(problem, problem.mean / copies)
     order = in_order(problem, copies)
-    start = packing.first_round(order)
-    again = np.zeros(order.shape, dtype=bool)
-    again[:, 1:] = order[:, 1:] == order[:, :-1]
-    if start:
-        packing.hold_last(order, start)
-    crowded = np.atleast_1d(again.any(axis=0))
-    for i in range(start, problem.slots):
-        packing.put(order[:, i], again[:, i] if crowded[i] else None)
+    packing = _Packing(problem, problem.mean / copies, order)
+    for turn in range(packing.first_round(), problem.slots):
+        packing.put(turn)
     return packing.slot_expert
 
 
 def in_order(problem: Problem, copies: Ints) -> Ints:
     """Return the expert of each copy by falling load per copy, ``[layers, slots]``, its copies together."""
-    order = np.argsort(-(problem.mean / copies), axis=1, kind="stable")
+    order = falling(problem.mean / copies)
     counts = np.take_along_axis(copies, order, axis=1)
     return np.repeat(order.ravel(), counts.ravel()).reshape(problem.layers, -1)
 
 
 class _Packing:
-    """What has been placed so far, in all layers."""
+    """What has been placed so far, in all layers; tables of GPUs are flat, ``[layers * GPUs]``, layer by layer."""
 
-    def __init__(self, problem: Problem, share: Floats) -> None:
+    def __init__(self, problem: Problem, share: Floats, order: Ints) -> None:
+        layers, gpus = problem.layers, problem.gpus
         self.problem = problem
         self.share = share
-        self.rows = np.arange(problem.layers)
-        self.slot_expert = np.full((problem.layers, problem.slots), EMPTY, dtype=np.int32)
-        self.fill = np.zeros((problem.layers, problem.gpus), dtype=np.int64)
+        self.rows = np.arange(layers)
+        self.first = self.rows * gpus
+        self.order = np.ascontiguousarray(order.T)  # [slots, layers]: the expert of each turn
+        self.size = np.ascontiguousarray(np.take_along_axis(share, order, axis=1).T)
+        self.again = np.zeros((problem.slots + 1, layers), dtype=bool)  # whether its expert came just before
+        self.again[1:-1] = self.order[1:] == self.order[:-1]
+        self.crowded = [bool(row.any()) for row in self.again]
+        self.slot_expert = np.full((layers, problem.slots), EMPTY, dtype=np.int32)
+        self.slot = (self.rows[:, None] * problem.slots + problem.first_slot[:-1]).reshape(-1)  # the next
+        self.free = np.tile(problem.slots_per_gpu, layers)
         self.alone = problem.each_alone
         # Which domain has which number matters to nobody: alone, a GPU's is its own.
-        self.domain = np.arange(problem.gpus) if self.alone else problem.failure_domain
+        self.domain = np.arange(gpus) if self.alone else problem.failure_domain
         self.alike = problem.equal_speeds
         # The load of a GPU that can still take a copy; infinite where it is full.
-        self.key = np.tile(np.where(problem.slots_per_gpu > 0, 0.0, np.inf), (problem.layers, 1))
-        # The domains that hold the expert whose turn it is.
-        self.held = np.zeros((problem.layers, int(self.domain.max()) + 1), dtype=bool)
+        self.key = np.where(self.free > 0, 0.0, np.inf)
+        # The domains that hold the expert whose turn it is; kept where it comes again.
+        self.held = np.zeros((layers, int(self.domain.max()) + 1), dtype=bool)
 
-    def first_round(self, order: Ints) -> int:
+    def first_round(self) -> int:
         """Put the largest copies one on each GPU where all are as fast; return how many.
 
         The largest go where there are fewest slots: less comes to sit beside them.
@@ -68,44 +70,53 @@ class _Packing:
         problem = self.problem
         if not (self.alone and self.alike):
             return 0
-        gpus = self._by_slots()
-        first = order[:, : gpus.size]
+        by_slots = np.argsort(problem.slots_per_gpu, kind="stable")
+        gpus = by_slots[problem.slots_per_gpu[by_slots] > 0]
+        placed = int(gpus.size)
+        first = self.order[:placed].T
         self.slot_expert[:, problem.first_slot[gpus]] = first
-        self.fill[:, gpus] = 1
-        load = np.take_along_axis(self.share, first, axis=1)
-        self.key[:, gpus] = np.where(problem.slots_per_gpu[gpus] == 1, np.inf, load)
-        return int(gpus.size)
+        at = (self.first[:, None] + gpus).reshape(-1)
+        self.slot[at] += 1
+        self.free[at] -= 1
+        self.key[at] = np.where(self.free[at] == 0, np.inf, self.size[:placed].T.reshape(-1))
+        self.held[:, gpus] = first == first[:, -1:]
+        return placed
 
-    def hold_last(self, order: Ints, placed: int) -> None:
-        """Mark the GPUs that hold the expert of the last copy placed."""
-        gpus = self._by_slots()
-        self.held[:, gpus] = order[:, :placed] == order[:, placed - 1 : placed]
-
-    def _by_slots(self) -> Index:
-        by_slots = np.argsort(self.problem.slots_per_gpu, kind="stable")
-        used: Index = by_slots[self.problem.slots_per_gpu[by_slots] > 0]
-        return used
-
-    def put(self, expert: Ints, again: Bools | None) -> None:
-        """Place the next copy of each layer; ``again`` marks layers where its expert came just before."""
-        problem, rows = self.problem, self.rows
-        weight = self.share[rows, expert]
-        key = self.key if self.alike else (self.key + weight[:, None]) / problem.speed
-        if again is None:
-            self.held[:] = False
-        else:
-            self.held[~again] = False
+    def put(self, turn: int) -> None:
+        """Place the next copy of each layer."""
+        problem, expert, size = self.problem, self.order[turn], self.size[turn]
+        key = self.key.reshape(self.rows.size, -1)
+        if not self.alike:
+            key = (key + size[:, None]) / problem.speed
+        if self.crowded[turn]:
+            self.held[~self.again[turn]] = False
             key = np.where(self.held if self.alone else self.held[:, self.domain], np.inf, key)
-        gpu = np.argmin(key, axis=1)
-        for row in rows[np.isinf(key[rows, gpu])]:
-            gpu[row] = make_room(problem, self.slot_expert[row], int(expert[row]))
-            self.fill[row], self.key[row] = _state(problem, self.slot_expert[row], self.share[row])
-        fill = self.fill[rows, gpu]
-        self.slot_expert[rows, problem.first_slot[gpu] + fill] = expert
-        self.fill[rows, gpu] = fill + 1
-        self.held[rows, self.domain[gpu]] = True
-        full = fill + 1 == problem.slots_per_gpu[gpu]
-        self.key[rows, gpu] = np.where(full, np.inf, self.key[rows, gpu] + weight)
+        gpu = key.argmin(axis=1)
+        if self.crowded[turn]:
+            for row in self.rows[np.isinf(key[self.rows, gpu])]:
+                gpu[row] = make_room(problem, self.slot_expert[row], int(expert[row]))
+                self._count(int(row))
+        if self.crowded[turn + 1]:
+            if not self.crowded[turn]:
+                self.held[:] = False
+            self.held[self.rows, self.domain[gpu]] = True
+        gpu += self.first
+        slot, free = self.slot[gpu], self.free[gpu] - 1
+        self.slot_expert.reshape(-1)[slot] = expert
+        self.slot[gpu], self.free[gpu] = slot + 1, free
+        self.key[gpu] = np.where(free == 0, np.inf, self.key[gpu] + size)
+
+    def _count(self, row: int) -> None:
+        """Count the copies on each GPU of one layer, and sum its load, again."""
+        problem = self.problem
+        here = slice(row * problem.gpus, (row + 1) * problem.gpus)
+        filled = self.slot_expert[row] != EMPTY
+        on = problem.slot_gpu[filled]
+        fill = np.bincount(on, minlength=problem.gpus)
+        load = np.bincount(on, weights=self.share[row, self.slot_expert[row, filled]], minlength=problem.gpus)
+        self.slot[here] = row * problem.slots + problem.first_slot[:-1] + fill
+        self.free[here] = problem.slots_per_gpu - fill
+        self.key[here] = np.where(self.free[here] > 0, load, np.inf)
 
 
 def make_room(problem: Problem, slot_expert: Experts, expert: int) -> int:
@@ -172,15 +183,6 @@ def _remove(problem: Problem, slot_expert: Experts, domain: int, expert: int) ->
     last = int(problem.first_slot[gpu] + (mine != EMPTY).sum()) - 1
     slot_expert[slot] = slot_expert[last]
     slot_expert[last] = EMPTY
-
-
-def _state(problem: Problem, slot_expert: Experts, share: Floats) -> tuple[Ints, Floats]:
-    """Count the copies on each GPU, and sum its load (infinite where it is full), of one layer."""
-    filled = slot_expert != EMPTY
-    on = problem.slot_gpu[filled]
-    fill = np.bincount(on, minlength=problem.gpus)
-    load = np.bincount(on, weights=share[slot_expert[filled]], minlength=problem.gpus)
-    return fill, np.where(fill < problem.slots_per_gpu, load, np.inf)
 
 
 def distinct_copies(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:

@@ -19,7 +19,7 @@ from cost.terms.alltoall import group_limit, routing_of
 from cost.terms.experts import expert_speed
 from cost.token_traffic import TokenTraffic, token_traffic
 from placement.arrays import Floats, Ints
-from placement.baselines import Baseline, baselines
+from placement.baselines import Baselines
 from placement.bounds import lower_bound
 from placement.options import Objective
 from placement.plan import BaselineScore, Plan, Proof
@@ -325,7 +325,7 @@ def score_rivals(
     Where a policy does not apply in some stage, its entry holds the reason.
     """
     moe = deployment.model.moe
-    found: list[dict[str, Baseline] | None] = []
+    found: list[Baselines | None] = []
     for stage, assignment in zip(layout.replicas[0], experts, strict=True):
         if assignment is None or moe is None:
             found.append(None)
@@ -334,7 +334,7 @@ def score_rivals(
         problem = make_problem(
             loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
-        found.append(baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
+        found.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
     scored = {}
     for name in next((entry for entry in found if entry is not None), {}):
         rivals = [None if entry is None else entry[name] for entry in found]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import numpy as np
 
 from placement.anti_affinity import place_spread
-from placement.arrays import Experts, Floats, Index, Ints
-from placement.baselines import Baseline, baselines, take_where_ahead
+from placement.arrays import Experts, Floats, Index, Ints, falling
+from placement.baselines import Baseline, Baselines, take_where_ahead
 from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
+from placement.count_search import exact_fold, search_counts
 from placement.cpsat import cores, improve
 from placement.dispatch_refinement import cut_short, fit_to_split
 from placement.exhaustive import best_of_few, few_placements
-from placement.fast_path import TRIED, fast_placement
+from placement.fast_path import TRIED, Rival, fast_placement
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import WIDE, Problem, keep_better, proven
-from placement.replication import exact_fold, replicate, search_counts
+from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs, smooth_load
 from placement.small_search import is_small, search_small
@@ -74,7 +75,7 @@ def solve(
 
     def place(some: Problem, until: Stop) -> ExpertResult:
         one = _one_load if some.scenarios == 1 else _several_loads
-        return one(some, until, seed, baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
+        return one(some, until, seed, Baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
 
     few, small = few_placements(ordered), is_small(ordered)
     result = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
@@ -106,14 +107,14 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     )
 
 
-def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str, Baseline]) -> ExpertResult:
+def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for one load, with no two copies of an expert in a failure domain.
 
     The search sees experts by falling load, so that their names decide nothing, not even ties.
     """
-    order = np.argsort(-problem.mean, axis=1, kind="stable")
+    order = falling(problem.mean)
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
-    slot_expert, bound, log = fast_placement(ranked, _ranked(rivals, order), lower_bound(ranked))
+    slot_expert, bound, log = fast_placement(ranked, {name: _ranked(rivals, name, order) for name in rivals})
     if proven(ranked.evaluate(slot_expert), bound).all():
         log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
         why = "none, since the fast path reaches the bound in every layer"
@@ -128,17 +129,17 @@ def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str, Base
     return replace(found, search=why if stop.seconds is None else "")
 
 
-def _ranked(rivals: Mapping[str, Baseline], order: Ints) -> dict[str, Baseline]:
-    """Return the rivals with experts called by their place in ``order`` ``[layers, experts]``."""
-    rank = np.argsort(order, axis=1)
+def _ranked(rivals: Baselines, name: str, order: Ints) -> Rival:
+    """Return a rival that calls experts by their place in ``order`` ``[layers, experts]``."""
 
-    def renamed(rival: Baseline) -> Baseline:
-        if rival.assignment is None:
-            return rival
-        slot_expert = np.take_along_axis(rank, rival.assignment.slot_expert.astype(np.int64), axis=1)
-        return replace(rival, assignment=replace(rival.assignment, slot_expert=slot_expert.astype(np.int32)))
+    def of(layers: Index) -> Experts | None:
+        assignment = rivals.of_rows(name, layers).assignment
+        if assignment is None:
+            return None
+        rank = np.argsort(order[layers], axis=1)
+        return np.take_along_axis(rank, assignment.slot_expert.astype(np.int64), axis=1).astype(np.int32)
 
-    return {name: renamed(rival) for name, rival in rivals.items()}
+    return of
 
 
 def search(
@@ -216,7 +217,7 @@ def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, 
     return int(proven(load, bound).sum()), problem.layers, float(load.mean()), least
 
 
-def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Mapping[str, Baseline]) -> ExpertResult:
+def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for several loads at once, with no two copies of an expert in a failure domain."""
     ordinary = _one_load(problem.average, Stop(), 0, rivals)
     bound = lower_bound(problem)

@@ -9,7 +9,7 @@ from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
-from placement.baselines import balanced_packing, baselines, eplb_global, eplb_hierarchical, linear
+from placement.baselines import Baselines, balanced_packing, eplb_global, eplb_hierarchical, linear
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.problem import Problem, make_problem
@@ -63,7 +63,7 @@ def test_balanced_packing_by_hand() -> None:
 
 
 def test_a_policy_that_does_not_apply_says_why() -> None:
-    unequal = baselines(Problem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
+    unequal = Baselines(Problem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical"):
         assert unequal[name].assignment is None
         assert "unequally" in unequal[name].reason
@@ -71,7 +71,7 @@ def test_a_policy_that_does_not_apply_says_why() -> None:
     assert "4 expert groups do not divide over 3 nodes" in eplb_hierarchical(equal, groups=4, nodes=3).reason
     assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason
     assert "6 GPUs do not divide over 4 nodes" in eplb_hierarchical(equal, groups=4, nodes=4).reason
-    assert baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""
+    assert Baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""
 
 
 @pytest.mark.parametrize(("cluster", "redundant"), [("hgx-h100", 8), ("hgx-h100@16", 8), ("hgx-h100", 3)])

@@ -1,96 +1,31 @@
-"""The search of copy counts: its quick packings, what it finds, and what it does not depend on."""
+"""Counts of copies: the greedy method and its family, against a plain loop."""
 
 from __future__ import annotations
 
-from itertools import permutations
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from placement.copy_exchange import best_of_all_counts, few_counts
-from placement.local_search import swap_down
-from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import exact_fold, packed_loads, replicate, search_counts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from placement.replication import divided, replicate
 
 
-def steps(count: int) -> Callable[[], float]:
-    done = iter(range(count + 1))
-    return lambda: next(done) / count
+def one_by_one(problem: Problem, load: np.ndarray, rounding: float) -> list[int]:
+    copies = np.ones(load.size, dtype=np.int64)
+    for _ in range(problem.slots - load.size):
+        score = np.where(copies < problem.most_copies, load / (copies + rounding), -1.0)
+        copies[np.argmax(score)] += 1
+    return copies.tolist()  # type: ignore[no-any-return]
 
 
-def test_the_fold_is_the_best_pairing() -> None:
-    problem = Problem(np.ones((1, 6)), np.array([2, 2, 0, 2]))
-    assert exact_fold(problem)
-    for seed in range(20):
-        items = np.random.default_rng(seed).exponential(1.0, 6)
-        best = min(max(p[0] + p[1], p[2] + p[3], p[4] + p[5]) for p in permutations(items))
-        assert packed_loads(problem, items[None]).max() == pytest.approx(best)
-
-
-def test_quick_packing_minds_slots_and_speeds() -> None:
-    problem = Problem(np.ones((1, 5)), np.array([1, 3, 0, 1]), gpu_speed=np.array([1.0, 2.0, 1.0, 1.0]))
-    speed = problem.speed[[0, 1, 3]]
-    load = packed_loads(problem, np.array([[5.0, 4.0, 3.0, 2.0, 1.0]]))[0]
-    assert sorted((load * np.sort(speed)).tolist()) == pytest.approx([3.0, 4.0, 8.0])
-    equal = Problem(np.ones((1, 5)), np.array([1, 3, 0, 1]))
-    assert sorted(packed_loads(equal, np.array([[5.0, 4.0, 3.0, 2.0, 1.0]]))[0].tolist()) == [4.0, 5.0, 6.0]
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.integers(0, 10**6))
-def test_counts_are_legal_and_no_worse_by_the_quick_packing(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    experts, gpus = int(rng.integers(2, 10)), int(rng.integers(1, 7))
-    slots = rng.integers(0, experts + 1, gpus)
-    slots[0] = experts
-    problem = make_problem(rng.lognormal(0, 1.5, (3, experts)), slots)
-    start = replicate(problem)
-    found = search_counts(problem, start, tried=6, spent=steps(15), seed=seed)
-    assert problem.counts_fit(found).all()
-    assert (found.sum(axis=1) == problem.slots).all()
-    assert (found >= 1).all()
-    assert problem.legal(pack(problem, found)).all()
-
-
-def test_names_of_experts_and_other_layers_change_nothing() -> None:
-    rng = np.random.default_rng(1)
-    loads, order = rng.lognormal(0, 1, (3, 40)), rng.permutation(40)
-    problem = make_problem(loads, spread_slots(40, 30, 20))
-    renamed = make_problem(loads[:, order], spread_slots(40, 30, 20))
-    scaled = make_problem(loads * 1e12, spread_slots(40, 30, 20))
-    found = search_counts(problem, replicate(problem), tried=8, spent=steps(40))
-    assert (search_counts(renamed, replicate(renamed), tried=8, spent=steps(40)) == found[:, order]).all()
-    assert (search_counts(scaled, replicate(scaled), tried=8, spent=steps(40)) == found).all()
-    alone = problem.rows(np.array([1]))
-    assert (search_counts(alone, replicate(alone), tried=8, spent=steps(40))[0] == found[1]).all()
-
-
-def test_two_slots_per_gpu_gain_much() -> None:
-    """Zipf loads, 576 slots on 288 GPUs: 1.14 with greedy counts, 1.03 within half a second."""
-    problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 288, 320))
-    greedy = replicate(problem)
-    found = search_counts(problem, greedy, tried=16, spent=steps(400))
-    before, after = (problem.evaluate(swap_down(problem, pack(problem, c)))[0] for c in (greedy, found))
-    assert before > 1.13
-    assert after < 1.035
-
-
-def test_all_counts_where_they_are_few() -> None:
-    """FlashLB's example: EPLB comes to 232, FlashLB to 205, the best there is to 196.67."""
-    problem = make_problem([[600.0, 560, 120, 120, 20, 10, 10, 10]], np.full(8, 2))
-    assert few_counts(problem)
-    assert not few_counts(make_problem(np.ones((1, 64)), spread_slots(64, 8, 8)))
-    row = best_of_all_counts(problem)
-    assert problem.legal(row).all()
-    assert problem.evaluate(row)[0] * 1450 / 8 == pytest.approx(590 / 3)
-    small = make_problem([[0.0, 0.5, 2.0, 1.5]], np.full(4, 2))
-    assert small.evaluate(best_of_all_counts(small))[0] == pytest.approx(1.0)
-    one = Problem(np.ones((2, 1)), np.array([1, 1, 1]))
-    assert best_of_all_counts(one).tolist() == [[0, 0, 0], [0, 0, 0]]
+@pytest.mark.parametrize(("gpus", "redundant"), [(8, 8), (40, 208), (300, 268)])
+@pytest.mark.parametrize("rounding", [0.0, 0.1, 0.7])
+def test_a_divisor_method_gives_one_copy_after_the_other(gpus: int, redundant: int, rounding: float) -> None:
+    """Of many spare copies most are given at once."""
+    loads = np.random.default_rng(redundant).lognormal(0, 1.2, (4, 32))
+    loads[3, 5:] = 0.0
+    problem = make_problem(loads, spread_slots(32, gpus, redundant))
+    found = divided(problem, problem.mean, np.full(4, rounding))
+    for row, load in zip(found, problem.mean, strict=True):
+        assert row.tolist() == one_by_one(problem, load, rounding)
+    if rounding == 0.0:
+        assert (replicate(problem) == found).all()

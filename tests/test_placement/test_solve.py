@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placement import solve as solve_module
 from placement import stop as stop_module
@@ -15,6 +17,7 @@ from placement.result import ExpertResult
 from placement.solve import solve
 from placement.stop import Stop
 from placement.verify import verify_experts
+from topology.errors import InfeasibleError
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
 
@@ -139,3 +142,26 @@ def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytes
     assert solve(problem).search == ""
     with_share = Stop(None).part(0.5).search(4.0)
     assert with_share.seconds == 2.0
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6))
+def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:
+    """In any order, among any others, whatever slots, speeds and failure domains: engines call with some layers."""
+    rng = np.random.default_rng(seed)
+    gpus, experts, layers = int(rng.integers(2, 14)), int(rng.integers(4, 40)), int(rng.integers(2, 7))
+    slots = np.full(gpus, -(-experts // gpus) + int(rng.integers(0, 3)))
+    if seed % 3 == 0:
+        slots += rng.integers(0, 2, gpus)
+    slots = np.minimum(slots, experts)
+    speed = rng.choice([0.8, 1.0, 1.3], gpus) if seed % 4 == 0 else None
+    spread = np.arange(gpus) // 2 if seed % 5 == 0 else None
+    loads = rng.lognormal(0, rng.uniform(0.1, 2.0, (layers, 1)), (layers, experts))
+    try:
+        whole = solve(make_problem(loads, slots, speed, spread), eplb_groups=1)
+    except InfeasibleError:
+        return
+    some = rng.permutation(layers)[: int(rng.integers(1, layers + 1))]
+    part = solve(make_problem(loads[some], slots, speed, spread), eplb_groups=1)
+    assert part.assignment.slot_expert.tobytes() == whole.assignment.slot_expert[some].tobytes()
+    assert part.bound.tobytes() == whole.bound[some].tobytes()

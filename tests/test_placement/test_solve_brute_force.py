@@ -7,7 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from placement.baselines import baselines
+from placement.baselines import Baselines
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
 from placement.problem import Problem, make_problem
 from placement.replication import replicate
@@ -116,7 +116,7 @@ def test_not_behind_a_legal_eplb(seed: int) -> None:
     experts = int(rng.integers(slots, gpus * slots + 1))
     problem = make_problem(np.exp(rng.normal(0, rng.uniform(0.2, 2), (20, experts))), np.full(gpus, slots))
     result = solve(problem)
-    rivals = baselines(problem, eplb_groups=None, nodes=1)
+    rivals = Baselines(problem, eplb_groups=None, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical", "linear"):
         assignment = rivals[name].assignment
         assert assignment is not None

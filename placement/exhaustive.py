@@ -18,8 +18,9 @@ from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
 from placement.result import ExpertResult, checked_result
 
-_WORK_US = 50_000.0
-"""Microseconds that all placements may take, by a fixed estimate: answers do not depend on a clock."""
+_WORK_US = 10_000.0
+"""Microseconds that all placements of a layer may take, by a fixed estimate: answers depend on no clock, nor on other
+layers."""
 STEP_US = 300.0
 """What judging many placements of a layer takes, however few they are."""
 
@@ -33,7 +34,7 @@ def judging_us(problem: Problem) -> float:
 
 def few_placements(problem: Problem) -> bool:
     """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once."""
-    most = int((_WORK_US / problem.layers - STEP_US) / judging_us(problem))
+    most = int((_WORK_US - STEP_US) / judging_us(problem))
     ways = 1
     for gpus in _alike(problem):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))

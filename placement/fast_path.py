@@ -117,7 +117,9 @@ def _not_behind(
     log = []
     layers, rival, rival_load = layers[ahead], rival[ahead], rival_load[ahead]
     start, fits = distinct_copies(problem.rows(layers), rival)
-    if not problem.each_alone:  # what knows nothing of failure domains is not worth a search where it breaks them
+    if (
+        not problem.each_alone
+    ):  # what knows nothing of failure domains is not worth a search where it breaks them
         fits &= problem.apart(rival)
     better = 0
     if fits.any():

@@ -18,8 +18,8 @@ from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
 from placement.stop import Stop
 
-_WORK_US = 50_000.0
-"""Microseconds, by a fixed estimate, so that answers do not depend on a clock..."""
+_WORK_US, _MOST_WORK_US = 10_000.0, 25_000.0
+"""Microseconds of a layer, by a fixed estimate: answers depend on no clock, nor on other layers..."""
 _TIMED_S = 0.5  # ... nor for longer than that where no seconds are asked for
 _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem is not small
 _SHAKES = (2, 3, 4)
@@ -30,8 +30,13 @@ _CLOSE = 2e-3  # to the bound, as on the fast path
 
 def is_small(problem: Problem) -> bool:
     """Whether all neighbours of a placement can be judged often enough."""
+    return _least_us(problem) <= _MOST_WORK_US
+
+
+def _least_us(problem: Problem) -> float:
+    """Return how long it takes to judge all neighbours of a layer's placement as often as it must be."""
     ways = problem.slots * (problem.experts + problem.slots // 2)
-    return problem.layers * (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS <= _WORK_US
+    return (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS
 
 
 def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: int) -> ExpertResult:
@@ -44,7 +49,7 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
     layers = np.flatnonzero(result.max_load > result.bound * (1 + (EQUAL if timed else _CLOSE)))
     if layers.size == 0:
         return result
-    work_us = max(_WORK_US, 1e6 * until.left()) / layers.size
+    work_us = max(_WORK_US, _least_us(problem), 1e6 * until.left() / layers.size)
     slot_expert = result.assignment.slot_expert.copy()
     better = 0
     with stop:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from placement.exhaustive import few_placements
+from placement.problem import make_problem
 from placement.result import checked_result
 from placement.small_search import is_small, search_small
 from placement.solve import solve
@@ -46,13 +47,14 @@ def test_seconds_are_kept_and_used() -> None:
 
 
 def test_what_is_small() -> None:
-    """Neither one layer of 288 slots nor 58 of 8: there the other searches have the time."""
+    """Not 288 slots; other layers change nothing, so that a layer is placed as if it were alone."""
     one = tiny_problem(1)
-    assert is_small(one)
-    assert few_placements(one)
     many = replace(one, loads=np.tile(one.loads, (1, 2000, 1)))
-    assert not is_small(many)
-    assert not few_placements(many)
+    large = make_problem(np.ones((1, 256)), np.full(72, 4))
+    for small in (is_small, few_placements):
+        assert small(one)
+        assert small(many)
+        assert not small(large)
 
 
 def test_names_of_experts_and_order_of_scenarios_decide_nothing() -> None:

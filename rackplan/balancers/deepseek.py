@@ -22,7 +22,6 @@ def rebalance_experts(
     num_groups: int,
     num_nodes: int,
     num_gpus: int,
-    *,
     old: Any = None,
 ) -> tuple[Any, Any, Any]:
     """Return expert of each slot, slots of each expert and copies of each expert, for one window of loads.
@@ -38,7 +37,8 @@ def rebalance_experts(
     num_gpus:
         GPUs of the EP group.
     old:
-        Ours alone: what lies in the slots now, ``[layers, num_replicas]``. Without it all is planned afresh.
+        Ours alone, as vLLM has it: what lies in the slots now, ``[layers, num_replicas]``. Without it all is
+        planned afresh.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""vllm-ascend's policy: a class whose ``rebalance_experts`` takes the table that runs and the load of each slot.
+"""vllm-ascend's policy: ``rebalance_experts`` of the table that runs and the load of each slot, as it has it.
 
 References
 ----------
@@ -19,50 +19,55 @@ from rackplan.balancers.balance import plan, request
 from rackplan.balancers.maps import logical_count
 from topology.errors import InputError
 
-__all__ = ["RackplanPolicy"]
+__all__ = ["RackplanPolicy", "rebalance_experts"]
+
+
+def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
+    """Return whether anything moves, the layers by how much they gain, and the table after a few moves.
+
+    Parameters
+    ----------
+    current_expert_table:
+        The expert in each slot of each device, ``[layers, devices, slots]``.
+    expert_workload:
+        Tokens of each slot, of the same shape; several windows, with an axis before the others, are summed.
+
+    Returns
+    -------
+    tuple
+        1 where some layer changed, else 0; the layers, the one that gains most first, int64 ``[layers]``; the
+        table, like the one given: a tensor or an array of its type.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, a load is no count, or an expert has no copy.
+    """
+    with refusing():
+        axes = "layers", "devices", "slots"
+        table = ids_of(current_expert_table, "current_expert_table", axes)
+        load = _summed(expert_workload)
+        if load.shape != table.shape:
+            raise InputError(
+                f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: give a "
+                "load for each slot."
+            )
+        layers, devices, each = table.shape
+        old = table.reshape(layers, -1)
+        loads = _of_experts(old, load.reshape(layers, -1))
+        found = plan(request(loads, devices * each, devices, old=old, called=("slots", "devices")))
+    gain = _peaks(old, loads, devices) - _peaks(found, loads, devices)
+    order = np.argsort(-gain, kind="stable").astype(np.int64)
+    new = as_given(found.reshape(table.shape), current_expert_table)
+    return int((found != old).any()), order, of_type(new, current_expert_table)
 
 
 class RackplanPolicy:
-    """A policy in the form of vllm-ascend's ``EplbPolicy``."""
+    """The function in the form of vllm-ascend's ``EplbPolicy``."""
 
     def rebalance_experts(self, current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
-        """Return whether anything moves, the layers by how much they gain, and the table after a few moves.
-
-        Parameters
-        ----------
-        current_expert_table:
-            The expert in each slot of each device, ``[layers, devices, slots]``.
-        expert_workload:
-            Tokens of each slot, of the same shape; several windows, with an axis before the others, are summed.
-
-        Returns
-        -------
-        tuple
-            1 where some layer changed, else 0; the layers, the one that gains most first, int64 ``[layers]``; the
-            table, like the one given: a tensor or an array of its type.
-
-        Raises
-        ------
-        ValueError
-            If the shapes differ, a load is no count, or an expert has no copy.
-        """
-        with refusing():
-            axes = "layers", "devices", "slots"
-            table = ids_of(current_expert_table, "current_expert_table", axes)
-            load = _summed(expert_workload)
-            if load.shape != table.shape:
-                raise InputError(
-                    f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: give a "
-                    "load for each slot."
-                )
-            layers, devices, each = table.shape
-            old = table.reshape(layers, -1)
-            loads = _of_experts(old, load.reshape(layers, -1))
-            found = plan(request(loads, devices * each, devices, old=old, called=("slots", "devices")))
-        gain = _peaks(old, loads, devices) - _peaks(found, loads, devices)
-        order = np.argsort(-gain, kind="stable").astype(np.int64)
-        new = as_given(found.reshape(table.shape), current_expert_table)
-        return int((found != old).any()), order, of_type(new, current_expert_table)
+        """As :func:`rebalance_experts`."""
+        return rebalance_experts(current_expert_table, expert_workload)
 
 
 def _summed(workload: Any) -> Floats:

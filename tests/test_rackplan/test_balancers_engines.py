@@ -65,9 +65,8 @@ def linear() -> Any:
 
 
 def parameters(call: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
-    """Names, kinds and defaults of what can be given by place."""
-    found = inspect.signature(call).parameters.values()
-    return [(each.name, each.kind, each.default) for each in found if each.kind is not each.KEYWORD_ONLY]
+    """Names, kinds and defaults."""
+    return [(each.name, each.kind, each.default) for each in inspect.signature(call).parameters.values()]
 
 
 def alike(ours: Any, theirs: Any, *, width: bool = True) -> None:
@@ -90,7 +89,7 @@ def consistent(phy2log: Any, log2phy: Any, logcnt: Any) -> None:
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.float32, torch.bfloat16])
 def test_deepseek(loader: ModuleType, groups: int, nodes: int, kind: Any) -> None:
     eplb = loader.engine_module(sources("eplb.py").parent, "", "eplb")
-    assert parameters(deepseek.rebalance_experts) == parameters(eplb.rebalance_experts)
+    assert parameters(deepseek.rebalance_experts)[:-1] == parameters(eplb.rebalance_experts)  # and `old`
     given = window(kind=kind), SLOTS, groups, nodes, RANKS
     ours, theirs = deepseek.rebalance_experts(*given), eplb.rebalance_experts(*given)
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):

@@ -157,18 +157,19 @@ def _inside(stored: Stored, nodes: NodeExperts, asked: Request) -> Stored:
 
 
 def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> NodeExperts | None:
-    """Return the experts of each node where groups are kept on one; None where they are not."""
-    if asked.nodes == 1 or not given.node_groups:
+    """Return the experts of each node where groups are kept on one; None where they are not.
+
+    They are where they lie so already, and where all is planned afresh, unless a stored plan scatters them.
+    """
+    if asked.nodes == 1 or given.node_groups == "ignore":
         return None
-    if asked.old is not None:
-        lie = groups_as_they_lie(asked.old, asked.experts, asked.groups, asked.nodes)
-        if lie is not None or not (given.first_free or given.max_moves is None):
-            return lie
+    planned = None if stored is None else stored.placed
+    gathers = given.node_groups == "gather" and (given.first_free or given.max_moves is None)
+    for placed in (asked.old, planned):
+        if placed is not None:
+            lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)
+            if lie is not None or not gathers:
+                return lie
     seen = asked.loads[None]
-    if stored is None:
-        return packed_groups(seen, asked.groups, asked.nodes)
-    if stored.placed is not None:
-        planned = groups_as_they_lie(stored.placed, asked.experts, asked.groups, asked.nodes)
-        if planned is not None:
-            return planned
-    return packed_groups(np.concatenate([seen, stored.loads]), asked.groups, asked.nodes)
+    loads = seen if stored is None else np.concatenate([seen, stored.loads])
+    return packed_groups(loads, asked.groups, asked.nodes)

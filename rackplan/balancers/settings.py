@@ -35,7 +35,8 @@ class Settings:
     plan:
         Path of a plan: its loads are such scenarios, and where all is placed anew it is placed so.
     node_groups:
-        Whether groups of experts are kept on one node where an engine says that they divide over the nodes.
+        Of groups of experts that divide over the nodes by what the engine says: ``keep`` them on one node where they
+        lie so, or all is planned afresh; ``gather`` them too, where any number of copies may move; ``ignore`` them.
     """
 
     max_moves: float | None = 0.05
@@ -43,7 +44,7 @@ class Settings:
     history: int = 8
     scenarios: tuple[str, ...] = ()
     plan: str = ""
-    node_groups: bool = True
+    node_groups: str = "keep"
 
     @property
     def words(self) -> str:
@@ -57,8 +58,8 @@ class Settings:
             parts.append(f"scenarios of {', '.join(self.scenarios)}")
         if self.plan:
             parts.append(f"the plan and the loads of {self.plan}")
-        if not self.node_groups:
-            parts.append("groups of experts on any node")
+        if self.node_groups != "keep":
+            parts.append(f"groups of experts: {self.node_groups}")
         return ", ".join(parts)
 
 
@@ -146,6 +147,13 @@ def _first(name: str, text: str) -> bool:
     return word == "free"
 
 
+def _groups(name: str, text: str) -> str:
+    word = text.lower()
+    if word not in {"keep", "gather", "ignore"}:
+        raise InputError(f"{name} {text!r}: expected keep, gather or ignore.")
+    return word
+
+
 def _path(name: str, text: str) -> str:
     del name
     return text
@@ -166,5 +174,5 @@ _READERS = {
     "RACKPLAN_HISTORY": ("history", _windows),
     "RACKPLAN_SCENARIOS": ("scenarios", _files),
     "RACKPLAN_PLAN": ("plan", _path),
-    "RACKPLAN_NODE_GROUPS": ("node_groups", _yes),
+    "RACKPLAN_NODE_GROUPS": ("node_groups", _groups),
 }

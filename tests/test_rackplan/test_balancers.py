@@ -138,14 +138,21 @@ def test_groups_lie_on_one_node_each_where_they_divide_over_the_nodes(
     assert groups_of_nodes(after, 2, 4) == groups_of_nodes(fresh, 2, 4)
     spread = vllm.rebalance_experts(window(), SLOTS, 3, 2, RANKS)  # as EPLB: they mean nothing then
     assert (spread == vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)).all()
-    monkeypatch.setenv("RACKPLAN_NODE_GROUPS", "0")
+    monkeypatch.setenv("RACKPLAN_NODE_GROUPS", "ignore")
     assert (spread == vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS)).all()
 
 
-def test_groups_that_do_not_lie_so_are_not_gathered_within_a_few_moves() -> None:
+def test_groups_that_do_not_lie_so_are_gathered_only_where_asked_and_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scattered = linear()[:, np.random.default_rng(0).permutation(SLOTS)]
     new = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
     assert 0 < moves(scattered, new) <= 0.05 * scattered.size
+    monkeypatch.setenv("RACKPLAN_FIRST_MOVES", "free")
+    for word, most in (("keep", 4), ("gather", 2)):
+        monkeypatch.setenv("RACKPLAN_NODE_GROUPS", word)
+        found = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
+        assert max(len(groups) for groups in groups_of_nodes(found, 2, 4)) == most
 
 
 def test_where_all_fit_everywhere_every_rank_has_all() -> None:

@@ -141,7 +141,7 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
         ("HISTORY", "1.5", "from 1 to 1000"),
         ("HISTORY", "٣", "from 1 to 1000"),
         ("FIRST_MOVES", "no", "expected free"),
-        ("NODE_GROUPS", "2", "expected 1 or 0"),
+        ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
         ("SCENARIOS", "a.npy,,b.npy", "commas between them"),
         ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
         ("MAX_MOVE", "5%", "did you mean RACKPLAN_MAX_MOVES?"),
@@ -180,9 +180,9 @@ def test_options_are_read_from_the_environment() -> None:
         "RACKPLAN_HISTORY": "3",
         "RACKPLAN_SCENARIOS": "a.npy, b.npz",
         "RACKPLAN_PLAN": "plan.json",
-        "RACKPLAN_NODE_GROUPS": "no",
+        "RACKPLAN_NODE_GROUPS": "Ignore",
     }
-    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), "plan.json", False)
+    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), "plan.json", "ignore")
     assert settings({"RACKPLAN_MAX_MOVES": "none"}).max_moves is None
     assert settings({"RACKPLAN_MAX_MOVES": "100%"}).max_moves == 1
     with pytest.raises(InputError, match="expected free"):

@@ -15,7 +15,6 @@ from placement.migrate.start import relabel, restore
 from placement.migrate.task import migration_task
 from placement.online.descent import descend
 from placement.online.memory import Memory
-from placement.online.policy import Group
 from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
 from placement.online.votes import relative, votes, workloads
 from placement.problem import Problem
@@ -228,36 +227,6 @@ def _mean_balance(state: OnlineState, placement: Experts) -> float:
             total += float((value * weight[rows]).sum())
             all_weights += float(weight[rows].sum())
     return total / all_weights if all_weights else 1.0
-
-
-class Balancer:
-    """A balancer with its state: an online policy of the simulator (:class:`placement.online.policy.Policy`)."""
-
-    def __init__(self, state: OnlineState) -> None:
-        self.state = state
-
-    def observe(self, window: Floats) -> None:
-        """See the load of the window that has just ended, tokens ``[layers, experts]``."""
-        self.state = self.state.seen(window)
-
-    def place(self, old: Experts) -> Experts:
-        """Return where experts shall lie from now on, int32 ``[layers, slots]``; they lie as ``old``."""
-        decision = plan(self.state, old)
-        self.state = decision.state
-        return decision.slot_expert
-
-
-def balancer(group: Group, budget: float | None) -> Balancer:
-    """Return our policy for one EP group of a replay; ``budget``: largest part of the copies that a re-plan moves.
-
-    The group's placement is planned already, so that the budget holds from the first re-plan on.
-    """
-    options = OnlineOptions(budget=budget, first_free=False)
-    return Balancer(
-        start(
-            group.experts, group.slots_per_gpu, layers=group.layers, stored=group.scenarios, options=options
-        )
-    )
 
 
 def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Floats:

@@ -38,7 +38,7 @@ class Ours:
             layers=group.layers,
             stored=group.scenarios,
             static=None if group.scenarios is None else group.start,
-            options=OnlineOptions(budget=budget),
+            options=OnlineOptions(budget=budget, first_free=False),
         )
 
     def observe(self, window: Floats) -> None:

@@ -114,6 +114,20 @@ def entries(
     return found
 
 
+def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
+    """Return the entries that can place these groups, and why each other one cannot."""
+    kept, why = [], []
+    for entry in entries:
+        try:
+            for group in groups:
+                entry.make(group)
+        except InputError as error:
+            why.append(f"{entry.name} left out: {error}")
+        else:
+            kept.append(entry)
+    return kept, why
+
+
 def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
     """Parse intervals, ``3000`` steps or ``2w`` windows, as windows; the same one is taken once.
 

@@ -15,6 +15,8 @@ from rackplan.options import Group, arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
@@ -101,9 +103,8 @@ def replay(
         raise InputError(
             f"-o {output}: a replay is written as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}."
         )
-    names = policy or list(DEFAULT)
-    require_names(names)
-    asked = _Asked(names, interval or [], steps_per_window, loads, scenarios or [], windows)
+    require_names(policy or DEFAULT)
+    asked = _Asked(policy or [], interval or [], steps_per_window, loads, scenarios or [], windows)
     ready = _Ready.of(plan, model, cluster, serving, made, asked)
     with progress() as reporter:
         found = ready.replayed(asked, made, reporter)
@@ -119,6 +120,7 @@ class _Asked:
     """What is asked of a replay."""
 
     names: list[str]
+    """Policies; empty: all that apply."""
     intervals: list[str]
     steps_per_window: int
     loads: list[str]
@@ -205,7 +207,7 @@ class _Ready:
 
     def replayed(self, asked: _Asked, made: Made, reporter: Reporter) -> Replayed:
         """Replay the windows; Ctrl-C keeps those that are done."""
-        from placement.online.policies import entries
+        from placement.online.policies import DEFAULT, entries, that_apply
         from placement.online.setting import plan_setting
         from placement.online.simulate import replay as run
         from placement.stop import Stop
@@ -215,9 +217,13 @@ class _Ready:
         setting = plan_setting(plan, asked.steps_per_window, self.scenarios)
         steps, count = asked.steps_per_window, len(self.loads.tokens)
         taking_part = entries(
-            asked.names, asked.intervals, steps_per_window=steps, windows=count, layers=setting.layers,
+            asked.names or DEFAULT, asked.intervals, steps_per_window=steps, windows=count, layers=setting.layers,
             planned=self.given is not None,
         )  # fmt: skip
+        notes = list(self._passed_over(plan))
+        if not asked.names:
+            taking_part, left_out = that_apply(taking_part, setting.groups)
+            notes += left_out
         result = run(
             self.loads.tokens,
             taking_part,
@@ -227,7 +233,14 @@ class _Ready:
                 f"replaying window {at} of {of}: {name} (Ctrl-C keeps the windows before)"
             ),
         )
-        return Replayed(result, plan, self.loads, self.scenarios, words, self.path)
+        return Replayed(result, plan, self.loads, self.scenarios, words, self.path, tuple(notes))
+
+    def _passed_over(self, plan: Plan) -> Iterator[str]:
+        """Yield what of a plan no policy asks about, though placements are scored with it."""
+        if plan.spread != "gpu":
+            yield f"re-plans put copies of an expert on different GPUs; the plan, in different {plan.spread}s"
+        if plan.split != "even":
+            yield f"re-plans are made for an even split, and scored under the plan's ({plan.split})"
 
 
 def _require_same(plan: Plan, model: str | None, cluster: str | None) -> None:

@@ -47,6 +47,8 @@ class Replayed:
         What the static placement was planned for, in words.
     given:
         The path of the plan; empty where it was made for this replay.
+    notes:
+        Which policies do not apply, and what of the plan those that do pass over.
     """
 
     result: ReplayResult
@@ -55,6 +57,7 @@ class Replayed:
     scenarios: ExpertLoads | None
     made_for: str
     given: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> Run:
@@ -142,6 +145,8 @@ def replay_csv(found: Replayed) -> str:
 def best_words(found: Replayed) -> str:
     """Return the policy to take, its interval and budget, and why, in one sentence."""
     one = found.recommendation
+    if all(group.gpus == 1 for group in found.baseline.setting.groups):
+        return "nothing to balance: every GPU holds all experts of its layers (EP 1); --ep spreads them"
     best, most = one.best, one.most
     text = f"{run_words(found, best)}: balancedness {best.mean:.3f} (worst window {best.worst:.3f})"
     text += (
@@ -186,8 +191,7 @@ def _head(found: Replayed) -> list[Block]:
     return [
         Heading(f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}"),
         Text(best_words(found), "Best"),
-        Text(load_names(found.loads.names, "window") + synthetic, "Windows"),
-        *(Text(note, "") for note in _notes(found)),
+        *labelled("Windows", load_names(found.loads.names, "window") + synthetic, *_notes(found)),
         *labelled("Stored loads", known),
         Text(begin, "Start"),
         Text(f"{layout}; batch {plan.score.batch} per GPU; {phase_words(workload)}", "Layout"),
@@ -197,7 +201,8 @@ def _head(found: Replayed) -> list[Block]:
 
 def _notes(found: Replayed) -> list[str]:
     """Return what was noted of the recordings, but for what a plan makes of windows."""
-    return [note for note in found.loads.notes if not note.endswith("windows, each a scenario")]
+    read = [note for note in found.loads.notes if not note.endswith("windows, each a scenario")]
+    return [*read, *found.notes]
 
 
 def _table(found: Replayed) -> Table:

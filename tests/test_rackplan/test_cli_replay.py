@@ -108,6 +108,15 @@ def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
     assert "the plan is for hgx-h100" in line
 
 
+def test_policies_that_cannot_place_unequal_slots_are_left_out(run: Run, here: list[object]) -> None:
+    here[here.index("--redundant") + 1] = "3"
+    data = run("replay", *here, *FILES, "--json").data
+    assert {row["name"] for row in data["policies"]} == {"static", "rackplan", "rackplan:1%"}
+    assert [note.partition(" ")[0] for note in data["notes"]] == ["vllm", "sglang", "flashlb", "swift"]
+    line = run("replay", *here, *FILES, "--policy", "vllm").error_line
+    assert "11 slots lie unequally on 8 GPUs: choose --redundant so that they divide" in line
+
+
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
     for name in ("r.html", "r.json", "r.csv"):
         assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", name).code == 0

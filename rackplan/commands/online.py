@@ -15,7 +15,7 @@ from rackplan.options import Group, arg, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
@@ -89,21 +89,28 @@ def replay(
     made: Made,
     output: Annotated[
         Path | None,
-        opt("-o --output", "Write the page, the data or a row per window.", "FILE.html|.json|.csv"),
+        opt(
+            "-o --output",
+            "Folder for page, data and a row per window, or one of them.",
+            "DIR|FILE.html|.json|.csv",
+        ),
     ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Replay recorded loads through online balancers. Balance on what comes next, moves, seconds lost, tokens."""
-    from placement.online.policies import DEFAULT, require_names
+    from placement.online.policies import DEFAULT, interval_windows, require_names
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.replay import replay_view
 
-    if output is not None and output.suffix.lower() not in _SUFFIXES:
+    if output is not None and output.suffix.lower() not in ("", *_SUFFIXES) and not output.is_dir():
         raise InputError(
-            f"-o {output}: a replay is written as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}."
+            f"-o {output}: a replay is written to a folder, or as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}."
         )
+    if steps_per_window < 1:
+        raise InputError(f"--steps-per-window {steps_per_window}: expected 1 or more.")
     require_names(policy or DEFAULT)
+    interval_windows(interval or [], steps_per_window)  # before anything is computed
     asked = _Asked(policy or [], interval or [], steps_per_window, loads, scenarios or [], windows)
     ready = _Ready.of(plan, model, cluster, serving, made, asked)
     with progress() as reporter:
@@ -203,7 +210,10 @@ class _Ready:
             known = replace(first, tokens=first.tokens[:1], names=first.names[:1], notes=())
             words = "planned here for the first window; give a PLAN or --scenarios for a robust one"
         wanted = PlanOptions(redundant=made.redundant, time_limit_s=0.0, seed=made.seed, ep=made.ep)
-        return make_plan(self.deployment, known, wanted, on_stage=reporter.stage), words
+        plan = make_plan(self.deployment, known, wanted, on_stage=reporter.stage)
+        if plan.interrupted:
+            raise KeyboardInterrupt
+        return plan, words
 
     def replayed(self, asked: _Asked, made: Made, reporter: Reporter) -> Replayed:
         """Replay the windows; Ctrl-C keeps those that are done."""
@@ -263,15 +273,21 @@ def _require_same(plan: Plan, model: str | None, cluster: str | None) -> None:
 
 
 def _write(found: Replayed, path: Path) -> None:
-    """Write the page, the data or the rows of windows."""
-    from rackplan.output import json_text
+    """Write the page, the data or the rows of windows; all three into a folder."""
+    from rackplan.output import json_text, output_folder, write_together
     from rackplan.render.html import page
     from rackplan.views.replay import replay_csv, replay_page, replay_view
     from topology.files import write_whole
 
+    makers: dict[str, Callable[[], str]] = {
+        ".html": lambda: page(replay_page(found, shlex.join(["rackplan", *sys.argv[1:]]))),
+        ".json": lambda: json_text(replay_view(found).data),
+        ".csv": lambda: replay_csv(found),
+    }
     suffix = path.suffix.lower()
-    if suffix == ".html":
-        text = page(replay_page(found, shlex.join(["rackplan", *sys.argv[1:]])))
-    else:
-        text = json_text(replay_view(found).data) if suffix == ".json" else replay_csv(found)
-    write_whole(path, text.encode())
+    if suffix in makers:
+        write_whole(path, makers[suffix]().encode())
+        return
+    with output_folder(path) as folder:
+        names = {".html": "report.html", ".json": "replay.json", ".csv": "replay.csv"}
+        write_together(folder, {names[kind]: make() for kind, make in makers.items()})

@@ -369,7 +369,7 @@ def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, Figure]]:
     names = run_names(found.runs)
     for index, (name, run, colour) in enumerate(zip(names, found.runs, series(len(names)), strict=True)):
         ours = run.entry.budget is not None or name.startswith("rackplan")
-        dash = DASHES[index // 6 % len(DASHES)]
+        dash = DASHES[(index + index // len(DASHES)) % len(DASHES)]  # lines that coincide are all seen
         yield plotly_text(name), run, {"line": {"color": colour, "width": 2.5 if ours else 1.5, "dash": dash}}
 
 

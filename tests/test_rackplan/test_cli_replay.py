@@ -118,11 +118,16 @@ def test_policies_that_cannot_place_unequal_slots_are_left_out(run: Run, here: l
 
 
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
-    for name in ("r.html", "r.json", "r.csv"):
+    for name in ("r.html", "r.json", "r.csv", "all"):
         assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", name).code == 0
     page = (tmp_path / "r.html").read_text()
     assert "Balance from window to window" in page
     assert json.loads((tmp_path / "r.json").read_text())["scored"] == 4
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
+        "replay.csv",
+        "replay.json",
+        "report.html",
+    ]
     rows = list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
     assert [(row["policy"], row["window"]) for row in rows[3:5]] == [("static", "5"), ("vllm", "2")]
 

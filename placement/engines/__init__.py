@@ -1,4 +1,4 @@
 """Plans in the forms that serving engines load: writers, readers, checks."""
 
-NAMES = ("sglang", "trtllm", "vllm-ascend", "vllm", "hygon")
+NAMES = ("sglang", "trtllm", "vllm-ascend", "vllm", "hygon", "lmdeploy")
 """The engines: the module of each (``vllm_ascend``) has its ``ENGINE``."""

@@ -102,6 +102,8 @@ class Engine(ABC):
         Where it takes requests unless told.
     ranks_are_tasks:
         Whether each GPU has a process that something else starts (MPI), not one a host.
+    keeps_ranks:
+        Whether its file says which slot has which expert; else it may number the ranks of a layer otherwise.
     rules:
         What it does about each mistake that rows of expert ids can have.
     """
@@ -116,6 +118,7 @@ class Engine(ABC):
     framework: ClassVar[str] = ""
     port: ClassVar[int] = 8000
     ranks_are_tasks: ClassVar[bool] = False
+    keeps_ranks: ClassVar[bool] = True
     form: ClassVar[str] = ""
     rules: ClassVar[RowRules]
 
@@ -170,6 +173,10 @@ class Engine(ABC):
     def command(self, launch: Launch) -> list[str]:
         """Return the lines of one command that starts it on a host."""
         return [line for line in self.flags(launch) if not line.startswith("#")]
+
+    def listen(self, port: int) -> str:
+        """Return the flags to take requests from anywhere."""
+        return f"--host 0.0.0.0 --port {port}"
 
     def files(self, launch: Launch) -> dict[str, str]:
         """Return what it reads besides the plan file, by name, from the same folder."""

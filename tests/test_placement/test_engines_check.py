@@ -311,3 +311,31 @@ def test_the_ending_counts(tmp_path: Path) -> None:
         path = tmp_path / "plan.txt"
         path.write_text(json.dumps(data))
         assert not check_file(path, ENGINES[name], FACTS, 2).loads
+
+
+LOADS = [[1003, 1002, 1001, 1000, 1004, 1005, 2012, 2014]] * 4  # two copies of experts 6 and 7
+LMDEPLOY: list[tuple[object, bool, bool, str]] = [
+    (LOADS, True, True, "slots: 10, as the loads were made for"),
+    (LOADS, True, True, "LMDEPLOY_EPLB_RANKS_PER_NODE=2"),
+    (LOADS[1:], False, False, "3 rows, tiny has 4 layers, dense ones too"),
+    ({"logical_count": LOADS}, False, False, "not a list"),
+    ([[1000] * 7] * 4, False, False, "layer 1: 7 loads, tiny has 8 experts"),
+    ([LOADS[0], 5, *LOADS[2:]], False, False, "layer 1: not a list"),
+    ([[1000] * 7 + ["1"]] * 4, False, False, "it makes a tensor of numbers of it"),
+    ([[1000] * 7 + [True]] * 4, False, False, "it makes a tensor of numbers of it"),
+    ([[1000] * 7 + [0]] * 4, True, False, "a recording of loads, not a plan"),
+    ([[1000] * 7 + [-5]] * 4, True, False, "a recording of loads, not a plan"),
+    ([[1000] * 7 + [10**40]] * 4, True, False, "a recording of loads, not a plan"),
+    ([[1000] * 7 + [0.5]] * 4, True, False, "a recording of loads, not a plan"),
+    ([*LOADS[:3], [1000] * 8], True, False, "a recording of loads, not a plan"),
+    ([[1000] * 7 + [2000]] * 4, False, False, "9 slots on 2 GPUs do not divide"),
+]
+
+
+@pytest.mark.parametrize(("data", "loads", "right", "words"), LMDEPLOY, ids=lambda value: str(value)[:30])
+def test_lmdeploy(tmp_path: Path, data: object, loads: bool, right: bool, words: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    found = check_file(path, ENGINES["lmdeploy"], FACTS, 2)
+    assert (found.loads, found.right) == (loads, right)
+    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placement.engines.findings import require_sound
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMS = {**ENGINES, "vllm 49572": ENGINES["vllm"].in_form("49572")}
 NAMES = sorted(FORMS)
+ANY = [name for name in NAMES if FORMS[name].keeps_ranks]
 
 
 @st.composite
@@ -59,18 +60,22 @@ def written(engine: Engine, mapping: ExpertMapping, facts: ModelFacts, folder: s
 def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
     mapping, facts = case
     engine = FORMS[name]
-    assert engine.cannot_hold(mapping) == ""
+    assert engine.cannot_hold(mapping) == "" or not engine.keeps_ranks
+    assume(engine.cannot_hold(mapping) == "")
     with TemporaryDirectory() as folder:
         path = written(engine, mapping, facts, folder)
         assert engine.of(path) is engine
         back = read_mapping(path, engine.name, facts, mapping.ranks)
         again = written(engine, back, facts, folder).read_text()
-    assert np.array_equal(back.slot_expert, mapping.slot_expert)
+    if engine.keeps_ranks:
+        assert np.array_equal(back.slot_expert, mapping.slot_expert)
+        assert again == engine.write(mapping, facts)
+    for theirs, ours in zip(back.by_rank().tolist(), mapping.by_rank().tolist(), strict=True):
+        assert sorted(map(sorted, theirs)) == sorted(map(sorted, ours))
     assert (back.layer_ids, back.experts, back.ranks) == (mapping.layer_ids, mapping.experts, mapping.ranks)
-    assert again == engine.write(mapping, facts)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ANY)
 @settings(deadline=None, max_examples=25)
 @given(case=mappings(), data=st.data())
 def test_an_expert_that_is_lost_is_noticed(
@@ -159,7 +164,7 @@ def test_two_copies_on_a_device_are_for_the_others() -> None:
     doubled = ExpertMapping(np.array([[0, 0, 1, 2], [0, 1, 2, 0]]), (1, 2), 3, 2)
     assert doubled.doubled() == [(1, 0, 0)]
     refused = [name for name in NAMES if FORMS[name].cannot_hold(doubled)]
-    assert refused == ["vllm-ascend"]
+    assert refused == ["lmdeploy", "vllm-ascend"]
 
 
 def test_phy2log(tmp_path: Path) -> None:

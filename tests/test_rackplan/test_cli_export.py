@@ -23,7 +23,7 @@ FILES = {
     "vllm-ascend": "x.json",
     "vllm": "x.jsonl",
     "hygon": "x.json",
-}
+}  # lmdeploy, which cannot hold this plan: test_loads_that_make_the_engine_plan_the_same
 
 
 @pytest.mark.parametrize("engine", FILES)
@@ -46,6 +46,21 @@ def test_writes_a_file_that_checks_and_says_how_to_start(
     assert "is not overwritten" in again.error_line
     assert (tmp_path / FILES[engine]).read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
+
+
+def test_loads_that_make_the_engine_plan_the_same(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
+    line = run("export", "plan/plan.json", "--to", "lmdeploy", "-o", "no.json").error_line
+    assert "no loads make it place layer 0 (and" in line
+    made = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "half")
+    prepared(*made, "--ep", 2, "--model", "mixtral-8x7b", "--redundant", 2)
+    data = run("export", "half/plan.json", "--to", "lmdeploy", "-o", "x.json", "--json").data
+    assert "LMDEPLOY_EPLB_RANKS_PER_NODE=2" in data["flags"]
+    assert data["balancedness"]["engine"] == pytest.approx(data["balancedness"]["plan"])
+    checked = run("check", "x.json", "--for", "lmdeploy", "--model", "mixtral-8x7b", "--gpus", 2, "--json")
+    assert checked.data["loads"] is True
+    rows = json.loads((tmp_path / "x.json").read_text())
+    assert (len(rows), {len(row) for row in rows}) == (32, {8})
 
 
 def test_json(run: Run, prepared: Run) -> None:

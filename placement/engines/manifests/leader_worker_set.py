@@ -58,7 +58,7 @@ def leader_worker_set(
     reason = pool.engine.cannot_spread(launch)
     if reason:
         raise InputError(f"option `launch` lws or llm-d, {pool.engine.title}: {reason}.")
-    lines = [*pool.engine.command(launch), f"--host 0.0.0.0 --port {port}"]
+    lines = [*pool.engine.command(launch), pool.engine.listen(port)]
     serves = pool.engine.answers_everywhere(launch)
     spec: Document = {
         **({"initContainers": list(sidecars)} if sidecars else {}),

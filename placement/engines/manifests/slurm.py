@@ -62,7 +62,7 @@ def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> list[str]:
     if reason and not pool.engine.ranks_are_tasks:
         raise InputError(f"option `launch` slurm, {pool.engine.title}: {reason}.")
     each = pool.launch.gpus_per_node if pool.engine.ranks_are_tasks else 1
-    lines = [*pool.engine.command(launch), f"--host 0.0.0.0 --port {pool.engine.port + offset}"]
+    lines = [*pool.engine.command(launch), pool.engine.listen(pool.engine.port + offset)]
     name = f"{pool.name}-{groups[0].replica}"
     written = [
         f"cat > {name}.hosts <<'HOSTS'",

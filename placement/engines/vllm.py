@@ -120,7 +120,8 @@ class Vllm(ServedByVllm):
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
-        return [f"NOT RELEASED: {self._unreleased}", *super().warnings(launch)]
+        now = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
+        return [f"NOT RELEASED: {self._unreleased}", now, *super().warnings(launch)]
 
 
 class VllmInitialMap(Vllm):

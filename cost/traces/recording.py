@@ -13,6 +13,7 @@ from cost.traces.arrays import FileArray
 from topology.errors import InputError
 
 _MOST_CELLS = 2**23
+_OF_STEPS = frozenset({"SGLang stat", "SGLang per_pass", "SGLang per_token", "TensorRT-LLM statistics"})
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Recording:
                 f"{self.path}: has {self.rows:,} layers of {self.experts:,} experts, more than any model; "
                 "is it a recording?"
             )
+
+    @property
+    def of_steps(self) -> bool:
+        """Whether a window is a single forward pass or iteration, as those recorders dump them."""
+        return self.kind in _OF_STEPS
 
     @property
     def shape(self) -> list[int]:

@@ -142,8 +142,21 @@ class _Asked:
         InputError
             If they do not fit the model, or there are fewer than two.
         """
-        most = _ALL if self.windows is None else self.windows
+        from cost.loads import is_generator
+        from cost.traces.open import open_recording
+        from cost.traces.windows import MOST_WINDOWS
+
+        files = [text for text in self.loads if not is_generator(text)]
+        stepwise = [text for text in files if open_recording(text).of_steps]
+        usual = MOST_WINDOWS if stepwise else _ALL
+        most = usual if self.windows is None else self.windows
         found = options.model_loads(model, self.loads, seed, most)
+        if found is not None and stepwise:
+            each = (
+                f"each window stands for {self.steps_per_window:,} steps here (--windows, --steps-per-window)"
+            )
+            note = f"{', '.join(Path(text).name for text in stepwise)}: single steps were recorded; {each}"
+            found = replace(found, notes=(*found.notes, note))
         if found is None or len(found.tokens) < 2:
             raise InputError(
                 f"--loads {', '.join(self.loads)}: one window with tokens; a replay plans on one and scores on the "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from placement.online import policies
 
@@ -95,6 +96,22 @@ def test_empty_windows_are_left_out_and_said(run: Run, here: list[object]) -> No
     data = run("replay", *here, "--loads", "holes.npy", "--policy", "static", "--json").data
     assert data["windows"] == 3
     assert data["notes"] == ["holes.npy: 1 of 4 windows empty, dropped"]
+
+
+def test_recordings_of_single_steps_are_merged_into_windows(
+    run: Run, here: list[object], tmp_path: Path
+) -> None:
+    folder = tmp_path / "trt"
+    folder.mkdir()
+    (folder / "meta_info.json").write_text('{"num_experts": 8, "num_experts_per_token": 2}')
+    drawn = np.random.default_rng(0).poisson(100, (80, LAYERS, 8))
+    steps = {f"{step}_{layer}": drawn[step, layer] for step in range(80) for layer in range(LAYERS)}
+    save_file(steps, folder / "rank0.safetensors")
+    data = run("replay", *here, "--loads", "trt", "--policy", "static", "--policy", "vllm", "--json").data
+    assert data["windows"] == 32
+    assert "single steps were recorded; each window stands for 3,000 steps" in data["notes"][-1]
+    few = run("replay", *here, "--loads", "trt", "--policy", "static", "--windows", "4", "--json").data
+    assert few["windows"] == 4
 
 
 def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:

@@ -44,7 +44,7 @@ class Made(Group):
 
 def replay(
     *,
-    plan: Annotated[Path | None, arg("[PLAN]", "The plan.json that runs first.")] = None,
+    plan: Annotated[Path | None, arg("PLAN", "The plan.json that runs first.")] = None,
     model: Annotated[
         str | None, opt("--model", "Without PLAN: catalog name, Hugging Face id or config.json.", "M")
     ] = None,

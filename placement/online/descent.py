@@ -25,10 +25,10 @@ SHARPNESS = 60.0
 """theta of log-sum-exp; GPU loads are multiples of their mean."""
 
 _STEEPEST = 300.0  # a power of e beyond would overflow when two are multiplied
-_HOT_SLOTS = 32  # of the hottest GPUs, each paired with all slots of the layer
-_SPARE_SLOTS = 64  # copies that are the least missed, each tried as a copy of any other expert
+_HOT_SLOTS = 16  # of the hottest GPUs, each paired with all slots of the layer
+_SPARE_SLOTS = 32  # copies that are the least missed, each tried as a copy of any other expert
 _TOGETHER = 8  # moves of a layer in a round, and one more for each so many GPUs
-_GPUS_EACH = 16
+_GPUS_EACH = 8
 _ROUNDS = 40  # at a price, at most
 _WORK = 500_000_000  # pairs looked at, times scenarios, by a whole descent: about half a second
 _NOTHING = 1e-6  # of the objective: less is no gain

@@ -11,6 +11,7 @@ from placement.arrays import Floats, Ints
 ALIKE = 0.10
 """Root mean square difference of relative loads up to which two windows are of one kind."""
 
+_LEARNING = 0.2  # part of a new surprise in their mean
 _STEADY = 8  # windows after which a kind's load follows the next one no more slowly
 
 
@@ -25,11 +26,15 @@ class Memory(NamedTuple):
         int64 ``[kinds]``: windows of each kind.
     age:
         int64 ``[kinds]``: windows since the last of its kind; 0 for the kind at the end.
+    surprise:
+        How far a window is from the one before, squared, as a part of how far two drawn at random are, a mean that
+        forgets: 0 where windows go on as they were, 1 where the last window says no more of the next than any other.
     """
 
     loads: Floats
     windows: Ints
     age: Ints
+    surprise: float = 0.5
 
     @classmethod
     def empty(cls, layers: int, experts: int) -> Memory:
@@ -37,8 +42,9 @@ class Memory(NamedTuple):
         none = np.zeros(0, dtype=np.int64)
         return cls(np.zeros((0, layers, experts)), none, none)
 
-    def with_window(self, load: Floats, most: int) -> Memory:
-        """Return the memory with one window more ``[layers, experts]``, of at most ``most`` kinds."""
+    def with_window(self, load: Floats, last: Floats, most: int) -> Memory:
+        """Return the memory with one window more ``[layers, experts]`` after ``last``, of at most ``most`` kinds."""
+        surprise = self._surprised(load, last)
         loads = self.loads if len(self.loads) else np.zeros((0, *load.shape))
         age = self.age + 1
         kind = _nearest(loads, load)
@@ -50,17 +56,34 @@ class Memory(NamedTuple):
             found.age[-1] = 0
             found.windows[-1] += 1
             found.loads[-1] = _joined(found.loads[-1], load, min(int(found.windows[-1]), _STEADY))
-        return Memory(found.loads[-most:], found.windows[-most:], found.age[-most:])
+        return Memory(found.loads[-most:], found.windows[-most:], found.age[-most:], surprise)
+
+    def _surprised(self, load: Floats, last: Floats) -> float:
+        """Return :attr:`surprise` after ``load``."""
+        if not len(self.loads):
+            return self.surprise
+        known = self.windows[:, None] * (self.loads.max(axis=2) > 0)
+        mean = (self.loads * known[:, :, None]).sum(axis=0) / np.maximum(known.sum(axis=0), 1)[:, None]
+        from_last, from_mean = _apart(load, last), _apart(load, mean)
+        if from_mean is None or from_last is None or from_mean == 0:
+            return self.surprise
+        return self.surprise + _LEARNING * (min(1.0, from_last / (2 * from_mean)) - self.surprise)
+
+
+def _apart(left: Floats, right: Floats) -> float | None:
+    """Return the mean square difference over the rows that both know; None where there are none."""
+    both = (left.max(axis=1) > 0) & (right.max(axis=1) > 0)
+    difference = left[both] - right[both]
+    return float((difference * difference).mean()) if difference.size else None
 
 
 def _nearest(loads: Floats, load: Floats) -> int | None:
     """Return the kind that a window is of; None if it is of none."""
     best, least = None, ALIKE * ALIKE
     for kind, other in enumerate(loads):
-        both = (load.max(axis=1) > 0) & (other.max(axis=1) > 0)
-        apart = load[both] - other[both]
-        if apart.size and float((apart * apart).mean()) < least:
-            best, least = kind, float((apart * apart).mean())
+        apart = _apart(load, other)
+        if apart is not None and apart < least:
+            best, least = kind, apart
     return best
 
 

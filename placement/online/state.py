@@ -116,13 +116,18 @@ class OnlineState:
         """
         load = relative(checked_loads(window, "window", (self.layers, self.experts)))
         stored = self.stored if len(self.stored) else np.zeros((0, *load.shape))
-        memory = self.memory.with_window(load, self.options.history)
+        memory = self.memory.with_window(load, self.last, self.options.history)
         return replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
 
     def save(self, path: Path | str) -> None:
         """Write the state as ``.npz``."""
         none = np.zeros((0, 0), dtype=np.int32)
-        about = {"version": _VERSION, "windows": self.windows, "options": asdict(self.options)}
+        about = {
+            "version": _VERSION,
+            "windows": self.windows,
+            "surprise": self.memory.surprise,
+            "options": asdict(self.options),
+        }
         with Path(path).open("wb") as file:
             np.savez(
                 file,
@@ -155,15 +160,17 @@ class OnlineState:
     @classmethod
     def _checked(cls, found: dict[str, NDArray[np.generic]]) -> OnlineState:
         about = parse_json(found["about"].tobytes().decode("utf-8", "replace"), "`about`")
-        if not isinstance(about, dict) or set(about) != {"version", "windows", "options"}:
+        if not isinstance(about, dict) or set(about) != {"version", "windows", "surprise", "options"}:
             raise InputError("`about` is not that of a balancer's state.")
         if about["version"] != _VERSION:
             raise InputError(
                 f"version {about['version']} of a balancer's state; this rackplan reads {_VERSION}."
             )
-        windows, options = about["windows"], about["options"]
+        windows, surprise, options = about["windows"], about["surprise"], about["options"]
         if isinstance(windows, bool) or not isinstance(windows, int) or windows < 0:
             raise InputError(f"`windows` {windows}: not a number of windows.")
+        if isinstance(surprise, bool) or not isinstance(surprise, (int, float)) or not 0 <= surprise <= 1:
+            raise InputError(f"`surprise` {surprise}: not a number from 0 to 1.")
         if not isinstance(options, dict) or set(options) != {field.name for field in fields(OnlineOptions)}:
             raise InputError("`options` are not those of a balancer.")
         if not isinstance(options["first_free"], bool) or any(
@@ -177,9 +184,8 @@ class OnlineState:
             if found[name].ndim != axes or found[name].dtype != np.float64:
                 raise InputError(f"`{name}` is not float64 of {axes} axes.")
             loads[name] = checked_loads(found[name], name, (0, *found["last"].shape)[-axes:])
-        memory = Memory(
-            loads["kinds"], *(_counts(found[name], name) for name in ("kind_windows", "kind_age"))
-        )
+        windows_of, age = (_counts(found[name], name) for name in ("kind_windows", "kind_age"))
+        memory = Memory(loads["kinds"], windows_of, age, float(surprise))
         if not len(memory.loads) == len(memory.windows) == len(memory.age):
             raise InputError("`kinds`, `kind_windows` and `kind_age` are not of one length.")
         options = OnlineOptions(**options)

@@ -17,6 +17,9 @@ from placement.online.memory import Memory
 LAST, SEEN, STORED = 0.3, 0.2, 0.5
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
+LEARNT = 3
+"""Windows after which those seen have half of their weight: one window says little beside stored workloads."""
+
 FORGETTING = 0.8
 """Weight of a kind of windows, by each window since it was seen last."""
 
@@ -38,14 +41,17 @@ def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
     has no votes at all: it is not touched.
     """
     parts = [last[None], memory.loads, stored]
+    windows = int(memory.windows.sum())
+    trust = windows / (windows + LEARNT)
+    together = trust * LAST * (1 - memory.surprise), trust * SEEN, STORED
     each = [np.ones(1), _fading(memory.age), np.ones(len(stored))]
     loads: Floats = np.concatenate(parts)
     weights = np.zeros(loads.shape[:2])
     at = 0
-    for part, share, together in zip(parts, each, (LAST, SEEN, STORED), strict=True):
+    for part, share, vote in zip(parts, each, together, strict=True):
         known = (part.max(axis=2) > 0) * share[:, None]
         total = known.sum(axis=0)
-        weights[at : at + len(part)] = together * known / np.where(total > 0, total, 1.0)
+        weights[at : at + len(part)] = vote * known / np.where(total > 0, total, 1.0)
         at += len(part)
     weights[:, last.max(axis=1) <= 0] = 0.0
     return Votes(loads, weights)

@@ -14,11 +14,11 @@ from cost.loads import ExpertLoads
 from cost.token_hits import TokenHits
 from topology.errors import InputError
 
-DispatchPolicy = Literal["even", "source", "lp"]
+DispatchPolicy = Literal["even", "source", "lp", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"]
 
 DISPATCH_POLICIES: tuple[DispatchPolicy, ...] = get_args(DispatchPolicy)
-"""``even``: TensorRT-LLM, vLLM, SGLang ``dynamic``. ``source``: SGLang ``static``, vllm-ascend. ``lp``: SGLang's
-``lp``, DeepSeek's LPLB."""
+"""``even``: TensorRT-LLM, vLLM, SGLang ``dynamic``. ``source``: SGLang ``static``. ``lp``: SGLang's ``lp``,
+DeepSeek's LPLB. ``rank``: vllm-ascend; ``rank-tpN``: with attention of tensor parallelism N."""
 
 
 def require_policy(split: str) -> DispatchPolicy:
@@ -35,6 +35,16 @@ def require_policy(split: str) -> DispatchPolicy:
     raise InputError(
         f"`split` {split}: expected {', '.join(DISPATCH_POLICIES[:-1])} or {DISPATCH_POLICIES[-1]}."
     )
+
+
+def rank_tp(split: DispatchPolicy) -> int | None:
+    """Return the tensor parallelism of attention for which ranks choose copies by number; None: they do not."""
+    return int(split.removeprefix("rank").removeprefix("-tp") or 1) if split.startswith("rank") else None
+
+
+def hangs_on_places(split: DispatchPolicy) -> bool:
+    """Whether what a copy takes depends on the GPUs that the copies lie on, whatever the loads."""
+    return split not in ("even", "lp")
 
 
 def slot_shares(
@@ -65,6 +75,9 @@ def slot_shares(
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
         return source_shares(assignment, nodes)
+    tp = rank_tp(split)
+    if tp is not None:
+        return rank_shares(assignment, tp)
     if load is None:
         raise InputError("`split` lp: the best split depends on the loads; give them.")
 
@@ -107,6 +120,34 @@ def rank_shares(assignment: Assignment, tp: int = 1) -> NDArray[np.float64]:
     them, and rank r uses copy ``r % copies``; in engines that run attention with tensor parallelism ``tp`` above 1,
     copy ``(r % tp + r // tp + expert) % copies``. Every GPU of the group is a source of equally many tokens.
     """
+    copies, wanted, number = _by_number(assignment, tp)
+    shares = np.empty(copies.shape)
+    for many in np.unique(copies).tolist():
+        users = np.bincount(number % many, minlength=many) / assignment.gpus
+        shares = np.where(copies == many, users[np.minimum(wanted, many - 1)], shares)
+    return shares
+
+
+def rank_choices(assignment: Assignment, layer: int, tp: int = 1) -> NDArray[np.float64]:
+    """Return whether a source rank uses a slot in one layer, ``[gpus, slots]``: 1 or 0.
+
+    The mean over ranks is :func:`rank_shares`.
+    """
+    one = Assignment(
+        assignment.slot_expert[layer : layer + 1], assignment.slot_gpu, assignment.experts, assignment.gpus
+    )
+    copies, wanted, number = _by_number(one, tp)
+    used: NDArray[np.float64] = (number[:, None] % copies == wanted).astype(np.float64)
+    return used
+
+
+def _by_number(
+    assignment: Assignment, tp: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Copies of a slot's expert, and a number below that, ``[layers, slots]``; of each rank a number, ``[gpus]``.
+
+    A rank uses the slot where its number, modulo the copies, is the slot's.
+    """
     expert = _slot_experts(assignment)
     copies = np.take_along_axis(assignment.copies, expert, axis=1)
     order = np.argsort(expert, axis=1, kind="stable")  # slots come in the order of their ranks
@@ -116,12 +157,7 @@ def rank_shares(assignment: Assignment, tp: int = 1) -> NDArray[np.float64]:
     np.put_along_axis(turn, order, counted, axis=1)
     ranks = np.arange(assignment.gpus)
     number, shift = (ranks, 0) if tp == 1 else (ranks % tp + ranks // tp, expert)
-    wanted = (turn - shift) % copies
-    shares = np.empty(expert.shape)
-    for many in np.unique(copies).tolist():
-        users = np.bincount(number % many, minlength=many) / assignment.gpus
-        shares = np.where(copies == many, users[np.minimum(wanted, many - 1)], shares)
-    return shares
+    return copies, (turn - shift) % copies, number
 
 
 def source_choices(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cost.assignment import Assignment, sum_by_gpu
-from cost.dispatch import DispatchPolicy, slot_shares, source_choices
+from cost.dispatch import DispatchPolicy, rank_choices, rank_tp, slot_shares, source_choices
 from cost.token_hits import Floats, Ints, TokenHits, numbered, place_hits
 from cost.traces.routing import RoutingTrace
 from topology.errors import InputError
@@ -25,8 +25,8 @@ def token_hits(
     """Return what the tokens of ``traces`` reach under ``assignment``, exactly.
 
     A choice of an expert goes to one of its copies, from source ``s`` to place ``d`` with probability ``p[s, e, d]``
-    (an even split: copies in proportion; ``source``: the copy that the rank uses; ``lp``: the split that is best for
-    the trace's own counts). A token of experts ``{e}`` reaches ``d`` with probability
+    (an even split: copies in proportion; ``source`` and ``rank``: the copy that the rank uses; ``lp``: the split that
+    is best for the trace's own counts). A token of experts ``{e}`` reaches ``d`` with probability
     ``1 - prod (1 - p[s, e, d])``; the mean over tokens.
 
     Parameters
@@ -77,6 +77,11 @@ def _chosen(
     if split == "source":
         for layer in range(assignment.layers):
             yield source_choices(assignment, layer, nodes)
+        return
+    tp = rank_tp(split)
+    if tp is not None:
+        for layer in range(assignment.layers):
+            yield rank_choices(assignment, layer, tp)
         return
     for shares in slot_shares(assignment, split, load=trace.counts.astype(np.float64), speed=speed):
         yield shares[None]

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.dispatch import source_shares
+from cost.dispatch import slot_shares
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats, Index, least_of_each
 from placement.baselines import take_where_ahead
@@ -43,9 +43,9 @@ _LEAST_GAIN = 1e-9
 def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
     """Return ``result``, found for even shares, fitted to the split of ``problem``: copies, largest loads and bound.
 
-    ``even``: returned as it is. ``source``: best swaps under the shares by source rank, until within the slack.
-    ``lp``: copies that bear drift. A layer where a baseline, its copies apart, has the smaller largest load (with
-    ``lp``: by more than the slack) takes that one's placement.
+    ``even``: returned as it is. ``source`` and ``rank``: best swaps under the shares by source rank, until within the
+    slack. ``lp``: copies that bear drift. A layer where a baseline, its copies apart, has the smaller largest load
+    (with ``lp``: by more than the slack) takes that one's placement.
     """
     if problem.split == "even":
         return result
@@ -165,7 +165,7 @@ def swap_round(problem: Problem, slot_expert: Experts, value: Floats, active: In
     """
     part = problem.rows(active)
     assignment = part.assignment(slot_expert[active])
-    load = assignment.slot_load(part.mean, source_shares(assignment, part.nodes))
+    load = assignment.slot_load(part.mean, slot_shares(assignment, part.split, nodes=part.nodes))
     tries = [promising_swaps(part, *each) for each in zip(slot_expert[active], load, strict=True)]
     owner = np.repeat(np.arange(active.size), [len(rows) for rows in tries])
     if owner.size == 0:

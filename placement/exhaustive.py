@@ -13,6 +13,7 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
+from cost.dispatch import hangs_on_places
 from placement.arrays import Experts, Floats, Index
 from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
@@ -27,7 +28,7 @@ STEP_US = 300.0
 
 def judging_us(problem: Problem) -> float:
     """Return about how many microseconds it takes to make and judge one of many placements of a layer."""
-    each = {"even": 0.04, "source": 0.2, "lp": 0.04}[problem.split] + 0.03 * problem.scenarios
+    each = (0.2 if hangs_on_places(problem.split) else 0.04) + 0.03 * problem.scenarios
     sets = 2 ** min(problem.gpus, 16) if problem.split == "lp" else 0
     return problem.slots * each + 0.02 * problem.scenarios * sets
 
@@ -113,7 +114,7 @@ def _alike(problem: Problem) -> list[Index]:
         if problem.slots_per_gpu[gpu] == 0:
             continue
         # a source rank's copy depends on the order of the GPUs
-        place = gpu if problem.split == "source" else -1 if single[gpu] else int(domain[gpu])
+        place = gpu if hangs_on_places(problem.split) else -1 if single[gpu] else int(domain[gpu])
         key = (float(problem.slots_per_gpu[gpu]), float(problem.speed[gpu]), float(place))
         groups.setdefault(key, []).append(gpu)
     return [np.array(gpus) for gpus in groups.values()]

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import InitVar, dataclass
 from typing import Literal, TypeVar, get_args
 
-from cost.dispatch import DispatchPolicy, require_policy
+from cost.dispatch import DispatchPolicy, rank_tp, require_policy
 from cost.layout import Layout
 from cost.workload import Workload
 from topology.errors import InputError
@@ -202,7 +202,7 @@ class PlanOptions:
             )
         require_spread(self.spread)
         require_objective(self.objective)
-        require_policy(self.split)
+        object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
         require_goal(self.goal)
         if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:
             raise InputError(f"`tpot_ms` {self.tpot_s}: expected milliseconds, or none.")
@@ -216,3 +216,11 @@ class PlanOptions:
                 raise InputError(f"{name}: expected {wanted}, not {value:g}.")
         if self.seed < 0:
             raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
+
+
+def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
+    """Return the tensor parallelism that is asked for: where ranks choose copies by number, the split says it."""
+    said = rank_tp(split)
+    if said is not None and tp not in (None, said):
+        raise InputError(f"`split` {split}: of attention with tensor parallelism {said}, `tp` says {tp}.")
+    return tp if said is None else said

@@ -187,7 +187,7 @@ RULES: tuple[Rule, ...] = (
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
     Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),
-    Rule("split", lambda asked: asked.one_copy * (asked.values["split"] in ("source", "lp"))),
+    Rule("split", lambda asked: asked.one_copy * (asked.values["split"] != "even")),
     Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
     Rule("isl osl", lambda asked: asked.mixed),
     Rule("context phase", lambda asked: asked.lengths),

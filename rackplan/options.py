@@ -52,7 +52,9 @@ Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a 
 ModelName = Annotated[str, opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M")]
 ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
 ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
-SplitName = Annotated[str, opt("--split", "How the engine splits an expert's tokens: even, source or lp.")]
+SplitName = Annotated[
+    str, opt("--split", "How the engine splits an expert's tokens: even, source, lp, rank, rank-tpN.")
+]
 Phase = Annotated[str, opt("--phase", "decode or prefill.")]
 SparseAttention = Annotated[
     str,

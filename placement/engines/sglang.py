@@ -113,12 +113,17 @@ class Sglang(Engine):
             "--moe-a2a-backend deepep",
             f"--ep-num-redundant-experts {launch.redundant}",
             f"--init-expert-location {launch.file}",
-            f"--ep-dispatch-algorithm {_DISPATCH[launch.split]}",
+            f"--ep-dispatch-algorithm {_DISPATCH.get(launch.split, 'static')}",
         ]
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         found = []
+        if launch.split not in self.splits:
+            found.append(
+                f"the plan was made for split {launch.split}, SGLang takes the nearest copy here: make it with "
+                "rackplan plan `split` source"
+            )
         if launch.split == "even":
             found.append(
                 "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang splits by source "

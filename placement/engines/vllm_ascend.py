@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from cost.assignment import Assignment
-from cost.dispatch import rank_shares
+from cost.dispatch import DISPATCH_POLICIES, rank_shares, rank_tp
 from placement.arrays import Floats
 from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more
@@ -28,6 +28,7 @@ class VllmAscend(ServedByVllm):
     title = "vllm-ascend"
     version = "182b75ea84ff (2026-08-22)"
     suffixes = (".json",)
+    splits = tuple(split for split in DISPATCH_POLICIES if rank_tp(split))
     split_words = (
         "by source rank: each uses one copy of an expert, wherever it is: rank mod copies, with tensor parallelism "
         "above 1 (rank % tp + rank // tp + expert) mod copies; nearly an even split where ranks are many"
@@ -123,10 +124,11 @@ class VllmAscend(ServedByVllm):
         """See :class:`Engine`."""
         runner = "model runner V1 alone reads the map (VLLM_USE_V2_MODEL_RUNNER unset or 0)"
         found = [f"{runner}, and its documentation announces the removal of static EPLB"]
-        if launch.split != "even" and launch.redundant:
+        if rank_tp(launch.split) != launch.tp and launch.redundant:
+            fitting = [split for split in self.splits if rank_tp(split) == launch.tp]
             found.append(
                 f"the plan was made for split {launch.split}; a rank takes the copy that its number says here, "
-                "wherever it is, which is nearly even: a plan of rackplan plan `split` even fits better"
+                f"wherever it is, which is nearly even: make it with rackplan plan `split` {(*fitting, 'even')[0]}"
             )
         return found
 

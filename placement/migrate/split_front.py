@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cost.dispatch import hangs_on_places
 from placement.arrays import Experts, Index
 from placement.dispatch_refinement import swap_round
 from placement.migrate.front import TaskFront
@@ -60,7 +61,7 @@ class SplitFront:
         """What ran besides the annealing, for the log."""
         if self.same:
             return ""
-        then = ", then swaps under shares by source rank" if self.problem.split == "source" else ""
+        then = ", then swaps under shares by source rank" if hangs_on_places(self.problem.split) else ""
         return f" for an even split, judged under {self.problem.split}{then}"
 
     def say_price(self, say: Say) -> Callable[[float], None]:
@@ -73,7 +74,7 @@ class SplitFront:
         """Go on from the even front to the split that runs; deterministic while ``keep_on`` says yes."""
         self.carry_over()
         self.now = self.real
-        if self.problem.split == "source":
+        if hangs_on_places(self.problem.split):
             self._swap(say, keep_on)
 
     def carry_over(self) -> None:

@@ -27,7 +27,7 @@ from rackplan.views.blocks import GAP, Block, Table, Text, labelled
 from topology.cluster import Cluster
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
-_SPLITS = {"source": "by source rank", "lp": "by LP"}
+_SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
 
 
 def sentence(text: str) -> str:
@@ -141,7 +141,9 @@ def placement_words(plan: Plan) -> str:
     if plan.spread != "gpu":
         found.append(f"copies of an expert in different {UNITS[plan.spread]}s")
     if plan.split != "even":
-        found.append(f"the engine splits an expert's tokens {_SPLITS[plan.split]}")
+        how, tp = plan.split.partition("-tp")[::2]
+        more = f", attention with tensor parallelism {tp}" if tp else ""
+        found.append(f"the engine splits an expert's tokens {_SPLITS[how]}{more}")
     if plan.scenarios is not None:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"
         found.append(f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load")

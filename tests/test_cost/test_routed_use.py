@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.assignment import Assignment
-from cost.dispatch import ExpertUse, expert_use, slot_shares, source_choices, source_shares
+from cost.dispatch import (
+    ExpertUse,
+    expert_use,
+    rank_choices,
+    rank_shares,
+    slot_shares,
+    source_choices,
+    source_shares,
+)
 from cost.loads import ExpertLoads, routed_loads
 from cost.routed_use import token_hits
 from cost.terms.placed_volumes import placed_vectors, placed_volumes
@@ -118,6 +126,9 @@ def test_sources_by_rank_are_the_shares_of_the_slots() -> None:
         nodes = np.sort(rng.integers(0, 3, GPUS))
         mean = [source_choices(assignment, layer, nodes).mean(axis=0) for layer in range(LAYERS)]
         np.testing.assert_allclose(mean, source_shares(assignment, nodes), atol=1e-12)
+        for tp in (1, 2, 4):
+            mean = [rank_choices(assignment, layer, tp).mean(axis=0) for layer in range(LAYERS)]
+            np.testing.assert_allclose(mean, rank_shares(assignment, tp), atol=1e-12)
 
 
 @given(st.integers(0, 2**32 - 1))

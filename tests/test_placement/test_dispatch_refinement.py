@@ -44,7 +44,7 @@ def every_placement(slots_per_gpu, experts):
             yield np.array([row], dtype=np.int32)
 
 
-@pytest.mark.parametrize("split", ["even", "source", "lp"])
+@pytest.mark.parametrize("split", ["even", "source", "lp", "rank", "rank-tp2"])
 def test_bound_holds_for_every_placement_of_tiny_cases(split):
     for seed in range(4):
         for slots in ((2, 2, 2), (3, 2)):
@@ -62,7 +62,7 @@ def test_bound_holds_for_every_placement_of_tiny_cases(split):
 
 @given(
     seed=st.integers(0, 10**6),
-    split=st.sampled_from(["source", "lp"]),
+    split=st.sampled_from(["source", "lp", "rank", "rank-tp2"]),
     gpus=st.integers(2, 8),
     more=st.integers(0, 8),
     unequal=st.booleans(),

@@ -118,11 +118,38 @@ def test_the_flag_follows_the_split(run: Run, prepared: Run) -> None:
     data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
     assert "--ep-dispatch-algorithm dynamic" in data["flags"]
     ascend = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "y.json", "--json").data
-    assert not any("--split" in warning for warning in ascend["warnings"])
+    assert any("plan --split rank" in warning for warning in ascend["warnings"])
     prepared(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source")
     for engine, file in (("vllm-ascend", "z.json"), ("vllm", "z.jsonl"), ("trtllm", "z.yaml")):
         data = run("export", "plan/plan.json", "--to", engine, "-o", file, "--json").data
-        assert any("--split even" in warning for warning in data["warnings"]), engine
+        fitting = "rank" if engine == "vllm-ascend" else "even"
+        assert any(f"plan --split {fitting}" in warning for warning in data["warnings"]), engine
+
+
+def test_a_plan_for_the_rank_s_number_is_what_the_engine_runs(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "rank-tp4")
+    data = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "x.json", "--json").data
+    assert data["balancedness"]["engine"] == pytest.approx(data["balancedness"]["plan"])
+    assert any("--tensor-parallel-size 4" in line for line in data["flags"])
+    assert not any("--split" in warning for warning in data["warnings"])
+    other = run("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "y.json", "--tp", 1, "--json").data
+    assert any(warning.endswith("plan --split rank") for warning in other["warnings"])
+    near = run("export", "plan/plan.json", "--to", "sglang", "-o", "z.json", "--json").data
+    assert any("nearest copy" in warning for warning in near["warnings"])
+    line = run(
+        "plan",
+        "--cluster",
+        "hgx-h100",
+        "--model",
+        "mixtral-8x7b",
+        "--split",
+        "rank-tp4",
+        "--tp",
+        2,
+        "-o",
+        "no",
+    )
+    assert "tensor parallelism 4, --tp says 2" in line.error_line
 
 
 def test_refusals(run: Run, prepared: Run, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_each_of_the_loads(run: Run, tmp_path: Path) -> None:
     assert "worst scenario" in written(tmp_path)["proof"]["of"]
 
 
-@pytest.mark.parametrize("split", ["source", "lp"])
+@pytest.mark.parametrize("split", ["source", "lp", "rank"])
 def test_split(run: Run, tmp_path: Path, split: str) -> None:
     result = run(*WIDE, "--redundant", 8, "--split", split, "--loads", "zipf:1")
     assert result.code == 0
@@ -129,7 +129,7 @@ def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     [
         ("--spread", "pod", "--spread pod: expected gpu, node or rack"),
         ("--objective", "best", "--objective best: expected mean or worst"),
-        ("--split", "half", "--split half: expected even, source or lp"),
+        ("--split", "half", "--split half: expected even, source, lp, rank"),
         ("--redundant", "many", "--redundant many: expected 0 or more copies"),
         ("--redundant", "1.5", "--redundant 1.5: expected 0 or more copies"),
     ],

@@ -223,8 +223,10 @@ def _table(found: Replayed) -> Table:
 
 
 def _gained(run: Run, baseline: Run) -> str:
-    """Return the tokens gained in millions, and as a part of the baseline's."""
-    return f"{run.tokens_gained(baseline) / 1e6:+,.2f} M ({run.tok_s / baseline.tok_s - 1:+.2%})"
+    """Return the tokens gained, many of them in millions, and as a part of the baseline's."""
+    gained = run.tokens_gained(baseline)
+    amount = f"{gained / 1e6:+,.2f} M" if abs(gained) >= 1e5 else f"{gained:+,.0f}"
+    return f"{amount} ({run.tok_s / baseline.tok_s - 1:+.2%})"
 
 
 def _legend(found: Replayed) -> list[Block]:

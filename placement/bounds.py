@@ -138,22 +138,19 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
     """
     bound = low.copy()
     loads = _scaled(problem)
-    size = max(1, _PRICE_CELLS // (_PRICES.size * problem.experts))
-    for start in range(0, problem.layers, size):
-        part = np.arange(start, min(start + size, problem.layers))
-        first = low[part] * (1 + _LEAST)
-        part, first = part[first < high[part]], first[first < high[part]]
-        prices, rents = np.tile(_PRICES, (part.size, 1)), np.tile(_RENTS, (part.size, 1))
-        for _ in range(2):
-            proof = _excess(problem, loads[part], first, prices, rents)
-            out = proof.max(axis=1, initial=-np.inf) > 0
-            part, first, proof, prices, rents = (each[out] for each in (part, first, proof, prices, rents))
-            if part.size == 0:
-                break
-            bound[part] = np.maximum(bound[part], first)
-            best = np.argsort(-proof, axis=1, kind="stable")[:, :_KEPT]
-            few = tuple(np.take_along_axis(each, best, axis=1) for each in (prices, rents))
-            first = bound[part] = _bisect(problem, loads[part], few, first, high[part])
+    first = low * (1 + _LEAST)
+    part = np.flatnonzero(first < high)
+    first = first[part]
+    prices, rents = np.tile(_PRICES, (part.size, 1)), np.tile(_RENTS, (part.size, 1))
+    for _ in range(2):
+        proof = _excess(problem, loads[part], first, prices, rents)
+        out = proof.max(axis=1, initial=-np.inf) > 0
+        part, first, proof, prices, rents = (each[out] for each in (part, first, proof, prices, rents))
+        if part.size == 0:
+            break
+        best = np.argsort(-proof, axis=1, kind="stable")[:, :_KEPT]
+        few = tuple(np.take_along_axis(each, best, axis=1) for each in (prices, rents))
+        first = bound[part] = _bisect(problem, loads[part], few, first, high[part])
     return bound
 
 
@@ -179,6 +176,13 @@ def _excess(problem: Problem, loads: Floats, target: Floats, prices: Floats, ren
     ``loads`` ``[layers, experts]`` fall. Up to ``top`` an expert is cheapest with one copy, above it with about
     ``load / top``: its weight is convex there. Sums run expert by expert, so that layers do not depend on each other.
     """
+    size = max(1, _PRICE_CELLS // (prices.shape[1] * problem.experts))
+    if len(loads) > size:
+        parts = (slice(start, start + size) for start in range(0, len(loads), size))
+        each = [
+            _excess(problem, *(array[part] for array in (loads, target, prices, rents))) for part in parts
+        ]
+        return np.concatenate(each)
     used = int((problem.slots_per_gpu > 0).sum())
     slots = int(problem.slots_per_gpu.max())
     price = target[:, None] / slots * prices

@@ -23,11 +23,11 @@ Rival = Callable[[Index], Experts | None]
 """A baseline's answer for some layers, ``[layers, slots]``; None where its policy does not apply."""
 
 _POWERS = (0.8, 0.6, 0.4, 0.2)  # of the load, for counts where GPUs differ in speed
-_CLOSE = 2e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
+_CLOSE = 1.5e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
 # All work is counted by layer, so that the other layers of a call change nothing.
 _WORK = 70_000  # slots of all counts that a layer's search looks at...
-_FEWEST_STEPS, _MOST_STEPS = 40, 400  # ... but so many steps at least and at most
-_PATIENCE = 12  # steps without a gain, or a quarter of all
+_FEWEST_STEPS, _MOST_STEPS = 80, 400  # ... but so many steps at least and at most
+_PATIENCE = 16  # steps without a gain, or a quarter of all
 _MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots squared
 
 

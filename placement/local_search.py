@@ -171,7 +171,7 @@ class _Stage:
 def _stages(gpus: int, slots: int) -> Iterator[_Stage]:
     """Yield rounds that look at fewer GPUs each time, and at more partners for them."""
     yield _Stage(gpus // 2, 1, 1e-3, 1)
-    for hot, partners, gain, stale in ((max(1, gpus // 12), 8, 1e-4, 3), (2, 32, 1e-5, 2)):
+    for hot, partners, gain, stale in ((max(1, gpus // 6), 4, 1e-4, 3), (4, 17, 1e-5, 4)):
         if hot <= gpus // 2:
             yield _Stage(hot, min(partners, gpus // hot - 1), gain, stale)
     yield _Stage(1, gpus - 1 if slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus - 1), _LEAST_GAIN / 2, 1)

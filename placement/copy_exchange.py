@@ -21,7 +21,9 @@ from placement.pack import pack
 from placement.problem import Problem
 from placement.scenario_search import descend, smooth_load
 
-_POWER = 32  # of the norm of GPU loads that ranks exchanges: near the largest load, but sees the others
+_SQUARINGS = (
+    5  # exchanges rank by the norm of order 2 ** 5 of GPU loads: near the largest, but sees the others
+)
 _LEAST_GAIN = 1e-9
 _PAIR_CELLS = 1 << 21  # loads of all GPUs after each exchange that a layer looks at
 _HOLDER_CELLS = (
@@ -118,8 +120,14 @@ def _promising(problem: Problem, slot_expert: Experts, layer: int, tried: int) -
 
 def _norm(gpu_load: Floats) -> Floats:
     peak = gpu_load.max(axis=1)
-    norm: Floats = peak * ((gpu_load / peak[:, None]) ** _POWER).sum(axis=1) ** (1 / _POWER)
-    return norm
+    level = gpu_load / peak[:, None]
+    for _ in range(_SQUARINGS):
+        level *= level
+    norm: Floats = level.sum(axis=1)
+    for _ in range(_SQUARINGS):  # roots of squares, which all CPUs round alike
+        norm = np.sqrt(norm)
+    found: Floats = peak * norm
+    return found
 
 
 _FEW = 8000  # ways to share out the copies

@@ -22,7 +22,7 @@ TRIED = 6
 Rival = Callable[[Index], Experts | None]
 """A baseline's answer for some layers, ``[layers, slots]``; None where its policy does not apply."""
 
-_POWERS = (0.8, 0.6, 0.4, 0.2)  # of the load, for counts where GPUs differ in speed
+_ROOTS = 3  # square roots of the load, one of the other, for counts where GPUs differ in speed
 _CLOSE = 1.5e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
 # All work is counted by layer, so that the other layers of a call change nothing.
 _WORK = 70_000  # slots of all counts that a layer's search looks at...
@@ -41,9 +41,9 @@ def fast_placement(problem: Problem, rivals: Mapping[str, Rival]) -> tuple[Exper
     slot_expert = swap_down(problem, pack(problem, copies), close=_CLOSE)
     bound = of_one_load(problem, copies)
     log = ["greedy counts, largest first, best swaps"]
-    load = problem.evaluate(slot_expert)
     if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
         return slot_expert, bound, (*log, "one slot per GPU: greedy counts are provably optimal")
+    load = problem.evaluate(slot_expert)
     wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size and not problem.equal_speeds:
         log.append(_unlike_copies(problem, slot_expert, copies, wide))
@@ -74,8 +74,10 @@ def _unlike_copies(problem: Problem, slot_expert: Experts, copies: Ints, wide: I
     what is kept.
     """
     part = problem.rows(wide)
-    for power in _POWERS:
-        counts = replicate(replace(part, loads=part.mean**power))
+    flat = part.mean
+    for _ in range(_ROOTS):
+        flat = np.sqrt(flat)  # which all CPUs round alike
+        counts = replicate(replace(part, loads=flat))
         trial = swap_down(part, pack(part, counts), close=_CLOSE)
         better = part.evaluate(trial) < part.evaluate(slot_expert[wide])
         slot_expert[wide[better]], copies[wide[better]] = trial[better], counts[better]
@@ -93,8 +95,11 @@ def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: In
     start = best_divided(part, copies[wide])
     patience = max(_PATIENCE, steps // 4)
     found = search_counts(part, start, tried=TRIED, spent=_counter(steps), patience=patience)
-    for counts in (found,) if exact_fold(problem) else (start, found):
-        other = np.flatnonzero((counts != copies[wide]).any(axis=1))
+    # Where the fold is exact, the last is the best of them.
+    for counts, before in (
+        ((found, copies[wide]),) if exact_fold(problem) else ((start, copies[wide]), (found, start))
+    ):
+        other = np.flatnonzero((counts != before).any(axis=1))
         if other.size == 0:
             continue
         trial = part.rows(other)

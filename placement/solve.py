@@ -50,11 +50,13 @@ def solve(
     """Place the experts of all layers of ``problem``, once for all its loads.
 
     What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
-    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Every layer is at least
-    as balanced as in each EPLB baseline (of several loads: planned on the mean load), except where that one puts two
-    copies in one failure domain and wins by it; the log names such layers. Copies are spread over failure domains as
-    :func:`placement.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
-    which holds better on loads not seen; their order changes nothing, and equal ones are one.
+    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Its bytes are the same
+    on every machine, and those of a layer whatever other layers are there. Every layer is at least as balanced as in
+    each EPLB baseline (of several loads: planned on the mean load), except where that one puts two copies in one
+    failure domain and wins by it (the log names such layers), and where 0.0015 of the mean load are left at most.
+    Copies are spread over failure domains as :func:`placement.problem.most_in_domain` says. Over several loads the
+    search minimises a smooth stand-in, which holds better on loads not seen; their order changes nothing, and
+    equal ones are one.
 
     Parameters
     ----------

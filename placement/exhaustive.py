@@ -33,11 +33,14 @@ def judging_us(problem: Problem) -> float:
     return problem.slots * each + 0.02 * problem.scenarios * sets
 
 
-def few_placements(problem: Problem) -> bool:
-    """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once."""
+def few_placements(problem: Problem, *, named: bool = False) -> bool:
+    """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once.
+
+    ``named``: every order counts, as where it matters which GPU holds what now.
+    """
     most = int((_WORK_US - STEP_US) / judging_us(problem))
     ways = 1
-    for gpus in _alike(problem):
+    for gpus in _alike(problem, named=named):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))
         ways *= math.comb(held + len(gpus) - 1, len(gpus))
         if ways > most:
@@ -84,9 +87,9 @@ def best_of_all(problem: Problem) -> tuple[Experts, Floats]:
     return best, least
 
 
-def all_placements(problem: Problem) -> Experts:
-    """Return every legal placement of one layer, int32 ``[ways, slots]``; of GPUs that are alike one order alone."""
-    groups = _alike(problem)
+def all_placements(problem: Problem, *, named: bool = False) -> Experts:
+    """Return every legal placement of one layer, int32 ``[ways, slots]``; ``named`` as of :func:`few_placements`."""
+    groups = _alike(problem, named=named)
     choices = [_held_by(problem, gpus) for gpus in groups]
     which = np.indices([len(each) for each in choices]).reshape(len(groups), -1)
     rows = np.empty((which.shape[1], problem.slots), dtype=np.int32)
@@ -105,8 +108,8 @@ def _held_by(problem: Problem, gpus: Index) -> Experts:
     return held
 
 
-def _alike(problem: Problem) -> list[Index]:
-    """GPUs that may change places without any difference, each in one group."""
+def _alike(problem: Problem, *, named: bool) -> list[Index]:
+    """GPUs that may change places without any difference, each in one group; ``named``: none may."""
     domain = problem.failure_domain
     single = np.bincount(domain[problem.slots_per_gpu > 0], minlength=problem.domains)[domain] <= 1
     groups: dict[tuple[float, ...], list[int]] = {}
@@ -114,7 +117,8 @@ def _alike(problem: Problem) -> list[Index]:
         if problem.slots_per_gpu[gpu] == 0:
             continue
         # a source rank's copy depends on the order of the GPUs
-        place = gpu if hangs_on_places(problem.split) else -1 if single[gpu] else int(domain[gpu])
+        whole = named or hangs_on_places(problem.split)
+        place = gpu if whole else -1 if single[gpu] else int(domain[gpu])
         key = (float(problem.slots_per_gpu[gpu]), float(problem.speed[gpu]), float(place))
         groups.setdefault(key, []).append(gpu)
     return [np.array(gpus) for gpus in groups.values()]

@@ -9,13 +9,14 @@ import numpy as np
 
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts
+from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
 from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
 from placement.stop import Stop
-from topology.errors import InfeasibleError
+from topology.errors import InfeasibleError, NoAnswerError
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
@@ -77,7 +78,9 @@ def migrate(
     Raises
     ------
     InfeasibleError
-        If restoring every expert takes more than ``max_moves``.
+        If restoring every expert takes more than ``max_moves``: proven.
+    NoAnswerError
+        If it is not known whether it does.
     """
     stop = stop or Stop()
     made = [fresh_near(task, seed=seed) for task in tasks]
@@ -85,9 +88,10 @@ def migrate(
     needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     what = "for every expert to have a copy where it may lie"
     if max_moves is not None and needed > max_moves:
-        raise InfeasibleError(
-            f"{needed:,} moves are needed, {what}, and {max_moves} are allowed: allow {needed:,}."
-        )
+        starts, needed = _fewest(tasks, starts, max_moves, what)
+    elif only_restore:
+        starts = _nearest(tasks, starts, stop.part(0.5))
+        needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
     fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
     balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
@@ -123,8 +127,41 @@ def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
     return start
 
 
+def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], stop: Stop) -> list[Experts]:
+    """Return starts with the fewest moves that are found in time; always where that is quick."""
+    found = []
+    with stop:
+        for task, start in zip(tasks, starts, strict=True):
+            keep_on = (lambda: True) if is_quick(task) else stop.goes_on
+            found.append(fewest_moves(task, start, keep_on)[0])
+    return [*found, *starts[len(found) :]]
+
+
+def _fewest(
+    tasks: Sequence[MigrationTask], starts: Sequence[Experts], max_moves: int, what: str
+) -> tuple[list[Experts], int]:
+    """Return starts within ``max_moves``, and their moves; raise where none are proven to be."""
+    found = [fewest_moves(*each) for each in zip(tasks, starts, strict=True)]
+    least = sum(int(bound.sum()) for _, bound in found)
+    needed = sum(int(task.moves(start).sum()) for task, (start, _) in zip(tasks, found, strict=True))
+    if needed <= max_moves:
+        return [start for start, _ in found], needed
+    if least > max_moves:
+        at_least = "at least " * (least < needed)
+        raise InfeasibleError(
+            f"{at_least}{least:,} moves are needed, {what}, and {max_moves} are allowed: allow {needed:,}."
+        )
+    raise NoAnswerError(
+        f"{max_moves:,} moves may or may not be enough {what}: {needed:,} are, fewer than {least:,} cannot be; allow "
+        f"{needed:,}."
+    )
+
+
 def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop: Stop, seed: int) -> str:
-    """Make one whole pass, and more until ``stop``; return what ran."""
+    """Make one whole pass, and more until ``stop``; return what ran. Where all placements are few, they are it."""
+    tried = [front.add_all() for front in fronts]
+    if all(tried):
+        return "all placements tried"
     passes = 0
 
     def say(phase: str) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cost.dispatch import hangs_on_places
-from placement.arrays import Experts, Index
+from placement.arrays import Experts, Index, least_of_each
 from placement.dispatch_refinement import swap_round
+from placement.exhaustive import all_placements, few_placements
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
@@ -76,6 +77,18 @@ class SplitFront:
         self.now = self.real
         if hangs_on_places(self.problem.split):
             self._swap(say, keep_on)
+
+    def add_all(self) -> bool:
+        """Add the best of all placements for each number of moves, where they are few; return whether they are."""
+        if not few_placements(self.problem, named=True):
+            return False
+        rows = all_placements(self.problem, named=True)
+        for layer in range(self.problem.layers):
+            layers = np.full(len(rows), layer)
+            part = self.real.task.rows(layers)
+            best = least_of_each(part.moves(rows), part.problem.evaluate(rows))
+            self.real.add(layers[best], rows[best])
+        return True
 
     def carry_over(self) -> None:
         """Judge points of the even front under the split that runs."""

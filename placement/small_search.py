@@ -13,7 +13,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index
 from placement.dispatch_refinement import SLACK
-from placement.exhaustive import STEP_US, judging_us
+from placement.exhaustive import STEP_US, best_of_few, few_placements, judging_us
 from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
 from placement.stop import Stop
@@ -37,6 +37,15 @@ def _least_us(problem: Problem) -> float:
     """Return how long it takes to judge all neighbours of a layer's placement as often as it must be."""
     ways = problem.slots * (problem.experts + problem.slots // 2)
     return (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS
+
+
+def finish_small(
+    result: ExpertResult, problem: Problem, stop: Stop | None = None, *, seed: int = 0
+) -> ExpertResult:
+    """Return ``result``; of a tiny problem the best of all placements, of a small one what the search makes of it."""
+    if few_placements(problem):
+        return best_of_few(result, problem)
+    return search_small(result, problem, stop or Stop(), seed=seed) if is_small(problem) else result
 
 
 def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: int) -> ExpertResult:

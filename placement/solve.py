@@ -16,7 +16,7 @@ from placement.copy_exchange import exchange_drawn, recount
 from placement.count_search import exact_fold, search_counts
 from placement.cpsat import cores, improve
 from placement.dispatch_refinement import cut_short, fit_to_split
-from placement.exhaustive import best_of_few, few_placements
+from placement.exhaustive import few_placements
 from placement.fast_path import TRIED, Rival, fast_placement
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
@@ -24,7 +24,7 @@ from placement.problem import WIDE, Problem, keep_better, proven
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs, smooth_load
-from placement.small_search import is_small, search_small
+from placement.small_search import finish_small, is_small
 from placement.stop import EVERY_S, Stop
 
 EASY_S, HARD_S = 1.0, 10.0
@@ -88,9 +88,7 @@ def solve(
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
-    if few:
-        return best_of_few(result, ordered)
-    return search_small(result, ordered, stop.part(0.5), seed=seed) if small else result
+    return finish_small(result, ordered, stop.part(0.5), seed=seed)
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:

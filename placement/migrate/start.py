@@ -20,6 +20,8 @@ from placement.migrate.annealing import Annealing
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
 from placement.problem import Problem
+from placement.result import ExpertResult
+from placement.small_search import finish_small
 from placement.solve import solve
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
@@ -185,9 +187,13 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     even = relabel(task, result.assignment.slot_expert)
     if problem.split == "even":
         return Fresh(even, even)
-    plan = fit_to_split(result, problem).assignment.slot_expert
+
+    def fitted(one: ExpertResult) -> Experts:
+        return finish_small(fit_to_split(one, problem), problem.in_order()).assignment.slot_expert
+
+    plan = fitted(result)
     if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
-    near = fit_to_split(replace(result, assignment=problem.assignment(even)), problem).assignment.slot_expert
+    near = fitted(replace(result, assignment=problem.assignment(even)))
     better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)
     return Fresh(even, np.where(better[:, None], plan, near))

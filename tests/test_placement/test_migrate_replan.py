@@ -78,10 +78,11 @@ def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
 
 
 def replayed(old: Plan, found: Replanned) -> dict[tuple[int, str], list[int]]:
-    """Follow the steps as a runtime would; every source still has what is fetched."""
+    """Follow the steps as a runtime would; every source still has what is fetched, storage sends what none had."""
     new = found.plan
     names = [gpu.id for gpu in new.deployment.cluster.gpus]
     held = {key: list(row) for key, row in table(old).items() if key[1] in names}
+    before = {(layer, expert) for (layer, _), row in held.items() for expert in row}
     late = []
     last = -1
     for step in found.steps:
@@ -89,7 +90,7 @@ def replayed(old: Plan, found: Replanned) -> dict[tuple[int, str], list[int]]:
             _install(held, names, late)
             late, last = [], step.layer
         if step.source is None:
-            assert not any(step.expert in row for key, row in held.items() if key[0] == step.layer)
+            assert (step.layer, step.expert) not in before
         else:
             assert step.expert in held[step.layer, names[step.source]]
         (late.append(step) if step.buffer else _install(held, names, [step]))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from placement.arrays import Experts, Floats, Ints
+from placement.arrays import Bools, Experts, Floats, Ints
 from rackplan.balancers.arrays import ids_of, whole
 from rackplan.balancers.groups import NodeExperts, groups_as_they_lie, packed_groups
+from rackplan.balancers.maps import keep_slots
 from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.stored import Stored, stored_for
 from rackplan.balancers.streams import Asked, next_placement
@@ -97,13 +98,11 @@ def plan(asked: Request, given: Settings | None = None) -> Ints:
         If the environment's settings or the stored scenarios cannot be used.
     """
     given = settings() if given is None else given
-    if asked.slots // asked.ranks >= asked.experts:
-        return _all_everywhere(asked)
     stored = stored_for(given, asked.loads, asked.slots, asked.ranks)
     nodes = _node_experts(asked, given, stored)
     if nodes is None:
         outside = Asked(asked.loads, asked.slots, asked.ranks, asked.old, stored)
-        return next_placement(outside, given).astype(np.int64)
+        return _placed(outside, given).astype(np.int64)
     inside = Asked(
         nodes.loads(asked.loads),
         asked.slots // asked.nodes,
@@ -112,7 +111,7 @@ def plan(asked: Request, given: Settings | None = None) -> Ints:
         None if stored is None else _inside(stored, nodes, asked),
         nodes.experts.reshape(-1, asked.experts // asked.nodes),
     )
-    return nodes.outside(next_placement(inside, given)).astype(np.int64)
+    return nodes.outside(_placed(inside, given)).astype(np.int64)
 
 
 def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Experts:
@@ -134,16 +133,31 @@ def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Expert
     return found
 
 
-def _all_everywhere(asked: Request) -> Ints:
-    """Return a placement with every expert on every rank, equally often: no other can be better balanced."""
-    each = asked.slots // asked.ranks
-    row = np.arange(each) % asked.experts
-    fresh = np.tile(row, (len(asked.loads), asked.ranks))
+def _placed(asked: Asked, given: Settings) -> Experts:
+    if asked.slots // asked.ranks >= asked.loads.shape[1]:
+        return _all_everywhere(asked, given.max_moves)
+    return next_placement(asked, given)
+
+
+def _all_everywhere(asked: Asked, most: float | None) -> Experts:
+    """Return a placement with every expert on every rank, equally often: no other can be better balanced.
+
+    Where something lies there, it is made layer by layer, within ``most`` of the copies.
+    """
+    (rows, experts), each = asked.loads.shape, asked.slots // asked.ranks
+    fresh = np.tile((np.arange(each) % experts).astype(np.int32), (rows, asked.ranks))
     if asked.old is None:
         return fresh
-    wanted = np.sort(np.tile(row, (len(asked.loads), asked.ranks, 1)), axis=2)
-    there = np.sort(asked.old.reshape(wanted.shape), axis=2) == wanted
-    return np.where(there.all(axis=(1, 2))[:, None], asked.old, fresh)
+    found = keep_slots(asked.old, fresh, asked.ranks)
+    there = np.stack([np.isin(np.arange(experts), row) for row in asked.old])
+    needed: Bools = np.logical_or((asked.old < 0).any(axis=1), np.logical_not(there.all(axis=1)))
+    moves = (found != asked.old).sum(axis=1)
+    left = asked.old.size if most is None else int(most * asked.old.size + 1e-9)
+    order = np.argsort(~needed, kind="stable")
+    fits = needed[order] | (np.cumsum(moves[order]) <= left)
+    kept = order[~fits]
+    found[kept] = asked.old[kept]
+    return found
 
 
 def _inside(stored: Stored, nodes: NodeExperts, asked: Request) -> Stored:

@@ -161,6 +161,23 @@ def test_where_all_fit_everywhere_every_rank_has_all() -> None:
     assert (balance(loads, found, 2) == 1).all()
     shuffled = found[:, ::-1].copy()
     assert (vllm.rebalance_experts(loads, 2 * EXPERTS, 1, 1, 2, shuffled) == shuffled).all()
+    by_node = vllm.rebalance_experts(
+        loads, 2 * EXPERTS, 2, 2, 4
+    )  # 8 slots of a rank for the 8 experts of its node
+    assert is_complete(by_node)
+    assert [len(groups) for groups in groups_of_nodes(by_node, 2, 8)] == [1] * 2 * LAYERS
+
+
+def test_all_is_brought_everywhere_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubles = np.tile(np.repeat(np.arange(EXPERTS), 2), (LAYERS, 1))  # of 16 slots a rank, in pairs
+    assert (vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles) == doubles).all()
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "20%")
+    one = vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles)
+    assert ((one != doubles).any(axis=1)).sum() == 1
+    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "none")
+    found = vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles)
+    assert (balance(window(), found, 2) == 1).all()
+    assert (found != doubles).sum() == moves(doubles, found, 2)
 
 
 HIERARCHICAL = "deepseek_hierarchical", "deepseek_vec_hierarchical", "elasticity_aware_hierarchical"

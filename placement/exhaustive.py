@@ -19,7 +19,7 @@ from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
 from placement.result import ExpertResult, checked_result
 
-_WORK_US = 10_000.0
+_WORK_US, _NAMED_WORK_US = 10_000.0, 100_000.0
 """Microseconds that all placements of a layer may take, by a fixed estimate: answers depend on no clock, nor on other
 layers."""
 STEP_US = 300.0
@@ -36,9 +36,9 @@ def judging_us(problem: Problem) -> float:
 def few_placements(problem: Problem, *, named: bool = False) -> bool:
     """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once.
 
-    ``named``: every order counts, as where it matters which GPU holds what now.
+    ``named``: every order counts, as where it matters which GPU holds what now; a search takes longer there.
     """
-    most = int((_WORK_US - STEP_US) / judging_us(problem))
+    most = int(((_NAMED_WORK_US if named else _WORK_US) - STEP_US) / judging_us(problem))
     ways = 1
     for gpus in _alike(problem, named=named):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))

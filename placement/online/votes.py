@@ -26,6 +26,9 @@ FORGETTING = 0.8
 ALIKE = 0.15
 """Root mean square difference of relative loads up to which two scenarios are one workload, and share a vote."""
 
+MOST = 8
+"""Groups of stored scenarios that a re-plan looks at: its work grows with them."""
+
 
 class Votes(NamedTuple):
     """Loads ``[n, layers, experts]`` of mean 1 in each row, or all 0, and their weights ``[n, layers]``."""
@@ -66,9 +69,8 @@ def _fading(age: Ints) -> Floats:
 def relative(tokens: Floats) -> Floats:
     """Return ``[.., experts]`` loads divided by the mean of their row; rows without tokens stay 0."""
     most = tokens.max(axis=-1, keepdims=True)
-    scaled = tokens / np.where(
-        most > 0, most, 1.0
-    )  # first the largest: the sum of loads near 1e308 overflows
+    # First the largest: the sum of loads near 1e308 overflows.
+    scaled = tokens / np.where(most > 0, most, 1.0)
     mean = scaled.mean(axis=-1, keepdims=True)
     scaled /= np.where(mean > 0, mean, 1.0)
     return scaled
@@ -77,16 +79,26 @@ def relative(tokens: Floats) -> Floats:
 def workloads(scenarios: Floats) -> Floats:
     """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
 
-    In the order given each joins the first group whose mean is within :data:`ALIKE` of it.
+    In the order given each joins the first group whose mean is within :data:`ALIKE` of it; where there are more than
+    :data:`MOST` groups, within half as much again, and so on.
     """
-    groups: list[list[Floats]] = []
+    within = ALIKE
+    while len(means := _grouped(scenarios, within)) > MOST:
+        within *= 1.5
+    return np.array(means).reshape(len(means), *scenarios.shape[1:])
+
+
+def _grouped(scenarios: Floats, within: float) -> list[Floats]:
+    """Return the mean of each group; rows without tokens count where others have some as unlike."""
+    totals: list[Floats] = []
+    sizes: list[int] = []
     for one in scenarios:
-        for group in groups:
-            apart = one - sum(group) / len(group)
-            if float((apart * apart).mean()) < ALIKE * ALIKE:
-                group.append(one)
+        for at, (total, size) in enumerate(zip(totals, sizes, strict=True)):
+            apart = one - total / size
+            if float((apart * apart).mean()) < within * within:
+                totals[at], sizes[at] = total + one, size + 1
                 break
         else:
-            groups.append([one])
-    means = [np.asarray(sum(group) / len(group)) for group in groups]
-    return np.array(means).reshape(len(means), *scenarios.shape[1:])
+            totals.append(one)
+            sizes.append(1)
+    return [relative(total / size) for total, size in zip(totals, sizes, strict=True)]

@@ -30,7 +30,7 @@ _SPARE_SLOTS = 32  # copies that are the least missed, each tried as a copy of a
 _TOGETHER = 8  # moves of a layer in a round, and one more for each so many GPUs
 _GPUS_EACH = 8
 _ROUNDS = 40  # at a price, at most
-_WORK = 500_000_000  # pairs looked at, times scenarios, by a whole descent: about half a second
+_WORK = 600_000_000  # pairs looked at, times scenarios, by a whole descent: about half a second
 _NOTHING = 1e-6  # of the objective: less is no gain
 _CHANCES = 2  # rounds that may fail in a layer before it is left alone at this price
 _HELD, _WAS_HELD = 1, 2  # bits
@@ -176,16 +176,22 @@ class _Search:
 
     def _judged(self, active: Index, price: float) -> tuple[Index, _View]:
         """Put back the last moves where they did not pay; return the layers in which to go on, and their loads."""
-        view = _View(self, active)
+        view = self._view(active)
         now = view.objective + price * self.moves[active]
         worse = now > self.before[active] - _NOTHING
         if worse.any():
             self._put_back(active[worse])
             active = active[self.failed[active] < _CHANCES]
-            view = _View(self, active)
+            view = self._view(active)
         self.before[active] = view.objective + price * self.moves[active]
         self.kept_slots[active], self.kept_moves[active] = self.slot_expert[active], self.moves[active]
         return active, view
+
+    def _view(self, active: Index) -> _View:
+        self.tried += (
+            len(self.load) * active.size * (16 * self.slots + 60 * self.experts)
+        )  # as many pairs, in time
+        return _View(self, active)
 
     def _put_back(self, layers: Index) -> None:
         self.slot_expert[layers], self.moves[layers] = self.kept_slots[layers], self.kept_moves[layers]

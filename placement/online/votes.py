@@ -80,11 +80,11 @@ def workloads(scenarios: Floats) -> Floats:
     """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
 
     In the order given each joins the first group whose mean is within :data:`ALIKE` of it; where there are more than
-    :data:`MOST` groups, within half as much again, and so on.
+    :data:`MOST` groups, within a tenth more, and so on.
     """
     within = ALIKE
     while len(means := _grouped(scenarios, within)) > MOST:
-        within *= 1.5
+        within *= 1.1
     return np.array(means).reshape(len(means), *scenarios.shape[1:])
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from placement.arrays import Floats, Ints
 from placement.online.memory import Memory
 
-LAST, SEEN, STORED = 0.3, 0.2, 0.5
+LAST, SEEN, STORED = 0.4, 0.3, 0.3
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
 
-LEARNT = 3
+LEARNT = 4
 """Windows after which those seen have half of their weight: one window says little beside stored workloads."""
 
 FORGETTING = 0.8
@@ -45,7 +45,7 @@ def votes(last: Floats, memory: Memory, stored: Floats) -> Votes:
     """
     parts = [last[None], memory.loads, stored]
     windows = int(memory.windows.sum())
-    trust = windows / (windows + LEARNT)
+    trust = windows**2 / (windows**2 + LEARNT**2)
     together = trust * LAST * (1 - memory.surprise), trust * SEEN, STORED
     each = [np.ones(1), _fading(memory.age), np.ones(len(stored))]
     loads: Floats = np.concatenate(parts)

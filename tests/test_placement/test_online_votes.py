@@ -58,7 +58,7 @@ def test_weights_are_those_promised() -> None:
     known, seen = loads(3), loads(2, seed=1)
     memory = remembered(seen)
     _, weights = votes(seen[-1], memory, known)
-    trust = 2 / (2 + LEARNT)
+    trust = 4 / (4 + LEARNT**2)
     assert weights.shape == (1 + 2 + 3, LAYERS)
     assert weights[0] == pytest.approx(trust * LAST * (1 - memory.surprise))
     assert weights[1:3].sum(axis=0) == pytest.approx(trust * SEEN)

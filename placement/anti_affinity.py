@@ -125,7 +125,9 @@ def _in_twos(free: Problem) -> Experts:
 
 
 def _swapped(problem: Problem, slot_expert: Experts) -> Experts:
-    return swap_down(problem, slot_expert) if problem.scenarios == 1 else descend(problem, slot_expert)
+    return (
+        swap_down(problem, slot_expert) if problem.scenarios == 1 else descend(problem.searched, slot_expert)
+    )
 
 
 def _spread(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:

@@ -43,7 +43,10 @@ def check_scenarios(placed: Placed, loads: ExpertLoads, options: PlanOptions, st
         ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))
         for index, (name, layers) in enumerate(zip(loads.names, inside, strict=True))
     )
-    return ScenarioReport(options.objective, rows)
+    groups = None
+    if options.scenario_weights == "grouped":
+        groups = max(group_problem(group, loads, options).groups for group in placed.groups)
+    return ScenarioReport(options.objective, rows, groups)
 
 
 def _left_out(placed: Placed, loads: ExpertLoads, options: PlanOptions, scenario: int) -> float:
@@ -86,4 +89,5 @@ def scenario_report(problem: Problem, assignment: Assignment, names: Sequence[st
             others = solve(problem.without(index))
             left_out = float((1.0 / part.evaluate(others.assignment)).mean())
         rows.append(ScenarioRow(name, float(layers.mean()), left_out, float(layers.min())))
-    return ScenarioReport(problem.objective, tuple(rows))
+    groups = problem.groups if problem.scenario_weights == "grouped" else None
+    return ScenarioReport(problem.objective, tuple(rows), groups)

@@ -94,7 +94,7 @@ def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: In
     steps = min(_MOST_STEPS, max(_FEWEST_STEPS, spare // 3, _WORK // (TRIED * problem.slots)))
     start = best_divided(part, copies[wide])
     patience = max(_PATIENCE, steps // 4)
-    found = search_counts(part, start, tried=TRIED, spent=_counter(steps), patience=patience)
+    found = search_counts(part, start, tried=TRIED, spent=step_counter(steps), patience=patience)
     # Where the fold is exact, the last is the best of them.
     for counts, before in (
         ((found, copies[wide]),) if exact_fold(problem) else ((start, copies[wide]), (found, start))
@@ -141,7 +141,7 @@ def _not_behind(
     return log
 
 
-def _counter(steps: int) -> Callable[[], float]:
+def step_counter(steps: int) -> Callable[[], float]:
     """Return what counts up from 0 to 1 in ``steps`` calls."""
     count = iter(range(steps + 1))
-    return lambda: next(count, steps) / steps
+    return lambda: next(count, steps) / steps if steps else 1.0

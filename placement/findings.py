@@ -117,10 +117,21 @@ class ScenarioRow:
 
 @dataclass(frozen=True)
 class ScenarioReport:
-    """The rows of all scenarios, in the order given, and their means."""
+    """The rows of all scenarios, in the order given, and their means.
+
+    ``groups``: of alike scenarios, where each has one vote in the search; None where each scenario has one.
+    """
 
     objective: Objective
     rows: tuple[ScenarioRow, ...]
+    groups: int | None = None
+
+    @property
+    def votes(self) -> str:
+        """Who has a vote in the search, in words."""
+        if self.groups is None:
+            return "each with one vote"
+        return f"{self.groups} group{'s' * (self.groups != 1)} of alike ones with one vote each"
 
     @property
     def in_sample(self) -> float:

@@ -112,6 +112,7 @@ def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -
         objective=options.objective,
         split=options.split,
         nodes=group.nodes,
+        scenario_weights=options.scenario_weights,
     )
 
 

@@ -19,7 +19,14 @@ from cost.score import Score
 from cost.token_traffic import TokenTraffic
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
-from placement.options import Objective, Spread, require_objective, require_spread
+from placement.options import (
+    Objective,
+    ScenarioWeights,
+    Spread,
+    require_objective,
+    require_scenario_weights,
+    require_spread,
+)
 from placement.problem import proven
 
 if TYPE_CHECKING:
@@ -159,6 +166,11 @@ class Plan:
     def spread(self) -> Spread:
         """What may fail at once: copies of an expert lie in different ones."""
         return require_spread(str(self.options.get("spread", "gpu")))
+
+    @property
+    def scenario_weights(self) -> ScenarioWeights:
+        """How several loads count in a search."""
+        return require_scenario_weights(str(self.options.get("scenario_weights", "grouped")))
 
     @property
     def objective(self) -> Objective:

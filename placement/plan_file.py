@@ -44,7 +44,7 @@ from placement.findings import (
     TrafficRow,
     WhatIf,
 )
-from placement.options import Objective, Spread
+from placement.options import Objective, ScenarioWeights, Spread
 from placement.plan import BaselineScore, OrderProof, Plan, Proof
 from placement.scoring import score_placement
 from placement.verify import verify_plan
@@ -123,6 +123,7 @@ class _Options(_Part):
     spread: Spread = "gpu"
     objective: Objective = "mean"
     split: DispatchPolicy = "even"
+    scenario_weights: ScenarioWeights | None = None
 
 
 class _Prices(_Part):
@@ -142,6 +143,7 @@ class _Inputs(_Part):
 
 class _Scenarios(_Part):
     objective: Objective
+    groups: AtLeastOne | None = None
     in_sample: float | None = None
     left_out: float | None = None
     rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
@@ -263,7 +265,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         },
         "order": None if plan.order is None else asdict(plan.order),
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
-        "scenarios": _written(_Scenarios, plan.scenarios),
+        "scenarios": _scenarios_written(plan.scenarios),
         "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
         "failures": _written(_Failures, plan.failures),
         "by_traffic": _written(_TrafficReport, plan.by_traffic),
@@ -275,6 +277,14 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
 def _written(schema: type[_Part], value: object) -> dict[str, Any] | None:
     """Return ``value`` as its part of the file; None of None."""
     return None if value is None else schema.model_validate(value).model_dump(mode="json")
+
+
+def _scenarios_written(report: ScenarioReport | None) -> dict[str, Any] | None:
+    """Return the part of each load; ``groups`` stands there where they vote."""
+    part = _written(_Scenarios, report)
+    if part is not None and part["groups"] is None:
+        del part["groups"]
+    return part
 
 
 def _curve(curve: RedundancyCurve) -> dict[str, object]:
@@ -587,7 +597,7 @@ def _scenarios(part: _Scenarios | None, names: tuple[str, ...]) -> ScenarioRepor
         raise InputError(
             f"scenarios.rows: of {', '.join(found)}, but inputs.loads are {', '.join(names) or 'none'}."
         )
-    return ScenarioReport(part.objective, part.rows)
+    return ScenarioReport(part.objective, part.rows, part.groups)
 
 
 def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None:

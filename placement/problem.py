@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
-from placement.options import Objective, require_objective
+from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
+from placement.scenario_groups import distinct, group_scenarios, heard, votes
 from topology.errors import InfeasibleError, InputError
 from topology.old_names import serve_old_names
 
@@ -52,6 +53,11 @@ class Problem:
         Dispatch policy: how the engine splits an expert's tokens over its copies.
     nodes:
         int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
+    scenario_weights:
+        What a search over several loads listens to (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
+        each load, equally.
+    votes:
+        float64 ``[scenarios]``, summing to 1: weight of each scenario in the mean; None: all equal.
 
     Raises
     ------
@@ -67,6 +73,8 @@ class Problem:
     objective: Objective = "mean"
     split: DispatchPolicy = "even"
     nodes: Ints | None = None
+    scenario_weights: ScenarioWeights = "grouped"
+    votes: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.loads.ndim == 2:
@@ -102,7 +110,13 @@ class Problem:
     @cached_property
     def mean(self) -> Floats:
         """Mean load over scenarios, float64 ``[layers, experts]``: what searches for one load go by."""
-        mean: Floats = self.loads[0] if self.scenarios == 1 else self.loads.mean(axis=0)
+        if self.scenarios == 1:
+            only: Floats = self.loads[0]
+            return only
+        if self.votes is not None:
+            weighted: Floats = (self.votes[:, None, None] * self.loads).sum(axis=0)
+            return weighted
+        mean: Floats = self.loads.mean(axis=0)
         return mean
 
     @cached_property
@@ -145,12 +159,40 @@ class Problem:
     @cached_property
     def average(self) -> Problem:
         """The same for the mean load alone."""
-        return self if self.scenarios == 1 else replace(self, loads=self.mean)
+        return self if self.scenarios == 1 else replace(self, loads=self.mean, votes=None)
 
     @cached_property
     def highest(self) -> Problem:
         """The same for each expert's largest load in any scenario; its rows have no mean of 1."""
-        return self if self.scenarios == 1 else replace(self, loads=self.loads.max(axis=0))
+        return self if self.scenarios == 1 else replace(self, loads=self.loads.max(axis=0), votes=None)
+
+    @cached_property
+    def by_votes(self) -> Problem:
+        """The same loads, each once, with one vote for each group of alike ones; itself where none are alike."""
+        if self.scenarios == 1 or self.scenario_weights == "equal":
+            return self
+        loads = self.loads[distinct(self.loads)]
+        groups = group_scenarios(loads)[0]
+        if int(groups.max()) + 1 == self.scenarios:
+            return self
+        votes_of = None if len(loads) == 1 else votes(groups)
+        return replace(self, loads=loads, votes=votes_of, scenario_weights="equal")
+
+    @cached_property
+    def groups(self) -> int:
+        """Groups of alike scenarios, whatever the weights."""
+        return int(group_scenarios(self.loads[distinct(self.loads)])[0].max()) + 1
+
+    @cached_property
+    def searched(self) -> Problem:
+        """What a search over several loads listens to (:mod:`placement.scenario_groups`); never scored by.
+
+        For the worst scenario no loads further away: they would be the worst. Itself for equal weights.
+        """
+        if self.scenarios == 1 or self.scenario_weights == "equal":
+            return self
+        loads, weight = heard(self.by_votes.loads, further=self.objective == "mean")
+        return replace(self, loads=loads, votes=weight, scenario_weights="equal")
 
     @property
     def even(self) -> Problem:
@@ -164,16 +206,19 @@ class Problem:
 
     def each(self) -> Iterator[Problem]:
         """Yield the same for each load alone."""
-        yield from (replace(self, loads=load) for load in self.loads)
+        yield from (replace(self, loads=load, votes=None) for load in self.loads)
 
     def in_order(self) -> Problem:
         """Return the same with the scenarios in an order that does not depend on the one they came in."""
         order = sorted(range(self.scenarios), key=lambda i: self.loads[i].tobytes())
-        return replace(self, loads=self.loads[order])
+        return replace(self, loads=self.loads[order], votes=None if self.votes is None else self.votes[order])
 
     def without(self, scenario: int) -> Problem:
         """Return the same without one of the scenarios."""
-        return replace(self, loads=np.delete(self.loads, scenario, axis=0))
+        left = None if self.votes is None else np.delete(self.votes, scenario)
+        if left is not None:
+            left /= left.sum()
+        return replace(self, loads=np.delete(self.loads, scenario, axis=0), votes=left)
 
     def without_spread(self) -> Problem:
         """Return the same with each GPU a failure domain of its own."""
@@ -204,9 +249,15 @@ class Problem:
         return peaks
 
     def over_scenarios(self, values: Floats) -> Floats:
-        """Return the mean, or the worst, of ``[scenarios, layers]``: ``[layers]``."""
-        over: Floats = values.max(axis=0) if self.objective == "worst" else values.mean(axis=0)
-        return over
+        """Return the mean by :attr:`votes`, or the worst, of ``[scenarios, layers]``: ``[layers]``."""
+        if self.objective == "worst":
+            worst: Floats = values.max(axis=0)
+            return worst
+        if self.votes is not None:
+            weighted: Floats = (self.votes[:, None] * values).sum(axis=0)
+            return weighted
+        mean: Floats = values.mean(axis=0)
+        return mean
 
     def evaluate(self, placement: Assignment | Experts) -> Floats:
         """Return the objective of each layer, ``[layers]``: :meth:`peaks`, the mean or the worst over scenarios."""
@@ -356,13 +407,14 @@ def make_problem(
     objective: Objective = "mean",
     split: DispatchPolicy = "even",
     nodes: Ints | None = None,
+    scenario_weights: ScenarioWeights = "grouped",
 ) -> Problem:
     """Check ``loads`` ``[scenarios, layers, experts]`` (or one load) and divide each layer of each by its mean.
 
     Raises
     ------
     InputError
-        As :class:`Problem`, or if there is no such objective.
+        As :class:`Problem`, or if there is no such objective, or no such weights.
     """
     raw = np.asarray(loads, dtype=np.float64)
     raw = raw[None] if raw.ndim == 2 else raw
@@ -376,6 +428,7 @@ def make_problem(
         require_objective(objective),
         split,
         nodes,
+        require_scenario_weights(scenario_weights),
     )
 
 

@@ -80,8 +80,7 @@ def _smooth(problem: Problem, load: Floats, theta: float) -> Floats:
     power = np.exp(theta * (load - peak))
     if problem.objective == "mean":
         each: Floats = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
-        mean: Floats = each.mean(axis=0)
-        return mean
+        return problem.over_scenarios(each)
     worst: Floats = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
     return worst
 
@@ -135,7 +134,11 @@ class _State:
         load = self.gpu_load[:, active]
         over = 2 if self.problem.objective == "mean" else (0, 2)
         power: Floats = np.exp(self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True)))
-        power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)
+        votes = self.problem.votes
+        if votes is None or over != 2:
+            power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)
+        else:
+            power *= votes[:, None, None] / power.sum(axis=over, keepdims=True)
         return power
 
     def _changes(self, active: Index, price: Floats, mine: Ints) -> Floats:

@@ -21,7 +21,7 @@ from cost.token_traffic import TokenTraffic, token_traffic
 from placement.arrays import Floats, Ints
 from placement.baselines import Baselines
 from placement.bounds import lower_bound
-from placement.options import Objective
+from placement.options import Objective, ScenarioWeights
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import Problem, make_problem
 from topology.cluster import Cluster
@@ -358,6 +358,7 @@ def stage_problem(
     objective: Objective,
     split: DispatchPolicy,
     spread: Ints | None = None,
+    scenario_weights: ScenarioWeights = "grouped",
 ) -> Problem:
     """Return what the experts of a stage are placed for: the loads of its layers, its GPUs' slots and speeds."""
     return make_problem(
@@ -368,6 +369,7 @@ def stage_problem(
         objective=objective,
         split=split,
         nodes=deployment.numbered("node")[list(stage.gpus)],
+        scenario_weights=scenario_weights,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from placement.annealing import STEPS, anneal, step_cells
 from placement.anti_affinity import place_spread
 from placement.arrays import Experts, Floats, Index, Ints, falling
 from placement.baselines import Baseline, Baselines, take_where_ahead
@@ -17,13 +18,13 @@ from placement.count_search import exact_fold, search_counts
 from placement.cpsat import cores, improve
 from placement.dispatch_refinement import cut_short, fit_to_split
 from placement.exhaustive import few_placements
-from placement.fast_path import TRIED, Rival, fast_placement
+from placement.fast_path import TRIED, Rival, fast_placement, step_counter
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import WIDE, Problem, keep_better, proven
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
-from placement.scenario_search import descend, pairs, smooth_load
+from placement.scenario_search import descend, pairs
 from placement.small_search import finish_small, is_small
 from placement.stop import EVERY_S, Stop
 
@@ -36,7 +37,9 @@ _ALIKE = 1e-3
 _FAST_ROUNDS = 12  # of exchanges on the fast path of several loads, at most
 _FAST_WORK = 120_000_000  # pairs of slots over layers and scenarios in them: a second or two
 _ORDINARY = "the placement for the mean load"
-_ROUNDS = 1_000_000  # more than any time limit allows
+_FEW_SLOTS = 3  # of a GPU: copy counts decide more than who lies with whom
+_STEPS_A_SLOT = 12  # of annealing on the fast path
+_ANNEALED = 11_000_000_000  # ... and numbers that it writes at most: some seconds
 
 
 def solve(
@@ -50,13 +53,14 @@ def solve(
     """Place the experts of all layers of ``problem``, once for all its loads.
 
     What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
-    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Its bytes are the same
-    on every machine, and those of a layer whatever other layers are there. Every layer is at least as balanced as in
-    each EPLB baseline (of several loads: planned on the mean load), except where that one puts two copies in one
-    failure domain and wins by it (the log names such layers), and where 0.0015 of the mean load are left at most.
-    Copies are spread over failure domains as :func:`placement.problem.most_in_domain` says. Over several loads the
-    search minimises a smooth stand-in, which holds better on loads not seen; their order changes nothing, and
-    equal ones are one.
+    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Of one load its
+    bytes are the same on every machine, and those of a layer whatever other layers are there. Every layer is at
+    least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes), except
+    where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
+    0.0015 of the mean load are left at most. Copies are spread over failure domains as
+    :func:`placement.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
+    which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
+    nothing, and equal ones are one.
 
     Parameters
     ----------
@@ -77,9 +81,10 @@ def solve(
 
     def place(some: Problem, until: Stop) -> ExpertResult:
         one = _one_load if some.scenarios == 1 else _several_loads
-        return one(some, until, seed, Baselines(some.average, eplb_groups=eplb_groups, nodes=nodes))
+        return one(some, until, seed, Baselines(some.by_votes.average, eplb_groups=eplb_groups, nodes=nodes))
 
-    few, small = few_placements(ordered), is_small(ordered)
+    judge = ordered.by_votes
+    few, small = few_placements(judge), is_small(judge)
     result = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
     if problem.split != "even":
         fitted = None
@@ -88,7 +93,22 @@ def solve(
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
-    return finish_small(result, ordered, stop.part(0.5), seed=seed)
+    if judge is ordered or not (few or small):
+        return finish_small(result, ordered, stop.part(0.5), seed=seed) if few or small else result
+    return _judged(finish_small(_judged(result, judge), judge, stop.part(0.5), seed=seed), ordered)
+
+
+def _judged(result: ExpertResult, problem: Problem) -> ExpertResult:
+    """Return ``result`` as ``problem``, of the same experts and slots, judges it."""
+    found = checked_result(
+        problem,
+        result.assignment.slot_expert,
+        lower_bound(problem.without_spread()),
+        result.log,
+        result.baselines,
+        interrupted=result.interrupted,
+    )
+    return replace(found, search=result.search)
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
@@ -219,21 +239,54 @@ def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, 
 
 def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for several loads at once, with no two copies of an expert in a failure domain."""
-    ordinary = _one_load(problem.average, Stop(), 0, rivals)
+    judge, searched = problem.by_votes, problem.searched
+    ordinary = _one_load(judge.average, Stop(), 0, rivals)
     bound = lower_bound(problem)
-    slot_expert = fast_over_scenarios(problem)
-    log = [
-        f"{problem.scenarios} scenarios at once: copies by each expert's highest load, best swaps, other counts"
-    ]
+    if searched is problem:
+        slot_expert = fast_over_scenarios(problem)
+        log = [
+            f"{problem.scenarios} scenarios at once: copies by each expert's highest load, best swaps, other counts"
+        ]
+    else:
+        slot_expert = _annealed(judge, searched)
+        log = [f"{_heard_words(problem)}: copies by each expert's highest load, annealing over swaps"]
     worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
     until = stop.search(worth_s)
     if until.goes_on():
-        log.append(_exchange_on(problem, slot_expert, bound, until, seed))
+        log.append(_anneal_on(problem, slot_expert, bound, until, seed))
     others = {**rivals, _ORDINARY: Baseline(ordinary.assignment)}
-    for name, layers in take_where_ahead(problem, slot_expert, others, distinct_copies, descend):
+    for name, layers in take_where_ahead(judge, slot_expert, others, distinct_copies, descend):
         log.append(f"{name} is better over the scenarios and taken in {layers} layers")
     found = checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=stop.interrupted)
     return replace(found, search=why if stop.seconds is None else "")
+
+
+def _annealed(judge: Problem, searched: Problem) -> Experts:
+    """Copies by each expert's highest load in any scenario given, largest first, annealing; ``[layers, slots]``.
+
+    Not by loads that nobody gave: they would take copies from where they are needed. With few slots a GPU,
+    or GPUs of unlike speed, counts decide, and exchanges of copies come first. Deterministic.
+    """
+    slot_expert = pack(judge.average, replicate(judge.highest))
+    if int(judge.slots_per_gpu.max()) <= _FEW_SLOTS or not judge.equal_speeds:
+        slot_expert = descend(searched, slot_expert)
+        exchange_drawn(searched, slot_expert, np.random.default_rng(0), rounds=_rounds(searched))
+    cells = step_cells(searched)
+    steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED // cells) if cells else 0
+    anneal(searched, slot_expert, spent=step_counter(steps // STEPS))
+    return slot_expert
+
+
+def _rounds(problem: Problem) -> int:
+    """Return the rounds of exchanges that the fast path affords."""
+    return min(_FAST_ROUNDS, _FAST_WORK // (pairs(problem) * problem.scenarios * problem.layers))
+
+
+def _heard_words(problem: Problem) -> str:
+    groups = problem.groups
+    return (
+        f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
+    )
 
 
 def fast_over_scenarios(problem: Problem) -> Experts:
@@ -250,30 +303,24 @@ def fast_over_scenarios(problem: Problem) -> Experts:
         gentle = descend(problem, descend(replace(problem, objective="mean"), packed))
         alike = problem.evaluate(gentle) <= problem.evaluate(slot_expert) * (1 + _ALIKE)
         slot_expert = np.where(alike[:, None], gentle, slot_expert)
-    rounds = min(_FAST_ROUNDS, _FAST_WORK // (pairs(problem) * problem.scenarios * len(slot_expert)))
-    exchange_drawn(problem, slot_expert, np.random.default_rng(0), rounds=rounds)
+    exchange_drawn(problem, slot_expert, np.random.default_rng(0), rounds=_rounds(problem))
     return slot_expert
 
 
-def _exchange_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, seed: int) -> str:
-    """Try other counts in place until ``stop``; return what ran."""
-    ran = 0
+def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, seed: int) -> str:
+    """Anneal in place until ``stop``; return what ran."""
 
-    def round_done() -> None:
-        nonlocal ran
-        ran += 1
-        stop.tell(lambda: _state(problem, slot_expert, bound))
+    def spent() -> float:
+        return stop.spent() / (stop.seconds or 1.0) if stop.goes_on() else 1.0
 
-    before = smooth_load(problem, slot_expert)
+    better = 0
     with stop:
-        exchange_drawn(
-            problem,
+        better = anneal(
+            problem.searched,
             slot_expert,
-            np.random.default_rng(seed),
-            rounds=_ROUNDS,
-            keep_on=stop.goes_on,
-            on_round=round_done,
+            spent=spent,
+            seed=seed,
+            on_round=lambda: stop.tell(lambda: _state(problem, slot_expert, bound)),
         )
-    better = int((smooth_load(problem, slot_expert) < before).sum())
-    text = f"other copy counts: {ran} rounds, {better} layers better in {stop.spent():.1f} s, seed {seed}"
+    text = f"annealing over swaps: {better} layers better in {stop.spent():.1f} s, seed {seed}"
     return text + ("; interrupted: the best placement so far is kept" if stop.interrupted else "")

@@ -176,7 +176,8 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "ep redundant loads routing balance_slack front windows spread split objective imbalance afd",
+        "ep redundant loads routing balance_slack front windows spread split objective scenario_weights imbalance "
+        "afd",
         lambda asked: asked.dense,
     ),
     Rule(
@@ -187,6 +188,7 @@ RULES: tuple[Rule, ...] = (
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
     Rule("windows", lambda asked: asked.no_loads),
     Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),
+    Rule("scenario_weights", lambda asked: asked.one_load * (asked.values["scenario_weights"] == "equal")),
     Rule("split", lambda asked: asked.one_copy * (asked.values["split"] != "even")),
     Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
     Rule("isl osl", lambda asked: asked.mixed),

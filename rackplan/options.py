@@ -51,6 +51,13 @@ PlanFile = Annotated[Path, arg("PLAN", "A plan.json.")]
 Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a YAML file.")]
 ModelName = Annotated[str, opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M")]
 ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
+ScenarioWeightsName = Annotated[
+    str,
+    opt(
+        "--scenario-weights",
+        "Over several --loads: those nearly the same share a vote (grouped), or equal votes.",
+    ),
+]
 ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
 SplitName = Annotated[
     str, opt("--split", "How the engine splits an expert's tokens: even, source, lp, rank, rank-tpN.")

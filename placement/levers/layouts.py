@@ -105,6 +105,7 @@ def _options(plan: Plan) -> PlanOptions:
         seed=seed if isinstance(seed, int) else 0,
         spread=plan.spread,
         objective=plan.objective,
+        scenario_weights=plan.scenario_weights,
         split=plan.split,
     )
 

@@ -20,7 +20,7 @@ from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask, migration_task
-from placement.options import Objective, Spread
+from placement.options import Objective, ScenarioWeights, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan
 from placement.scoring import (
@@ -50,7 +50,7 @@ class ReplanOptions:
         (:func:`topology.broken.lost_faults`).
     max_moves, max_bytes:
         Budget over all layers and replicas; None: no limit.
-    spread, objective:
+    spread, objective, scenario_weights:
         As in a plan; None: those of the old plan.
     time_limit_s:
         Seconds to search; 0 for one deterministic pass.
@@ -61,6 +61,7 @@ class ReplanOptions:
     max_bytes: float | None = None
     spread: Spread | None = None
     objective: Objective | None = None
+    scenario_weights: ScenarioWeights | None = None
     time_limit_s: float = 10.0
     seed: int = 0
 
@@ -161,10 +162,11 @@ def replan_plan(
     if loads is None:
         raise InputError(f"{plan.deployment.model.name} has no routed experts: there is nothing to re-plan.")
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
+    weights = options.scenario_weights or plan.scenario_weights
     now = plan.deployment.cluster if cluster is None else described_anew(plan.deployment.cluster, cluster)
     left = degraded(plan, cluster_without(now, options.lost))
     lost = left.lost_gpus
-    tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split))
+    tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split, weights))
     size = expert_bytes(plan)
     most = _budget(options, tasks.replicas, max(size.values()))
     stop = Stop(options.time_limit_s, on_progress)
@@ -189,6 +191,7 @@ def replan_plan(
             **{name: value for name, value in plan.options.items() if name != "imported"},
             "spread": spread,
             "objective": objective,
+            "scenario_weights": weights,
             "seed": options.seed,
             "copies_together": False,
         },
@@ -296,7 +299,12 @@ def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int 
 
 
 def _tasks(
-    left: Degraded, loads: ExpertLoads, spread: Spread, objective: Objective, split: DispatchPolicy
+    left: Degraded,
+    loads: ExpertLoads,
+    spread: Spread,
+    objective: Objective,
+    split: DispatchPolicy,
+    weights: ScenarioWeights,
 ) -> dict[int, MigrationTask]:
     """The task of each stage that has experts."""
     tasks = {}
@@ -309,7 +317,7 @@ def _tasks(
             left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread
         )
         require_apart(loads.tokens.shape[2], slots, domains)
-        problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains)
+        problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
         tasks[index] = migration_task(problem, held)
     return tasks
 

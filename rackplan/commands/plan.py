@@ -58,6 +58,7 @@ class Asked(Group):
         ),
     ] = None
     objective: options.ObjectiveName = "mean"
+    scenario_weights: options.ScenarioWeightsName = "grouped"
     spread: Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")] = "gpu"
     split: options.SplitName = "even"
     balance_slack: Annotated[
@@ -84,7 +85,13 @@ class Asked(Group):
             If one of them cannot be used.
         """
         from cost.dispatch import require_policy
-        from placement.options import PlanOptions, require_goal, require_objective, require_spread
+        from placement.options import (
+            PlanOptions,
+            require_goal,
+            require_objective,
+            require_scenario_weights,
+            require_spread,
+        )
 
         return PlanOptions(
             None if self.redundant is None else _copies(self.redundant),
@@ -97,6 +104,7 @@ class Asked(Group):
             _fraction(self.tolerance, "--tolerance", 100),
             spread=require_spread(self.spread),
             objective=require_objective(self.objective),
+            scenario_weights=require_scenario_weights(self.scenario_weights),
             split=require_policy(self.split),
             goal=require_goal(self.goal),
             ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
@@ -186,6 +194,14 @@ class Change(Group):
         str | None,
         opt("--objective", "mean or worst over several loads. [as in the plan]", show_default=False),
     ] = None
+    scenario_weights: Annotated[
+        str | None,
+        opt(
+            "--scenario-weights",
+            "grouped or equal votes of several loads. [as in the plan]",
+            show_default=False,
+        ),
+    ] = None
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 10.0
@@ -199,7 +215,7 @@ class Change(Group):
             If one of them cannot be used.
         """
         from placement.migrate.replan import ReplanOptions
-        from placement.options import require_objective, require_spread
+        from placement.options import require_objective, require_scenario_weights, require_spread
 
         return ReplanOptions(
             lost=tuple(self.lost or ()),
@@ -207,6 +223,9 @@ class Change(Group):
             max_bytes=None if self.max_bytes is None else options.amount(self.max_bytes, "--max-bytes"),
             spread=None if self.spread is None else require_spread(self.spread),
             objective=None if self.objective is None else require_objective(self.objective),
+            scenario_weights=(
+                None if self.scenario_weights is None else require_scenario_weights(self.scenario_weights)
+            ),
             time_limit_s=self.time_limit,
             seed=seed,
         )

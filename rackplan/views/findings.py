@@ -28,7 +28,14 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     over = "mean" if report.objective == "mean" else "worst"
     return [
         Heading("Each of the loads", 2),
-        Page([Text(f"Planned for the least {over} over {len(report.rows)} loads of the largest GPU load.")]),
+        Page(
+            [
+                Text(
+                    f"Planned for the least {over} over {len(report.rows)} loads of the largest GPU load, "
+                    f"{report.votes}."
+                )
+            ]
+        ),
         Table(
             ("loads", "in-sample", "left out", "worst layer"),
             [*rows, ("mean", f"{report.in_sample:.4f}", left(report.left_out), "")],

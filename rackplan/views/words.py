@@ -146,7 +146,9 @@ def placement_words(plan: Plan) -> str:
         found.append(f"the engine splits an expert's tokens {_SPLITS[how]}{more}")
     if plan.scenarios is not None:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"
-        found.append(f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load")
+        found.append(
+            f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load, {plan.scenarios.votes}"
+        )
     return "; ".join(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import copy_exchange as exchange_module
+from placement import annealing
 from placement.problem import make_problem
 from placement.solve import solve
 from placement.stop import Stop
@@ -160,7 +160,7 @@ def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> Non
         Stop(1.0, lambda *state: told.append(state)),
         seed=1,
     )
-    assert any("other copy counts" in line and "seed 1" in line for line in found.log)
+    assert any("annealing" in line and "seed 1" in line for line in found.log)
     assert told
     assert told[-1][1] == 4
     assert found.objective < placed(problem).objective * 1.01
@@ -170,15 +170,15 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
     problem = make_problem(tokens, np.full(8, 5))
     fast = placed(problem)
-    real, calls = exchange_module.descend, []
+    real, calls = annealing._State.renew, []
 
-    def interrupted(*args: object, **kwargs: object) -> object:
+    def interrupted(*args: object) -> object:
         calls.append(1)
-        if len(calls) > 15:
+        if len(calls) > 8:
             raise KeyboardInterrupt
-        return real(*args, **kwargs)  # type: ignore[arg-type]
+        return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(exchange_module, "descend", interrupted)
+    monkeypatch.setattr(annealing._State, "renew", interrupted)
     found = placed(problem, time_limit_s=30.0)
     assert found.interrupted
     assert verify_experts(found.assignment, problem.average) == []

@@ -1,0 +1,129 @@
+"""Alike scenarios share a vote: who is alike, what a search listens to, and what must not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from placement.options import PlanOptions
+from placement.problem import make_problem
+from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, heard, votes
+from placement.solve import solve
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from placement.options import Objective
+
+
+def windows(steps: int, *, noise: float = 0.0) -> np.ndarray:
+    """Loads that walk from one workload to another, ``[steps, 2, 32]``, of mean 1."""
+    rng = np.random.default_rng(0)
+    first, last = rng.lognormal(0, 0.7, (2, 2, 32))
+    part = np.linspace(0, 1, steps)[:, None, None]
+    found = ((1 - part) * first + part * last) * rng.lognormal(0, noise, (steps, 2, 32))
+    return found / found.mean(axis=2, keepdims=True)
+
+
+def test_a_chain_of_alike_windows_is_several_groups_and_all_of_one_are_alike() -> None:
+    loads = windows(40)
+    apart = distances(loads)
+    np.testing.assert_allclose(apart[0, 5], np.sqrt(((loads[0] - loads[5]) ** 2).mean()), rtol=1e-9)
+    group, part = group_scenarios(loads)
+    assert apart[0, 1] < ALIKE < apart[0, -1]
+    assert 2 < group.max() + 1 <= MOST_HEARD
+    for each in range(group.max() + 1):
+        inside = np.flatnonzero(group == each)
+        assert apart[np.ix_(inside, inside)].max() < ALIKE
+        assert votes(group)[inside].sum() == pytest.approx(1 / (group.max() + 1))
+    assert part.max() + 1 <= MOST_HEARD
+    assert all(np.unique(group[part == each]).size == 1 for each in range(part.max() + 1))
+
+
+def test_what_is_heard_are_the_loads_and_each_group_pushed_from_the_nearest() -> None:
+    near = windows(2)[0]
+    loads = np.stack([near, near * 1.0, windows(2)[1]])
+    loads[1, 0, :2] += [0.2, -0.2]
+    found, weight = heard(loads, further=True)
+    assert found.shape == (5, 2, 32)
+    np.testing.assert_array_equal(found[:3], loads)
+    np.testing.assert_allclose(weight, np.array([0.25, 0.25, 0.5, 0.2, 0.2]) / 1.4)
+    np.testing.assert_allclose(found.mean(axis=2), 1.0)
+    assert found.min() > 0
+    centre = loads[:2].mean(axis=0)
+    away = found[3] - centre
+    assert (away * (centre - loads[2])).sum() > 0.9 * np.sqrt(
+        (away**2).sum() * ((centre - loads[2]) ** 2).sum()
+    )
+    assert heard(loads, further=False)[0].shape == (3, 2, 32)
+
+
+def test_of_a_thousand_windows_few_are_heard() -> None:
+    found, weight = heard(windows(1000, noise=0.3), further=True)
+    assert len(found) <= 2 * MOST_HEARD
+    assert weight.sum() == pytest.approx(1)
+
+
+def test_an_expert_without_load_stays_without() -> None:
+    loads = windows(2)
+    loads[:, :, 3] = 0.0
+    loads[0, :, 5] = 0.0
+    found, _ = heard(loads, further=True)
+    assert (found[:, :, 3] == 0).all()
+    assert (found >= 0).all()
+    assert (found[2, :, 5] == 0).all()
+
+
+@settings(deadline=None, max_examples=3, phases=(Phase.explicit, Phase.generate))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.05, 0.3]),
+    objective=st.sampled_from(["mean", "worst"]),
+    slots=st.sampled_from([1, 3]),
+)
+def test_one_more_of_the_same_and_another_order_change_nothing(
+    seed: int, spread: float, objective: Objective, slots: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.lognormal(0, 0.7, (3, 12)) * rng.lognormal(0, spread, (3, 1, 12))
+    again = tokens[rng.permutation([0, 1, 2, 0, 2, 2])]
+    one, two = (
+        solve(make_problem(loads, np.full(6, slots + 1), objective=objective)) for loads in (tokens, again)
+    )
+    np.testing.assert_array_equal(one.assignment.slot_expert, two.assignment.slot_expert)
+
+
+def test_scored_are_the_loads_given_each_alone() -> None:
+    loads = np.concatenate([windows(3), windows(3)[:1]])
+    problem = make_problem(loads, np.full(8, 5))
+    found = solve(problem)
+    each = [1 / found.assignment.balancedness(load) for load in loads]
+    np.testing.assert_allclose(found.max_load, np.mean(each, axis=0))
+    assert problem.searched.scenarios > 3
+    assert problem.groups == problem.by_votes.groups
+    equal = make_problem(loads, np.full(8, 5), scenario_weights="equal")
+    assert equal.searched is equal
+    assert equal.by_votes is equal
+
+
+def test_a_rare_workload_is_heard_beside_many_alike() -> None:
+    rng = np.random.default_rng(1)
+    common, rare = rng.lognormal(0, 0.8, (2, 3, 56))
+    tokens = np.stack([common * rng.lognormal(0, 0.02, common.shape) for _ in range(9)] + [rare])
+    grouped = make_problem(tokens, np.full(16, 4))
+    found = {
+        weights: solve(replace(grouped, scenario_weights=weights)).assignment.balancedness(rare).mean()
+        for weights in ("grouped", "equal")
+    }
+    assert found["grouped"] > found["equal"] + 0.01
+
+
+def test_refuses_other_weights() -> None:
+    with pytest.raises(InputError, match="expected grouped or equal"):
+        make_problem(np.ones((2, 1, 4)), np.full(2, 2), scenario_weights="many")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected grouped or equal"):
+        PlanOptions(scenario_weights="many")  # type: ignore[arg-type]

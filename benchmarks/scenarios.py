@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,10 @@ def solvers(time_limit_s: float, seed: int) -> dict[str, tuple[Objective, Solve]
         "linear": ("mean", rival(linear)),
         "EPLB global on the mean load": ("mean", rival(eplb_global)),
         "rackplan on the mean load": ("mean", on_the_mean),
+        "rackplan, equal votes": (
+            "mean",
+            lambda problem: ours(0.0)(replace(problem, scenario_weights="equal")),
+        ),
         "rackplan, fast": ("mean", ours(0.0)),
         "rackplan, fast, worst": ("worst", ours(0.0)),
     }

@@ -3,7 +3,7 @@
 Without failure domains restoring is exact by itself. With them the cap of a domain depends on the count of an expert,
 and cycles of copies may take more moves than are needed: before a budget is refused, the layers that may do with
 fewer are solved. The model says which copies stay and how many of an expert come to a domain; which GPU of the domain
-takes which is a flow. Should there be none, which no case has shown, the GPUs are in the model too.
+takes which is a flow. Where there is none, as with GPUs of very unlike slots, the GPUs are in the model too.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 from placement.online.memory import Memory
+from placement.scenario_groups import group_scenarios
 
 LAST, SEEN, STORED = 0.4, 0.3, 0.3
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
@@ -22,9 +23,6 @@ LEARNT = 4
 
 FORGETTING = 0.8
 """Weight of a kind of windows, by each window since it was seen last."""
-
-ALIKE = 0.15
-"""Root mean square difference of relative loads up to which two scenarios are one workload, and share a vote."""
 
 MOST = 8
 """Groups of stored scenarios that a re-plan looks at: its work grows with them."""
@@ -79,26 +77,7 @@ def relative(tokens: Floats) -> Floats:
 def workloads(scenarios: Floats) -> Floats:
     """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
 
-    In the order given each joins the first group whose mean is within :data:`ALIKE` of it; where there are more than
-    :data:`MOST` groups, within a tenth more, and so on.
+    Groups are those of a plan (:func:`placement.scenario_groups.group_scenarios`), at most :data:`MOST`.
     """
-    within = ALIKE
-    while len(means := _grouped(scenarios, within)) > MOST:
-        within *= 1.1
-    return np.array(means).reshape(len(means), *scenarios.shape[1:])
-
-
-def _grouped(scenarios: Floats, within: float) -> list[Floats]:
-    """Return the mean of each group; rows without tokens count where others have some as unlike."""
-    totals: list[Floats] = []
-    sizes: list[int] = []
-    for one in scenarios:
-        for at, (total, size) in enumerate(zip(totals, sizes, strict=True)):
-            apart = one - total / size
-            if float((apart * apart).mean()) < within * within:
-                totals[at], sizes[at] = total + one, size + 1
-                break
-        else:
-            totals.append(one)
-            sizes.append(1)
-    return [relative(total / size) for total, size in zip(totals, sizes, strict=True)]
+    group, _ = group_scenarios(scenarios, most=MOST)
+    return relative(np.stack([scenarios[group == each].mean(axis=0) for each in range(int(group.max()) + 1)]))

@@ -19,9 +19,7 @@ from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
 from placement.result import ExpertResult, checked_result
 
-_WORK_US, _NAMED_WORK_US = 10_000.0, 100_000.0
-"""Microseconds that all placements of a layer may take, by a fixed estimate: answers depend on no clock, nor on other
-layers."""
+_LAYER_US, _ALL_US, _NAMED_US = 10_000.0, 50_000.0, 100_000.0
 STEP_US = 300.0
 """What judging many placements of a layer takes, however few they are."""
 
@@ -33,12 +31,22 @@ def judging_us(problem: Problem) -> float:
     return problem.slots * each + 0.02 * problem.scenarios * sets
 
 
+def layer_us(problem: Problem) -> float:
+    """Return how many microseconds a layer may take, by a fixed estimate: answers depend on no clock.
+
+    Nor on the other layers where engines ask for some of them: under one load, an even split and no failure domains.
+    Else all layers share a little more.
+    """
+    plain = problem.scenarios == 1 and problem.split == "even" and problem.each_alone
+    return _LAYER_US if plain else _ALL_US / problem.layers
+
+
 def few_placements(problem: Problem, *, named: bool = False) -> bool:
     """Whether the ways to fill the slots are few enough to try all, orders of GPUs that are alike counted once.
 
     ``named``: every order counts, as where it matters which GPU holds what now; a search takes longer there.
     """
-    most = int(((_NAMED_WORK_US if named else _WORK_US) - STEP_US) / judging_us(problem))
+    most = int(((_NAMED_US if named else layer_us(problem)) - STEP_US) / judging_us(problem))
     ways = 1
     for gpus in _alike(problem, named=named):
         held = math.comb(problem.experts, int(problem.slots_per_gpu[gpus[0]]))

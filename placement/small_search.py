@@ -13,14 +13,12 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index
 from placement.dispatch_refinement import SLACK
-from placement.exhaustive import STEP_US, best_of_few, few_placements, judging_us
+from placement.exhaustive import STEP_US, best_of_few, few_placements, judging_us, layer_us
 from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
 from placement.stop import Stop
 
-_WORK_US, _MOST_WORK_US = 10_000.0, 25_000.0
-"""Microseconds of a layer, by a fixed estimate: answers depend on no clock, nor on other layers..."""
-_TIMED_S = 0.5  # ... nor for longer than that where no seconds are asked for
+_TIMED_S = 0.5  # of a search where no seconds are asked for, at most
 _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem is not small
 _SHAKES = (2, 3, 4)
 _TIE = 1e-3
@@ -30,13 +28,8 @@ _CLOSE = 2e-3  # to the bound, as on the fast path
 
 def is_small(problem: Problem) -> bool:
     """Whether all neighbours of a placement can be judged often enough."""
-    return _least_us(problem) <= _MOST_WORK_US
-
-
-def _least_us(problem: Problem) -> float:
-    """Return how long it takes to judge all neighbours of a layer's placement as often as it must be."""
     ways = problem.slots * (problem.experts + problem.slots // 2)
-    return (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS
+    return (STEP_US + ways * judging_us(problem)) * _FEWEST_STEPS <= layer_us(problem)
 
 
 def finish_small(
@@ -58,7 +51,7 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
     layers = np.flatnonzero(result.max_load > result.bound * (1 + (EQUAL if timed else _CLOSE)))
     if layers.size == 0:
         return result
-    work_us = max(_WORK_US, _least_us(problem), 1e6 * until.left() / layers.size)
+    work_us = max(layer_us(problem.rows(layers)), 1e6 * until.left() / layers.size)
     slot_expert = result.assignment.slot_expert.copy()
     better = 0
     with stop:

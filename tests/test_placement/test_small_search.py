@@ -47,14 +47,16 @@ def test_seconds_are_kept_and_used() -> None:
 
 
 def test_what_is_small() -> None:
-    """Not 288 slots; other layers change nothing, so that a layer is placed as if it were alone."""
+    """Not 288 slots, nor 2,000 layers; where engines ask for some layers, the others change nothing."""
     one = tiny_problem(1)
     many = replace(one, loads=np.tile(one.loads, (1, 2000, 1)))
     large = make_problem(np.ones((1, 256)), np.full(72, 4))
+    plain = make_problem(np.ones((2000, 4)), [2, 2, 2])
     for small in (is_small, few_placements):
         assert small(one)
-        assert small(many)
+        assert not small(many)
         assert not small(large)
+        assert small(plain)
 
 
 def test_names_of_experts_and_order_of_scenarios_decide_nothing() -> None:

@@ -64,6 +64,10 @@ REFUSED = [
     ((*MOE, "--front"), "--front: nobody knows which experts tokens choose together"),
     ((*PLAN, "--split", "lp"), "--split lp: qwen3-8b is dense, it has no routed experts"),
     ((*PLAN, "--objective", "worst"), "--objective worst: qwen3-8b is dense, it has no routed experts"),
+    (
+        (*MOE, "--scenario-weights", "equal"),
+        "--scenario-weights equal: there is one synthetic load, which is the mean and the worst",
+    ),
     ((*SWEEP, "--imbalance", "1.5"), "--imbalance 1.5: qwen3-8b is dense, it has no routed experts"),
     ((*SWEEP, "--redundant", "8"), "--redundant 8: qwen3-8b is dense, it has no routed experts"),
     ((*SWEEP, "--afd"), "--afd: qwen3-8b is dense, it has no routed experts"),

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,12 @@ def blended(known: Floats, windows: int, seed: int = 1) -> Floats:
     return rng.poisson(3000 * mixed).astype(np.float64)
 
 
+@cache
+def stored_and_static(seed: int = 0) -> tuple[Floats, Experts]:
+    known = workloads(3, seed)
+    return known, static_plan(known, SLOTS)
+
+
 def moved(old: Experts, new: Experts) -> int:
     task = migration_task(make_problem(np.ones((LAYERS, EXPERTS)), SLOTS), old)
     return int(task.moves(new).sum())
@@ -67,9 +74,8 @@ def played(state: OnlineState, windows: Floats, old: Experts) -> tuple[list[Expe
 def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -> None:
     ahead = []
     for seed in range(3):
-        known = workloads(3, seed)
+        known, static = stored_and_static(seed)
         windows = blended(workloads(4, seed), 12, seed)  # one of the workloads is not known
-        static = static_plan(known, SLOTS)
         state = start(EXPERTS, SLOTS, stored=known, static=static, options=OnlineOptions(budget=budget))
         placements, moves = played(state, windows, static)
         assert budget is None or max(moves) <= budget * static.size
@@ -78,8 +84,8 @@ def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -
 
 
 def test_a_budget_of_nothing_moves_nothing() -> None:
-    known = workloads(3)
-    for old in (LINEAR, static_plan(known, SLOTS)):
+    known, static = stored_and_static()
+    for old in (LINEAR, static):
         state = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
         placements, moves = played(state, blended(known, 4), old)
         assert moves == [0, 0, 0]
@@ -178,10 +184,10 @@ def test_what_cannot_be_used_is_refused() -> None:
 
 
 def test_a_state_comes_back_from_its_file(tmp_path: Path) -> None:
-    known = workloads(3)
+    known, static = stored_and_static()
     windows = blended(known, 4)
-    first = replan(start(EXPERTS, SLOTS, stored=known), windows[0])
-    for state in (start(EXPERTS, SLOTS), start(EXPERTS, SLOTS, stored=known), first.state):
+    first = replan(start(EXPERTS, SLOTS, stored=known, static=static), windows[0])
+    for state in (start(EXPERTS, SLOTS), start(EXPERTS, SLOTS, stored=known, static=static), first.state):
         state.save(tmp_path / "state.npz")
         again = OnlineState.load(tmp_path / "state.npz")
         assert again.options == state.options

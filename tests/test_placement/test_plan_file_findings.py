@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,11 @@ def test_files_from_before_have_none_of_it(tmp_path: Path) -> None:
 def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> None:
     data = json.loads(text_of_plan())
     rows = data["experts"]["layers"]["0"]
-    rows[1][0] = rows[2][0] = rows[0][0]  # every expert had two copies, so that none is missing now
+    copies = Counter(expert for row in rows for expert in row)
+    for row in rows[1:3]:  # two more of the first, instead of what has copies to spare
+        slot = max(range(len(row)), key=lambda slot: copies[row[slot]])
+        copies[row[slot]] -= 1
+        row[slot] = rows[0][0]
     with pytest.raises(InputError, match=r"of one failure domain, hold expert .: 2 of its 4 copies at most"):
         read(data, tmp_path)
     data["inputs"]["options"]["spread"] = "gpu"

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=72)
     parser.add_argument("--redundant", type=int, default=32)
     parser.add_argument("--time-limit", type=float, default=0.0, help="seconds of search of each pair")
-    parser.add_argument("--pairs", type=int, default=0, help="only the first so many pairs")
+    parser.add_argument("--pairs", type=int, default=0, help="only about so many pairs, evenly from all")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}")
     loads = workloads()
@@ -42,7 +42,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|")
     pairs = list(permutations(loads, 2))
     rows = []
-    for before, after in pairs[: options.pairs or len(pairs)]:
+    for before, after in pairs[:: max(1, len(pairs) // (options.pairs or len(pairs)))]:
         rows.append(row(plans[before], loads[after], slots, options.time_limit))
         print(f"| {before} | {after} | {cells(rows[-1])} |", flush=True)
     print(f"| mean | | {cells(np.mean(rows, axis=0))} |")

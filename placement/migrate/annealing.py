@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, least_of_each
+from placement.arrays import Bools, Experts, Floats, Index, Ints, least_of_each
 from placement.migrate.task import MigrationTask
 
 Singles = NDArray[np.float32]
@@ -30,8 +30,8 @@ _MOVE, _HERE = 1, 2  # what `code` says of an expert on a GPU: it would be a mov
 _BARRED = 1e6  # moves that two copies of an expert on one GPU cost
 _SHARED = 1e3  # moves that a copy above what a failure domain may hold of its expert costs
 _EQUAL = 1e-6  # moves: not a rise of the cost
-_ROOM = 4.0  # moves that the square of a GPU's room below its target counts...
-_CHEAP = 64.0  # ... at this price and above; below less
+_ROOM = 8.0  # moves that the square of a GPU's room below its target counts...
+_CHEAP = 256.0  # ... at this price and above; below less
 _HOPEFUL = 1e-3  # how likely GPUs below their target give a hot expert, besides those above it
 _UNDO = 0.1  # of the exchanges: back to what the slot held before
 _TOGETHER = 5  # slots of a GPU that one swap looks at
@@ -57,18 +57,16 @@ class Annealing:
         self.size = self.experts + 1
         working = np.flatnonzero(problem.slots_per_gpu > 0)
         self.gpus, self.width = working.size, int(problem.slots_per_gpu.max())
-        offset = np.arange(self.width)
-        self.real = offset < problem.slots_per_gpu[working][:, None]
-        slot = np.minimum(problem.first_slot[working][:, None] + offset, problem.slots - 1)
-        self.row = np.arange(self.layers * self.gpus)  # a row is a GPU of a layer
-        self.layer = self.row // self.gpus
-        shape = (self.row.size, self.width)
-        # A slot that a GPU lacks holds expert number `experts`, which has no load and goes nowhere.
-        self.table = np.where(self.real, start[:, slot], self.experts).astype(np.intp).reshape(shape)
-        was = np.where(self.real, task.old[:, slot], self.experts).astype(np.intp).reshape(shape)
-        self.was = np.where(was < 0, self.experts, was)
-        self.code = np.zeros((self.row.size, self.size), dtype=np.uint8)
-        self.code[:, :-1] = ~task.held[:, working].reshape(self.row.size, self.experts)
+        self.real = np.arange(self.width)[:, None] < problem.slots_per_gpu[working]
+        self.slot = np.minimum(problem.first_slot[working] + np.arange(self.width)[:, None], problem.slots - 1)
+        row = np.arange(self.layers * self.gpus)  # a row is a GPU of a layer
+        self.layer, self.gpu = np.divmod(row, self.gpus)
+        self.table, self.was = self._table(start), self._table(task.old)
+        # What a GPU of a layer would have to fetch and what it holds, by layer and expert: a line of GPUs each.
+        self.code = np.zeros((self.layers, self.size, self.gpus), dtype=np.uint8)
+        self.code[:, :-1] = ~task.held[:, working].transpose(0, 2, 1)
+        self.code[:, -1] = _HERE
+        self.flat = self.code.reshape(-1)
         self.slots = np.flatnonzero(self.real)
         self.load = np.pad(problem.loads * (problem.gpus / problem.experts), ((0, 0), (0, 0), (0, 1)))
         self.pace = np.tile((1 / problem.speed[working]).astype(np.float32), self.layers)
@@ -79,18 +77,27 @@ class Annealing:
         self.grouped = not problem.each_alone  # failure domains of several GPUs
         self.domain = problem.failure_domain[working]
         self.pairings = np.argsort(rng.random((_PAIRINGS, self.gpus)), axis=1, kind="stable")
-        scenarios = problem.scenarios
-        self.new = np.zeros(shape, dtype=np.float32)
+        self.new = np.zeros(self.table.shape, dtype=np.float32)
         self.count = np.zeros((self.layers, self.size), dtype=np.int64)
-        self.share = np.zeros((scenarios, self.layers, self.size), dtype=np.float32)
-        self.weight = np.zeros((scenarios, *shape), dtype=np.float32)
-        self.over = np.zeros((scenarios, self.row.size), dtype=np.float32)
+        self.share = np.zeros((problem.scenarios, self.layers, self.size), dtype=np.float32)
+        self.weight = np.zeros((problem.scenarios, *self.table.shape), dtype=np.float32)
+        self.over = np.zeros((problem.scenarios, row.size), dtype=np.float32)
         self._refresh(np.arange(self.layers))
+
+    def _table(self, slot_expert: Experts) -> Index:
+        """``[layers, slots]`` as ``[slots of a GPU, rows]``.
+
+        A slot that a GPU lacks, or that is empty, holds expert number ``experts``, which has no load and goes nowhere.
+        """
+        table = np.where(self.real[:, None], slot_expert[:, self.slot].transpose(1, 0, 2), self.experts)
+        table[table < 0] = self.experts
+        return table.reshape(self.width, -1).astype(np.intp)
 
     @property
     def slot_expert(self) -> Experts:
         """The placements, int32 ``[layers, slots]``."""
-        return self.table.reshape(self.layers, self.gpus, self.width)[:, self.real].astype(np.int32)
+        table = self.table.reshape(self.width, self.layers, self.gpus).transpose(1, 2, 0)
+        return table[:, self.real.T].astype(np.int32)
 
     def cost(self, price: float, table: Index | None = None) -> Floats:
         """What placements cost, in moves, ``[layers]``: those of ``table``, or the present ones.
@@ -98,11 +105,11 @@ class Annealing:
         Copies that share a failure domain against the rule cost more than any balance.
         """
         table = self.table if table is None else table
+        key = self.layer * self.size + table
         count = self._counts(table)
-        key = self.layer[:, None] * self.size + table
-        weight = self._shares(count, self.load).reshape(self.problem.scenarios, -1)[:, key]
-        energy = self._votes(self._energy(weight.sum(axis=2) * self.pace - self.goal, price))
-        each = price * energy.astype(np.float64) + (self.code[self.row[:, None], table] & _MOVE).sum(axis=1)
+        weight = self._shares(count, self.load).reshape(self.problem.scenarios, -1).take(key, axis=1)
+        energy = self._votes(self._energy(weight.sum(axis=1) * self.pace - self.goal, price))
+        each = price * energy.astype(np.float64) + (self.flat.take(key * self.gpus + self.gpu) & _MOVE).sum(axis=0)
         total: Floats = each.reshape(self.layers, self.gpus).sum(axis=1)
         if self.grouped:
             total += _SHARED * np.maximum(self._near(table) - self._most(count)[:, None], 0).sum(axis=(1, 2))
@@ -113,57 +120,54 @@ class Annealing:
         left, right = self._pairs()
         if left.size == 0:
             return
-        here, there = self._columns(left.size), self._columns(left.size)
-        left_, right_ = left[:, None], right[:, None]
-        mine, other = self.table[left_, here], self.table[right_, there]
+        here, there = self._columns(), self._columns()
+        mine, other = self.table[here[:, None], left], self.table[there[:, None], right]
         scale = np.float32(1 / price)
         cost = np.array([0, 1, _BARRED, _BARRED], dtype=np.float32) * scale
-        comes = cost[self.code[left_, other]] - self.new[right_, there] * scale
-        goes = cost[self.code[right_, mine]] - self.new[left_, here] * scale
+        comes = cost.take(self.flat.take(self._at(left, other))) - self.new[there[:, None], right] * scale
+        goes = cost.take(self.flat.take(self._at(right, mine))) - self.new[here[:, None], left] * scale
         if self.grouped:
             comes[self._full(left, right, other)] += cost[_HERE]
             goes[self._full(right, left, mine)] += cost[_HERE]
-        total = comes[:, None, :] + goes[:, :, None]
-        pace = None if self.alike else (self.pace[left][:, None, None], self.pace[right][:, None, None])
+        total = comes[None, :, :] + goes[:, None, :]
         for vote, weight, over in zip(self.vote, self.weight, self.over, strict=True):
-            a, b = weight[left_, here][:, :, None], weight[right_, there][:, None, :]
-            change = b - a
             one, two = over[left], over[right]
-            gain = self._energy(one[:, None, None] + (change if pace is None else change * pace[0]), price)
-            gain += self._energy(two[:, None, None] - (change if pace is None else change * pace[1]), price)
-            gain -= (self._energy(one, price) + self._energy(two, price))[:, None, None]
-            total += vote * gain
-        total = total.reshape(left.size, -1)
-        choice = total.argmin(axis=1)
-        gain = total[np.arange(left.size), choice]
+            change = weight[there[:, None], right][None, :, :] - weight[here[:, None], left][:, None, :]
+            first, second = (change, change) if self.alike else (change * self.pace[left], change * self.pace[right])
+            gain = self._energy(one + first, price)
+            gain += self._energy(two - second, price)
+            gain -= self._energy(one, price) + self._energy(two, price)
+            total += gain if vote == 1 else vote * gain
+        total = total.reshape(-1, left.size)
+        choice = total.argmin(axis=0)
+        gain = total[choice, np.arange(left.size)]
         taken = np.flatnonzero(gain < scale * self._heat(heat, left.size))
-        i, j = np.divmod(choice[taken], there.shape[1])
-        left, here, right, there = left[taken], here[taken, i], right[taken], there[taken, j]
+        i, j = np.divmod(choice[taken], there.size)
+        left, here, right, there = left[taken], here[i], right[taken], there[j]
         if self.grouped:
-            fine = self._apart_from_each_other(left, right, mine[taken, i], other[taken, j])
+            fine = self._apart_from_each_other(left, right, self.table[here, left], self.table[there, right])
             left, here, right, there = left[fine], here[fine], right[fine], there[fine]
         self._put(left, here, right, there)
 
     def exchange(self, price: float, heat: float, tried: int) -> None:
         """Turn a copy of an expert with several into one of another: in each layer the best of some ``tried``."""
         layer = np.repeat(np.arange(self.layers), tried)
-        slot = self.slots[self.rng.integers(0, self.slots.size, layer.size)]
-        row, column = layer * self.gpus + slot // self.width, slot % self.width
-        expert = self.table[row, column]
+        column, gpu = np.divmod(self.slots[self.rng.integers(0, self.slots.size, layer.size)], self.gpus)
+        row = layer * self.gpus + gpu
+        expert = self.table[column, row]
         fine = self.count[layer, expert] > 1
         layer, row, column, expert = layer[fine], row[fine], column[fine], expert[fine]
-        wanted = np.where(self._chance(layer.size) < _UNDO, self.was[row, column], self._hot(layer))
-        fine = (self.code[row, wanted] & _HERE) == 0
+        wanted = np.where(self._chance(layer.size) < _UNDO, self.was[column, row], self._hot(layer))
+        fine = (self.flat[self._at(row, wanted)] & _HERE) == 0
         if self.grouped:
             fine &= self._fits(layer, row, expert, wanted)
         layer, row, column, expert, wanted = (x[fine] for x in (layer, row, column, expert, wanted))
         if layer.size == 0:
             return
         scale = np.float32(1 / price)
-        gain = ((self.code[row, wanted] & _MOVE) - self.new[row, column]) * scale
+        gain = ((self.flat[self._at(row, wanted)] & _MOVE) - self.new[column, row]) * scale
         gain -= scale * self._heat(heat, layer.size)
-        code = self.code.reshape(self.layers, self.gpus, self.size)
-        holds, gets = (code[layer, :, x] & _HERE > 0 for x in (expert, wanted))
+        holds, gets = (self.code[layer, each] >= _HERE for each in (expert, wanted))
         many, few = self.count[layer, expert], self.count[layer, wanted]
         at = np.arange(layer.size), row % self.gpus
         for vote, share, over in zip(self.vote, self.share, self.over, strict=True):
@@ -172,12 +176,13 @@ class Annealing:
             less = light / (few + 1).astype(np.float32)
             change = holds * more[:, None] - gets * less[:, None]
             change[at] += light - less - heavy - more
+            if not self.alike:
+                change *= self.pace.reshape(self.layers, self.gpus)[layer]
             before = over.reshape(self.layers, self.gpus)[layer]
-            after = before + change * self.pace.reshape(self.layers, self.gpus)[layer]
-            gain += vote * (self._energy(after, price) - self._energy(before, price)).sum(axis=1)
+            gain += vote * (self._energy(before + change, price) - self._energy(before, price)).sum(axis=1)
         best = least_of_each(layer, gain)
         best = best[gain[best] < 0]
-        self.table[row[best], column[best]] = wanted[best]
+        self.table[column[best], row[best]] = wanted[best]
         self._refresh(layer[best])
 
     def cycle(self, price: float, eager: float, *, exchange: bool) -> Bools:
@@ -190,29 +195,32 @@ class Annealing:
 
         chosen = self._some_gpus()
         row = (np.arange(self.layers)[:, None] * self.gpus + chosen).ravel()
-        chance = self.rng.random((row.size, self.width), dtype=np.float32) + np.float32(eager) * self.new[row]
-        column = np.where(np.tile(self.real[chosen], (self.layers, 1)), chance, -1).argmax(axis=1)
-        copies = self.table[row, column].reshape(self.layers, chosen.size)
+        chance = self.rng.random((self.width, row.size), dtype=np.float32) + np.float32(eager) * self.new[:, row]
+        column = np.where(np.tile(self.real[:, chosen], self.layers), chance, -1).argmax(axis=0)
+        copies = self.table[column, row].reshape(self.layers, chosen.size)
         if exchange:
             self._exchange_released(row, copies)
         cost = self._assignment_costs(row, column, copies, price)
         itself = np.arange(chosen.size)
-        cost -= cost[:, itself, itself][:, :, None]
+        cost -= cost[:, itself, itself][:, None, :]
         potential = np.zeros(copies.shape, dtype=np.float32)
         for _ in range(_POTENTIALS):
-            np.minimum(potential, (cost + potential[:, :, None]).min(axis=1), out=potential)
-        cost += potential[:, :, None]
-        cost -= potential[:, None, :]
-        which = np.tile(itself, (self.layers, 1))
-        for layer in np.flatnonzero(potential.any(axis=1)):
-            which[layer] = linear_sum_assignment(cost[layer])[1]
+            before = potential.copy()
+            np.minimum(potential, (cost + potential[:, None, :]).min(axis=2), out=potential)
+        cost += potential[:, None, :]
+        cost -= potential[:, :, None]
+        to = np.tile(itself, (self.layers, 1))
+        # where nothing changed any more, potentials prove that the copies are best where they are
+        for layer in np.flatnonzero((potential < before).any(axis=1)):
+            to[layer] = linear_sum_assignment(cost[layer])[1]
         trial = self.table.copy()
-        trial[row, column] = np.take_along_axis(copies, which, axis=1).ravel()
-        changed = (trial != self.table).any(axis=1).reshape(self.layers, self.gpus).any(axis=1)
+        rows = (np.arange(self.layers)[:, None] * self.gpus + chosen[to]).ravel()
+        place = np.take_along_axis(column.reshape(copies.shape), to, axis=1).ravel()
+        trial[place, rows] = copies.ravel()
+        changed = (trial != self.table).any(axis=0).reshape(self.layers, self.gpus).any(axis=1)
         now, then = self.cost(price), self.cost(price, trial)
         taken: Bools = changed & self._distinct(trial) & (then <= now + _EQUAL)
-        rows = np.repeat(taken, self.gpus)
-        self.table[rows] = trial[rows]
+        self.table = np.where(np.repeat(taken, self.gpus), trial, self.table)
         self._refresh(np.flatnonzero(taken))
         better: Bools = taken & (then < now - _EQUAL)
         return better
@@ -222,40 +230,49 @@ class Annealing:
         if layers.size == 0:
             return
         rows = (layers[:, None] * self.gpus + np.arange(self.gpus)).ravel()
-        table = self.table[rows]
-        self.code[rows] &= _MOVE
-        self.code[rows[:, None], table] |= _HERE
-        self.code[rows, self.experts] = _HERE
-        self.new[rows] = self.code[rows[:, None], table] & _MOVE
-        key = table.reshape(layers.size, -1)
-        self.count[layers] = count_copies(key, np.zeros(1, dtype=np.int64), 1, self.size)[:, 0]
-        self.share[:, layers] = self._shares(self.count[layers], self.load[:, layers])
-        key = self.layer[rows][:, None] * self.size + table
-        self.weight[:, rows] = self.share.reshape(len(self.share), -1)[:, key]
-        self.over[:, rows] = self.weight[:, rows].sum(axis=2) * self.pace[rows] - self.goal[:, rows]
+        table = self.table[:, rows]
+        self.code[layers, : self.experts] &= _MOVE
+        at = self._at(rows, table)
+        self.flat[at] |= _HERE
+        self.new[:, rows] = self.flat[at] & _MOVE
+        local = np.repeat(np.arange(layers.size), self.gpus) * self.size + table
+        count = np.bincount(local.ravel(), minlength=layers.size * self.size).reshape(-1, self.size)
+        self.count[layers] = count
+        self.share[:, layers] = self._shares(count, self.load[:, layers])
+        self.weight[:, :, rows] = self.share.reshape(len(self.share), -1)[:, self.layer[rows] * self.size + table]
+        self.over[:, rows] = self.weight[:, :, rows].sum(axis=1) * self.pace[rows] - self.goal[:, rows]
         if self.grouped:
             self.near = self._near(self.table)
 
     def _put(self, left: Index, here: Index, right: Index, there: Index) -> None:
         """Exchange the copies in slots of pairs of GPUs, no GPU twice."""
-        mine, other = self.table[left, here], self.table[right, there]
-        self.code[left, mine] &= _MOVE
-        self.code[right, other] &= _MOVE
+        mine, other = self.table[here, left], self.table[there, right]
+        self.flat[self._at(left, mine)] &= _MOVE
+        self.flat[self._at(right, other)] &= _MOVE
         for row, column, expert in ((left, here, other), (right, there, mine)):
-            self.table[row, column] = expert
-            self.new[row, column] = self.code[row, expert]
-            self.code[row, expert] |= _HERE
-        one, two = self.weight[:, left, here], self.weight[:, right, there]
-        self.weight[:, left, here], self.weight[:, right, there] = two, one
+            self.table[column, row] = expert
+            at = self._at(row, expert)
+            self.new[column, row] = self.flat[at]
+            self.flat[at] |= _HERE
+        one, two = self.weight[:, here, left], self.weight[:, there, right]
+        self.weight[:, here, left], self.weight[:, there, right] = two, one
         self.over[:, left] += (two - one) * self.pace[left]
         self.over[:, right] += (one - two) * self.pace[right]
         if self.grouped:
             self.near = self._near(self.table)
 
+    def _at(self, row: Index, expert: Index) -> Index:
+        """Where ``flat`` speaks of experts on GPUs of layers; ``expert`` may have axes before that of ``row``."""
+        at: Index = (self.layer[row] * self.size + expert) * self.gpus + self.gpu[row]
+        return at
+
     def _energy(self, over: Singles, price: float) -> Singles:
         """The excess, less a little for the square of the room below the target."""
         room = np.minimum(over, 0)
-        energy: Singles = over - room * (np.float32(1) + np.float32(_ROOM / max(price, _CHEAP)) * room)
+        energy: Singles = over - room
+        room *= room
+        room *= np.float32(_ROOM / max(price, _CHEAP))
+        energy -= room
         return energy
 
     def _votes(self, each: Singles) -> Singles:
@@ -281,16 +298,15 @@ class Annealing:
         half = self.gpus // 2
         first = (np.arange(self.layers) * self.gpus)[:, None]
         left, right = (first + order[:half]).ravel(), (first + order[half : 2 * half]).ravel()
-        busy: Bools = (self.over.max(axis=0) > 0) | (self.new.max(axis=1) > 0)
+        busy: Bools = (self.over.max(axis=0) > 0) | (self.new.max(axis=0) > 0)
         fine = busy[left] | busy[right]
         return left[fine], right[fine]
 
-    def _columns(self, count: int) -> Index:
-        """Slots of a GPU that a swap looks at, ``[count, few]``."""
+    def _columns(self) -> Index:
+        """Slots of a GPU that a swap looks at."""
         if self.width <= _TOGETHER:
-            return np.broadcast_to(np.arange(self.width), (count, self.width))
-        start = self.rng.integers(0, self.width, count)
-        return (start[:, None] + np.arange(_TOGETHER)) % self.width
+            return np.arange(self.width)
+        return (int(self.rng.integers(self.width)) + np.arange(_TOGETHER)) % self.width
 
     def _some_gpus(self) -> Index:
         if self.gpus <= WIDEST:
@@ -300,10 +316,9 @@ class Annealing:
     def _hot(self, layer: Index) -> Index:
         """An expert of each layer from a GPU chosen by its excess, ``[n]``: a copy there by chance."""
         row = self._hot_row(layer)
-        slots = self.problem.slots_per_gpu[self.problem.slots_per_gpu > 0][row % self.gpus]
-        hot: Index = self.table[
-            row, (self._chance(row.size) * slots.astype(np.float32)).astype(np.intp) % slots
-        ]
+        slots = self.real.sum(axis=0)[row % self.gpus]
+        column = np.minimum((self._chance(row.size) * slots).astype(np.intp), slots - 1)
+        hot: Index = self.table[column, row]
         return hot
 
     def _hot_row(self, layer: Index) -> Index:
@@ -324,52 +339,49 @@ class Annealing:
         spare = self.count[layers[:, None], copies] > 1
         place = (self._chance(copies.size).reshape(copies.shape) * spare).argmax(axis=1)
         hot = self._hot_row(layers)
-        heaviest = self._votes(self.weight[:, hot]).argmax(axis=1)
-        wanted = np.where(self._chance(self.layers) < 0.5, self.table[hot, heaviest], self._hot(layers))
-        least = np.ceil(self.load / self.problem.speed.max() / self.target[:, :, None] * (1 - 1e-9)).max(
-            axis=0
-        )
+        heaviest = self._votes(self.weight[:, :, hot]).argmax(axis=0)
+        wanted = np.where(self._chance(self.layers) < 0.5, self.table[heaviest, hot], self._hot(layers))
+        least = np.ceil(self.load / self.problem.speed.max() / self.target[:, :, None] * (1 - 1e-9)).max(axis=0)
         short = np.minimum(least, self.gpus) - self.count
         short[:, self.experts] = 0
         wanted = np.where(short.max(axis=1) > 0, short.argmax(axis=1), wanted)
-        row = row.reshape(copies.shape)[layers, place]
-        fine = spare.any(axis=1) & (self.code[row, wanted] & _HERE == 0)
+        there = row.reshape(copies.shape)[layers, place]
+        fine = spare.any(axis=1) & (self.flat[self._at(there, wanted)] < _HERE)
         copies[layers[fine], place[fine]] = wanted[fine]
 
     def _assignment_costs(self, row: Index, column: Index, copies: Index, price: float) -> Singles:
-        """What each released copy costs on each GPU, in excess, ``[layers, GPUs, copies]``."""
+        """What each released copy costs on each GPU, in excess, ``[layers, copies, GPUs]``."""
         rest = self.table.copy()
-        own = rest[row, column].reshape(copies.shape)
-        rest[row, column] = self.experts
+        own = rest[column, row].reshape(copies.shape)
+        rest[column, row] = self.experts
         layers = np.arange(self.layers)[:, None]
         count = self._counts(rest)
         np.add.at(count, (layers, copies), 1)
         share = self._shares(count, self.load)
-        scale = np.float32(1 / price)
-        shape = (self.layers, copies.shape[1], 1)
-        code = self.code[row.reshape(shape), copies[:, None, :]]
-        code[own[:, :, None] == copies[:, None, :]] &= _MOVE
-        cost = (np.array([0, 1, _BARRED, _BARRED], dtype=np.float32) * scale)[code]
-        base = share.reshape(len(share), -1)[:, self.layer[row][:, None] * self.size + rest[row]].sum(axis=2)
+        gpus = row[: copies.shape[1]]
+        code = self.code[layers, copies]
+        if gpus.size < self.gpus:
+            code = code[:, :, gpus]
+        code[copies[:, :, None] == own[:, None, :]] &= _MOVE
+        cost = (np.array([0, 1, _BARRED, _BARRED], dtype=np.float32) * np.float32(1 / price)).take(code)
+        base = share.reshape(len(share), -1)[:, self.layer[row] * self.size + rest[:, row]].sum(axis=1)
+        shape = (self.layers, 1, gpus.size)
         for vote, one, free, goal in zip(self.vote, share, base, self.goal, strict=True):
-            load = free.reshape(shape) + one[layers, copies][:, None, :]
+            load = one[layers, copies][:, :, None] + free.reshape(shape)
             if not self.alike:
                 load *= self.pace[row].reshape(shape)
             load -= goal[row].reshape(shape)
             cost += vote * self._energy(load, price)
         if self.grouped:
             full = self._near(rest) >= self._most(count)[:, None]
-            where = self.domain[row[: copies.shape[1]] % self.gpus]
-            cost += (
-                np.float32(_SHARED) * scale * full[layers[:, :, None], where[None, :, None], copies[:, None]]
-            )
+            at = layers[:, :, None], self.domain[gpus][None, None, :], copies[:, :, None]
+            cost += np.float32(_SHARED / price) * full[at]
         return cost
 
     def _counts(self, table: Index) -> Ints:
         """Copies of each expert, ``[layers, experts + 1]``."""
-        slots = table.reshape(self.layers, -1)
-        counts: Ints = count_copies(slots, np.zeros(1, dtype=np.int64), 1, self.size)[:, 0]
-        return counts
+        key = (self.layer * self.size + table).ravel()
+        return np.bincount(key, minlength=self.layers * self.size).reshape(self.layers, self.size)
 
     def _shares(self, count: Ints, load: Floats) -> Singles:
         shares: Singles = (load / np.maximum(count, 1)).astype(np.float32)
@@ -377,8 +389,8 @@ class Annealing:
 
     def _distinct(self, table: Index) -> Bools:
         """Whether no GPU holds an expert twice, ``[layers]``."""
-        ordered = np.sort(table, axis=1)
-        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] < self.experts)).any(axis=1)
+        ordered = np.sort(table, axis=0)
+        twice = ((ordered[1:] == ordered[:-1]) & (ordered[1:] < self.experts)).any(axis=0)
         distinct: Bools = ~twice.reshape(self.layers, self.gpus).any(axis=1)
         return distinct
 
@@ -386,8 +398,9 @@ class Annealing:
 
     def _near(self, table: Index) -> Ints:
         """Copies of each expert in each failure domain, ``[layers, domains, experts + 1]``."""
-        slots = table.reshape(self.layers, self.gpus, self.width)
-        near = count_copies(slots, self.domain[:, None], self.problem.domains, self.size)
+        domains = self.problem.domains
+        key = ((self.layer * domains + self.domain[self.gpu]) * self.size + table).ravel()
+        near = np.bincount(key, minlength=self.layers * domains * self.size).reshape(-1, domains, self.size)
         near[:, :, self.experts] = 0
         return near
 
@@ -397,13 +410,13 @@ class Annealing:
         return most
 
     def _domain(self, row: Index) -> Ints:
-        return self.domain[row % self.gpus]
+        return self.domain[self.gpu[row]]
 
     def _full(self, to: Index, source: Index, expert: Index) -> Bools:
-        """Whether a GPU's failure domain has all it may have of experts that come from another, ``[n, k]``."""
-        layer, place = self.layer[to][:, None], self._domain(to)[:, None]
+        """Whether a GPU's failure domain has all it may have of experts that come from another, ``[k, n]``."""
+        layer, place = self.layer[to], self._domain(to)
         full = self.near[layer, place, expert] >= self._most(self.count)[layer, expert]
-        barred: Bools = np.logical_and(full, place != self._domain(source)[:, None])
+        barred: Bools = np.logical_and(full, place != self._domain(source))
         return barred
 
     def _fits(self, layer: Index, row: Index, expert: Index, wanted: Index) -> Bools:

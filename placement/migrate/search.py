@@ -32,18 +32,19 @@ _CHAINS, _CHAINED = 32, 2000  # copies of a small layer that are searched at onc
 _MOST_CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 _TRIED, _TRIED_GPUS = 64, 72  # exchanges looked at in each layer and step, on so many GPUs; fewer on more...
 _FEWEST_TRIED = 8  # ... but so many
-_EVERY = 10  # steps from cycle to cycle
+_EVERY = 5  # steps from cycle to cycle
 _EAGER = 0.9
-_HEAT = (0.1, 0.02)
+_HEAT = (0.2, 0.02)
 _RISE, _FINISH, _FALL = (0.0, 10.0), (8.0, 10.0), (10.0, 6.0)  # the price, as powers of 2, from and to
 _MARKS = 10  # states of a run that are put on the front
 _MARGIN = 2e-3  # of the target: aimed for so much less
 _LEAST = 1.003  # times what the fresh placement reaches: not aimed for less
 _CLOSER = 0.5  # of the distance to the fresh placement, where the first run did not come near...
 _AGAIN = 0.3  # ... and steps of a pass for that
-_SCOUTS = (0.08, 0.2, 0.4, 0.65)  # of the way from the fresh placement's largest load to the old one's
-_SCOUT_STEPS, _NEAR_STEPS = 0.1, 0.3  # of a pass, with a budget
-_NEARER = 0.97  # of the excess at the point that a budget pays for: the next target
+_SCOUTS = (0.6, 0.35, 0.18, 0.08, 0.02)  # of the way from the fresh placement's largest load to the old one's...
+_BEYOND = 1.6  # ... until so many times the budget are moved
+_SCOUT_STEPS, _NEAR_STEPS = 0.08, 0.2  # of a pass, with a budget
+_NEARER = 0.8  # of the excess at the point that a budget pays for: the next target
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ class Search:
             for front, start, peaks, old in zip(self.fronts, starts, reached, now, strict=True):
                 target = peaks + share * np.maximum(old - peaks, 0)
                 self._anneal(front, start, target, share=_SCOUT_STEPS)
+            if sum(points[-1].moves for points in joined.points) > _BEYOND * most:
+                break
         for _ in range(2):
             chosen = iter(along_hulls(joined, spare))
             for front, start, peaks in zip(self.fronts, starts, reached, strict=True):

@@ -70,10 +70,12 @@ def row(old: np.ndarray, tokens: np.ndarray, slots: np.ndarray, time_limit_s: fl
     found = migrate([task], stop=Stop(time_limit_s))
     seconds = time.process_time() - start
     placed = found.placements[0]
-    new, best = (float(task.balancedness(each).mean()) for each in (placed.slot_expert, placed.fresh))
+    before, new, best = (
+        float(task.judged(each)[1].mean()) for each in (old, placed.slot_expert, placed.fresh)
+    )
     copies = old.size
     return [
-        float(task.balancedness(old).mean()),
+        before,
         best,
         new,
         new / best,

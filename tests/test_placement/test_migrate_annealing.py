@@ -32,9 +32,9 @@ def test_no_step_without_heat_makes_a_layer_dearer_or_illegal(kind: str) -> None
     task = task_of(kind)
     target = np.full((task.problem.scenarios, 3), 1.03)
     annealing = Annealing(task, task.old, target, np.random.default_rng(0))
-    price = 80.0
+    price = 300.0
     cost = annealing.cost(price)
-    for turn in range(30):
+    for turn in range(20):
         annealing.swap(price, 0.0)
         annealing.exchange(price, 0.0, 16)
         annealing.cycle(price, 0.8, exchange=turn % 2 == 0)

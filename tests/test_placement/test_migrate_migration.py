@@ -37,6 +37,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_PASS", (20, 20))
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search as long as small problems need."""
+    monkeypatch.setattr(search, "_PASS", (100, 150))
+
+
 def drift(
     seed: int, *, layers: int, experts: int, gpus: int, redundant: int, scenarios: int = 1
 ) -> MigrationTask:
@@ -71,10 +77,11 @@ def check(task: MigrationTask, found: Migration) -> np.ndarray:
     return placed.slot_expert
 
 
+@pytest.mark.usefixtures("brief")
 def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
     rows = every_placement(5, 3, 2)
     exact = 0
-    for seed in range(4):
+    for seed in range(3):
         task = drift(seed, layers=1, experts=5, gpus=3, redundant=1)
         many = task.rows(np.zeros(len(rows), dtype=np.intp))
         moves, value = many.moves(rows), many.problem.evaluate(rows)
@@ -83,7 +90,7 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
             best = value[moves <= most].min()
             assert task.problem.evaluate(found)[0] >= best - 1e-12
             exact += task.problem.evaluate(found)[0] <= best + 1e-9
-    assert exact >= 11  # of 12
+    assert exact >= 8  # of 9
 
 
 def test_loads_that_did_not_change_move_nothing() -> None:
@@ -92,6 +99,13 @@ def test_loads_that_did_not_change_move_nothing() -> None:
     found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(check(same, found), same.old)
+
+
+@pytest.mark.parametrize(("seed", "enough"), [(1, 9), (2, 8), (5, 7)])
+def test_tiny_layers_move_hardly_more_than_the_best_answer_of_cp_sat(seed: int, enough: int) -> None:
+    """``enough``: what CP-SAT had after 40 s, bounds 5, 3 and 2 (``benchmarks/replan_exact.py``)."""
+    task = drift(seed, layers=1, experts=32, gpus=9, redundant=4)
+    assert migrate([task]).moves <= 1.2 * enough
 
 
 def test_nothing_moves_where_no_placement_is_better() -> None:
@@ -115,6 +129,7 @@ def test_a_budget_is_kept_and_more_is_never_worse(seed: int, most: int) -> None:
     )
 
 
+@pytest.mark.usefixtures("brief")
 def test_near_a_fresh_placement_with_far_fewer_moves() -> None:
     task = drift(3, layers=4, experts=64, gpus=16, redundant=16)
     found = migrate([task])
@@ -138,6 +153,7 @@ def test_scaling_the_loads_changes_nothing() -> None:
         assert np.array_equal(again, found)
 
 
+@pytest.mark.usefixtures("brief")
 def test_other_names_of_experts_and_gpus_do_as_well() -> None:
     task = drift(5, layers=3, experts=32, gpus=8, redundant=8)
     rng = np.random.default_rng(0)
@@ -208,6 +224,7 @@ def test_two_stages_share_one_budget() -> None:
     assert all(moves)
 
 
+@pytest.mark.usefixtures("brief")
 def test_more_gpus_than_one_assignment_takes() -> None:
     task = drift(12, layers=1, experts=128, gpus=120, redundant=112)
     found = migrate([task])
@@ -240,7 +257,7 @@ def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
         migration_task(make_problem(tokens, [2, 2]), old.astype(np.int32))
 
 
-def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> None:
+def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
     files = sorted(REAL.glob("*.npy"))
     if not files:
         pytest.skip("no real expert loads beside the repository")
@@ -254,7 +271,7 @@ def test_real_loads_within_one_percent_with_at_most_thirty_percent_moved() -> No
         fresh = task.judged(found.placements[0].fresh)[1].mean()
         ratio.append(task.judged(check(task, found))[1].mean() / fresh)
     assert np.mean(ratio) >= 0.99
-    assert np.mean(share) <= 0.30
+    assert np.mean(share) <= 0.25
 
 
 @pytest.mark.parametrize("make", [migration_task, MigrationTask])

@@ -58,7 +58,9 @@ class Annealing:
         working = np.flatnonzero(problem.slots_per_gpu > 0)
         self.gpus, self.width = working.size, int(problem.slots_per_gpu.max())
         self.real = np.arange(self.width)[:, None] < problem.slots_per_gpu[working]
-        self.slot = np.minimum(problem.first_slot[working] + np.arange(self.width)[:, None], problem.slots - 1)
+        self.slot = np.minimum(
+            problem.first_slot[working] + np.arange(self.width)[:, None], problem.slots - 1
+        )
         row = np.arange(self.layers * self.gpus)  # a row is a GPU of a layer
         self.layer, self.gpu = np.divmod(row, self.gpus)
         self.table, self.was = self._table(start), self._table(task.old)
@@ -87,7 +89,7 @@ class Annealing:
     def _table(self, slot_expert: Experts) -> Index:
         """``[layers, slots]`` as ``[slots of a GPU, rows]``.
 
-        A slot that a GPU lacks, or that is empty, holds expert number ``experts``, which has no load and goes nowhere.
+        A slot that a GPU lacks, or that is empty, holds expert number ``experts``: it has no load and goes nowhere.
         """
         table = np.where(self.real[:, None], slot_expert[:, self.slot].transpose(1, 0, 2), self.experts)
         table[table < 0] = self.experts
@@ -109,7 +111,9 @@ class Annealing:
         count = self._counts(table)
         weight = self._shares(count, self.load).reshape(self.problem.scenarios, -1).take(key, axis=1)
         energy = self._votes(self._energy(weight.sum(axis=1) * self.pace - self.goal, price))
-        each = price * energy.astype(np.float64) + (self.flat.take(key * self.gpus + self.gpu) & _MOVE).sum(axis=0)
+        each = price * energy.astype(np.float64) + (self.flat.take(key * self.gpus + self.gpu) & _MOVE).sum(
+            axis=0
+        )
         total: Floats = each.reshape(self.layers, self.gpus).sum(axis=1)
         if self.grouped:
             total += _SHARED * np.maximum(self._near(table) - self._most(count)[:, None], 0).sum(axis=(1, 2))
@@ -133,7 +137,9 @@ class Annealing:
         for vote, weight, over in zip(self.vote, self.weight, self.over, strict=True):
             one, two = over[left], over[right]
             change = weight[there[:, None], right][None, :, :] - weight[here[:, None], left][:, None, :]
-            first, second = (change, change) if self.alike else (change * self.pace[left], change * self.pace[right])
+            first, second = (
+                (change, change) if self.alike else (change * self.pace[left], change * self.pace[right])
+            )
             gain = self._energy(one + first, price)
             gain += self._energy(two - second, price)
             gain -= self._energy(one, price) + self._energy(two, price)
@@ -195,7 +201,9 @@ class Annealing:
 
         chosen = self._some_gpus()
         row = (np.arange(self.layers)[:, None] * self.gpus + chosen).ravel()
-        chance = self.rng.random((self.width, row.size), dtype=np.float32) + np.float32(eager) * self.new[:, row]
+        chance = (
+            self.rng.random((self.width, row.size), dtype=np.float32) + np.float32(eager) * self.new[:, row]
+        )
         column = np.where(np.tile(self.real[:, chosen], self.layers), chance, -1).argmax(axis=0)
         copies = self.table[column, row].reshape(self.layers, chosen.size)
         if exchange:
@@ -239,7 +247,9 @@ class Annealing:
         count = np.bincount(local.ravel(), minlength=layers.size * self.size).reshape(-1, self.size)
         self.count[layers] = count
         self.share[:, layers] = self._shares(count, self.load[:, layers])
-        self.weight[:, :, rows] = self.share.reshape(len(self.share), -1)[:, self.layer[rows] * self.size + table]
+        self.weight[:, :, rows] = self.share.reshape(len(self.share), -1)[
+            :, self.layer[rows] * self.size + table
+        ]
         self.over[:, rows] = self.weight[:, :, rows].sum(axis=1) * self.pace[rows] - self.goal[:, rows]
         if self.grouped:
             self.near = self._near(self.table)
@@ -341,7 +351,9 @@ class Annealing:
         hot = self._hot_row(layers)
         heaviest = self._votes(self.weight[:, :, hot]).argmax(axis=0)
         wanted = np.where(self._chance(self.layers) < 0.5, self.table[heaviest, hot], self._hot(layers))
-        least = np.ceil(self.load / self.problem.speed.max() / self.target[:, :, None] * (1 - 1e-9)).max(axis=0)
+        least = np.ceil(self.load / self.problem.speed.max() / self.target[:, :, None] * (1 - 1e-9)).max(
+            axis=0
+        )
         short = np.minimum(least, self.gpus) - self.count
         short[:, self.experts] = 0
         wanted = np.where(short.max(axis=1) > 0, short.argmax(axis=1), wanted)

@@ -173,7 +173,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
         Search(
             [front.even for front in fronts],
             [front.fresh.even for front in fronts],
-            Aim(target, most),
+            Aim(target, most or None),  # where nothing may move, the front says what moves would bring
             seed + passes,
             effort,
             keep_on,

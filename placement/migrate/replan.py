@@ -62,7 +62,7 @@ class ReplanOptions:
     spread: Spread | None = None
     objective: Objective | None = None
     scenario_weights: ScenarioWeights | None = None
-    time_limit_s: float = 10.0
+    time_limit_s: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from placement.arrays import Experts, Floats, Index
 from placement.migrate.annealing import Annealing
 from placement.migrate.front import Front, TaskFront, along_hulls
 
-STEPS = 500
+STEPS = 600
 """Steps of one pass over 58 layers on 72 GPUs with 4 slots each; more of few small layers, fewer of many."""
 
 _PASS = (100, 800)  # fewest and most steps of a pass...
@@ -41,9 +41,10 @@ _MARGIN = 2e-3  # of the target: aimed for so much less
 _LEAST = 1.003  # times what the fresh placement reaches: not aimed for less
 _CLOSER = 0.5  # of the distance to the fresh placement, where the first run did not come near...
 _AGAIN = 0.3  # ... and steps of a pass for that
-_SCOUTS = (0.6, 0.35, 0.18, 0.08, 0.02)  # of the way from the fresh placement's largest load to the old one's...
+_SCOUTS = (0.6, 0.35, 0.18, 0.08, 0.02)  # of the way from the fresh placement's load to the old one's...
 _BEYOND = 1.6  # ... until so many times the budget are moved
-_SCOUT_STEPS, _NEAR_STEPS = 0.08, 0.2  # of a pass, with a budget
+_CURVE = (0.5, 0.2, 0.07)  # without a budget, for those who read from the front what one would bring
+_SCOUT_STEPS, _NEAR_STEPS = 0.06, 0.2  # of a pass, with a budget
 _NEARER = 0.8  # of the excess at the point that a budget pays for: the next target
 
 
@@ -93,6 +94,8 @@ class Search:
     def _to_balancedness(self, starts: Sequence[Experts], reached: Sequence[Floats]) -> None:
         best = float(np.concatenate([(1 / peaks).mean(axis=0) for peaks in reached]).mean())
         factor = max(_LEAST, best / self.aim.balancedness * (1 - _MARGIN))
+        for share in _CURVE:
+            self._scout(starts, reached, share)
         for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
             self._anneal(front, start, peaks * factor)
         for octaves in (_FINISH, _RISE):
@@ -116,11 +119,8 @@ class Search:
         spare = most - sum(points[0].moves for points in joined.points)
         if spare <= 0:
             return
-        now = [_peaks(front, start) for front, start in zip(self.fronts, starts, strict=True)]
         for share in _SCOUTS:
-            for front, start, peaks, old in zip(self.fronts, starts, reached, now, strict=True):
-                target = peaks + share * np.maximum(old - peaks, 0)
-                self._anneal(front, start, target, share=_SCOUT_STEPS)
+            self._scout(starts, reached, share)
             if sum(points[-1].moves for points in joined.points) > _BEYOND * most:
                 break
         for _ in range(2):
@@ -129,6 +129,12 @@ class Search:
                 there = _peaks(front, front.placement(chosen))
                 target = peaks + _NEARER * np.maximum(there - peaks, 0)
                 self._anneal(front, start, target, share=_NEAR_STEPS)
+
+    def _scout(self, starts: Sequence[Experts], reached: Sequence[Floats], share: float) -> None:
+        """Anneal for a short time to a target so far from the fresh placements' loads to the old ones'."""
+        for front, start, peaks in zip(self.fronts, starts, reached, strict=True):
+            target = peaks + share * np.maximum(_peaks(front, start) - peaks, 0)
+            self._anneal(front, start, target, share=_SCOUT_STEPS)
 
     def _anneal(
         self,

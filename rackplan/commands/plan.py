@@ -204,7 +204,7 @@ class Change(Group):
     ] = None
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
-    ] = 10.0
+    ] = 0.0
 
     def replan_options(self, seed: int) -> ReplanOptions:
         """Return them for the re-plan.

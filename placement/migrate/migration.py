@@ -21,6 +21,7 @@ from topology.errors import InfeasibleError, NoAnswerError
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
 
+_SMALL, _SMALL_PASSES = 64, 3  # GPUs of all layers, and passes that so few are worth
 _REST = 0.9  # of the seconds that are left after the first pass: the next one, longer and so better
 _LONGER = 1.002  # a fresh placement that is searched longer may be as much better, but not above 1
 
@@ -183,9 +184,11 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
             front.fit(say, keep_on)
 
     with stop:
-        one(lambda: True, 1.0)
-        passes += 1
-        took = stop.spent()
+        small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
+        for _ in range(_SMALL_PASSES if small else 1):
+            one(lambda: True, 1.0)
+            passes += 1
+        took = stop.spent() / passes
         while stop.goes_on():
             one(stop.goes_on, max(1.0, _REST * stop.left() / took))
             passes += 1

@@ -21,7 +21,7 @@ from placement.arrays import Experts, Floats, Index
 from placement.migrate.annealing import Annealing
 from placement.migrate.front import Front, TaskFront, along_hulls
 
-STEPS = 600
+STEPS = 500
 """Steps of one pass over 58 layers on 72 GPUs with 4 slots each; more of few small layers, fewer of many."""
 
 _PASS = (100, 800)  # fewest and most steps of a pass...

@@ -191,7 +191,7 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     def fitted(one: ExpertResult) -> Experts:
         return finish_small(fit_to_split(one, problem), problem.in_order()).assignment.slot_expert
 
-    plan = fitted(result)
+    plan = solve(problem, seed=seed).assignment.slot_expert
     if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
     near = fitted(replace(result, assignment=problem.assignment(even)))

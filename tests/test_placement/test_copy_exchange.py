@@ -60,6 +60,7 @@ def test_it_stops_when_asked() -> None:
     assert (rows != start).any(axis=1).all()
 
 
+@pytest.mark.wide
 def test_two_slots_per_gpu_gain_much() -> None:
     """256 experts in 576 slots on 288 GPUs, Zipf loads: greedy counts and packing alone are 10 % worse."""
     ranks = np.random.default_rng(0).permuted(np.tile(np.arange(1.0, 257), (2, 1)), axis=1)

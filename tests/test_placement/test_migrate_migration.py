@@ -28,6 +28,8 @@ from topology.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.wide
+
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 

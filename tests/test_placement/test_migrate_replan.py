@@ -25,6 +25,8 @@ from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
+pytestmark = pytest.mark.wide
+
 QUICK = ReplanOptions(time_limit_s=0.0)
 
 

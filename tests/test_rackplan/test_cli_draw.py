@@ -48,6 +48,7 @@ def test_a_plan_colours_the_gpus(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.svg").exists()
 
 
+@pytest.mark.wide
 def test_a_plan_that_lost_a_gpu_is_drawn_on_what_is_left(run: Run, tmp_path: Path) -> None:
     plan = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", "8", "--batch", "4")
     assert run(*plan, "--tp", "1", "--time-limit", "0", "-o", "plan").code == 0

@@ -55,6 +55,7 @@ def linear(tmp_path: Path, *, twice: bool = False) -> str:
     return "map.npy"
 
 
+@pytest.mark.wide
 def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> None:
     file = linear(tmp_path)
     assert imported(run, file, "npy", "--loads", "zipf:1.5").code == 0
@@ -67,6 +68,7 @@ def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> No
     assert better["score"]["balancedness_mean"] > data["score"]["balancedness_mean"]
 
 
+@pytest.mark.wide
 def test_two_copies_on_a_gpu_are_kept_and_said(run: Run, tmp_path: Path) -> None:
     result = imported(run, linear(tmp_path, twice=True), "npy")
     assert result.code == 0, result.err

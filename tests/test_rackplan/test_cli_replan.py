@@ -77,6 +77,7 @@ def test_summary(run: Run, planned: Path) -> None:
         assert words in " ".join(result.out.split())
 
 
+@pytest.mark.wide
 def test_the_front_says_when_it_is_of_the_worst_scenario(run: Run, planned: Path) -> None:
     """Beside a mean over scenarios it would contradict itself."""
     loads = ("--loads", "new.npy", "--loads", "zipf:0.6")
@@ -96,6 +97,7 @@ def test_the_front_says_when_it_is_of_the_worst_scenario(run: Run, planned: Path
     assert "worst scenario" not in mean.out
 
 
+@pytest.mark.wide
 def test_throughput_after_a_loss_names_the_gpus_it_is_over(run: Run, planned: Path) -> None:
     """The plan before had one GPU more to divide by."""
     assert planned.exists()
@@ -105,6 +107,7 @@ def test_throughput_after_a_loss_names_the_gpus_it_is_over(run: Run, planned: Pa
     assert "GPUs left" not in same.out
 
 
+@pytest.mark.wide
 def test_again_it_writes_the_same_and_then_moves_nothing(run: Run, planned: Path) -> None:
     command = ("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o")
     assert run(*command, "a").code == run(*command, "b").code == 0
@@ -126,6 +129,7 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     assert len(read_plan(planned / "next/plan.json").deployment.cluster.gpus) == 7
 
 
+@pytest.mark.wide
 def test_a_degraded_cluster_and_a_lost_nic(
     run: Run, prepared: Run, few_layers: Callable[[str, int], Path], tmp_path: Path
 ) -> None:

@@ -83,6 +83,23 @@ def solve(
         one = _one_load if some.scenarios == 1 else _several_loads
         return one(some, until, seed, Baselines(some.by_votes.average, eplb_groups=eplb_groups, nodes=nodes))
 
+    found = _solved(problem, ordered, place, stop, seed)
+    if ordered.scenarios == 1 or problem.objective != "worst" or found.interrupted:
+        return found
+    # what is good in the mean may also be better in the worst
+    gentle = replace(ordered, objective="mean")
+    other = _solved(replace(problem, objective="mean"), gentle, place, Stop(), seed)
+    slot_expert = found.assignment.slot_expert.copy()
+    if not keep_better(problem, slot_expert, np.arange(problem.layers), other.assignment.slot_expert):
+        return found
+    again = checked_result(problem, slot_expert, found.bound, found.log, found.baselines, interrupted=False)
+    return replace(again, search=found.search)
+
+
+def _solved(
+    problem: Problem, ordered: Problem, place: Callable[[Problem, Stop], ExpertResult], stop: Stop, seed: int
+) -> ExpertResult:
+    """Place the even split spread over failure domains, fit it to the split, and search small problems to the end."""
     judge = ordered.by_votes
     few, small = few_placements(judge), is_small(judge)
     result = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
@@ -249,6 +266,11 @@ def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -
         ]
     else:
         slot_expert = _annealed(judge, searched)
+        if problem.objective == "worst":  # what is good in the mean is often a better start for the worst
+            gentle = replace(problem, objective="mean")
+            keep_better(
+                problem, slot_expert, np.arange(problem.layers), _annealed(gentle.by_votes, gentle.searched)
+            )
         log = [f"{_heard_words(problem)}: copies by each expert's highest load, annealing over swaps"]
     worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
     until = stop.search(worth_s)

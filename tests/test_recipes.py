@@ -230,8 +230,8 @@ def test_add_a_placement_constraint(house: House) -> None:
     house.edit(
         "placement/problem.py",
         (
-            "    nodes: Ints | None = None\n\n",
-            "    nodes: Ints | None = None\n    copies_at_most: int = 1 << 30\n\n",
+            "    votes: Floats | None = None\n\n",
+            "    votes: Floats | None = None\n    copies_at_most: int = 1 << 30\n\n",
         ),
         ("        return total\n", "        return np.minimum(total, ks * self.copies_at_most)\n"),
         (

@@ -266,11 +266,6 @@ def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -
         ]
     else:
         slot_expert = _annealed(judge, searched)
-        if problem.objective == "worst":  # what is good in the mean is often a better start for the worst
-            gentle = replace(problem, objective="mean")
-            keep_better(
-                problem, slot_expert, np.arange(problem.layers), _annealed(gentle.by_votes, gentle.searched)
-            )
         log = [f"{_heard_words(problem)}: copies by each expert's highest load, annealing over swaps"]
     worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
     until = stop.search(worth_s)

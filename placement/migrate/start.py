@@ -20,7 +20,6 @@ from placement.migrate.annealing import Annealing
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
 from placement.problem import Problem
-from placement.result import ExpertResult
 from placement.small_search import finish_small
 from placement.solve import solve
 
@@ -187,13 +186,10 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     even = relabel(task, result.assignment.slot_expert)
     if problem.split == "even":
         return Fresh(even, even)
-
-    def fitted(one: ExpertResult) -> Experts:
-        return finish_small(fit_to_split(one, problem), problem.in_order()).assignment.slot_expert
-
     plan = solve(problem, seed=seed).assignment.slot_expert
     if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
-    near = fitted(replace(result, assignment=problem.assignment(even)))
+    moved = fit_to_split(replace(result, assignment=problem.assignment(even)), problem)
+    near = finish_small(moved, problem.in_order()).assignment.slot_expert
     better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)
     return Fresh(even, np.where(better[:, None], plan, near))

@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from topology.shown import Shown
+
 
 def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: int) -> NDArray[np.float64]:
     """Sum of each GPU's slots, ``[..., slots]`` to ``[..., gpus]``; 0 for a GPU without slots."""
@@ -17,8 +19,8 @@ def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: i
     return np.where(np.bincount(slot_gpu, minlength=gpus) > 0, sums, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Assignment:
+@dataclass(frozen=True, eq=False, repr=False)
+class Assignment(Shown):
     """Experts in the slots of one EP group, for some layers.
 
     Attributes
@@ -36,6 +38,10 @@ class Assignment:
     slot_gpu: NDArray[np.int32]
     experts: int
     gpus: int
+
+    def brief(self) -> str:
+        """Return layers, experts, slots and GPUs."""
+        return f"{self.layers} layers, {self.experts} experts in {self.slots} slots on {self.gpus} GPUs"
 
     @property
     def layers(self) -> int:

@@ -24,6 +24,7 @@ from topology.drained import without_slow_links
 from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import Router
+from topology.shown import Shown
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
@@ -46,8 +47,8 @@ class _Views:
         return cast(_View, self.found[key])
 
 
-@dataclass(frozen=True)
-class Deployment:
+@dataclass(frozen=True, repr=False)
+class Deployment(Shown):
     """What is costed: a model on a cluster under a workload.
 
     What depends on cluster and model alone is computed once and shared by deployments at other batches.
@@ -71,6 +72,10 @@ class Deployment:
     engine: str = ""
     prices: PriceBook = field(default_factory=PriceBook)
     _views: _Views | None = field(default=None, compare=False, repr=False)
+
+    def brief(self) -> str:
+        """Return the model, the cluster and the phase."""
+        return f"{self.model.name} on {self.cluster.name}, {self.workload.phase}"
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)

@@ -7,19 +7,21 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.open import open_recording
-from cost.traces.recording import Wanted
+from cost.traces.recording import Wanted, of_array
 from cost.traces.routing import RoutingTrace
 from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
+from topology.shown import Shown
 
 
-@dataclass(frozen=True, eq=False)
-class ExpertLoads:
+@dataclass(frozen=True, eq=False, repr=False)
+class ExpertLoads(Shown):
     """Tokens per expert, float64 ``[scenarios, layers, experts]``; layers are the MoE layers in order.
 
     ``names`` has one entry a scenario. ``synthetic`` says that nobody measured them, or not all of them.
@@ -33,6 +35,11 @@ class ExpertLoads:
     synthetic: bool
     notes: tuple[str, ...] = ()
     routing: tuple[RoutingTrace, ...] = ()
+
+    def brief(self) -> str:
+        """Return scenarios, layers, experts, and where they are from."""
+        scenarios, layers, experts = self.tokens.shape
+        return f"{scenarios} x {layers} layers x {experts} experts: {', '.join(self.names)}"
 
     @property
     def normalised(self) -> NDArray[np.float64]:
@@ -151,7 +158,7 @@ def _skew(text: str, parameter: str | None) -> float:
 
 
 def read_loads(
-    texts: Sequence[str],
+    texts: Sequence[str | NDArray[Any]],
     *,
     moe_layers: Sequence[int],
     layers: int,
@@ -169,7 +176,8 @@ def read_loads(
     ----------
     texts:
         Paths of recordings (SGLang's ``.pt`` and ``.json``, TensorRT-LLM's folder, vLLM's ``.jsonl``), of
-        ``.npy``, ``.npz`` (key ``loads``) or ``.csv`` files, or ``lognormal:SIGMA``, ``zipf:S``, ``uniform``.
+        ``.npy``, ``.npz`` (key ``loads``) or ``.csv`` files, or ``lognormal:SIGMA``, ``zipf:S``, ``uniform``; an
+        array ``[layers, experts]`` or ``[windows, layers, experts]`` is read as a file of it.
     moe_layers, layers, experts:
         Absolute ids of the model's MoE layers, its number of layers, and experts a layer.
     seed:
@@ -196,19 +204,24 @@ def read_loads(
     names: list[str] = []
     notes: list[str] = []
     for draw, text in enumerate(texts):
-        if is_generator(text):
+        if isinstance(text, str) and is_generator(text):
             drawn = synthetic_loads(text, layers=len(moe_layers), experts=experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
-            again = f", draw {draw + 1}" if text in texts[:draw] else ""
+            again = (
+                f", draw {draw + 1}" if text in [one for one in texts[:draw] if isinstance(one, str)] else ""
+            )
             names.append(f"{text} (synthetic, seed {seed}{again})")
             continue
-        recording = open_recording(text, wanted)
+        if isinstance(text, str):
+            recording, stem = open_recording(text, wanted), Path(text).name
+        else:
+            stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
+            recording = of_array(stem, "an array", text, wanted)
         require_fit(recording, wanted)
         found = collect_windows(recording, windows, on_progress)
         table, more = moe_rows(recording, found.tokens, found.names, wanted)
         tokens.append(table)
-        stem = Path(text).name
         names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
         notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
-    synthetic = any(is_generator(text) for text in texts)
+    synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Protocol
 
 from cost.quantity import Quantity
+from topology.shown import Shown
 
 
 class Attention(Protocol):
@@ -138,8 +139,8 @@ class Layer:
         return self.total_params - (ffn.experts - ffn.top_k) * ffn.expert_params
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, repr=False)
+class Model(Shown):
     """A model, as read from a Hugging Face ``config.json``.
 
     Attributes
@@ -185,6 +186,11 @@ class Model:
     notes: tuple[str, ...] = ()
     most_context: int | None = None
     most_context_source: str = ""
+
+    def brief(self) -> str:
+        """Return its name, layers, experts and parameters."""
+        experts = f", {self.moe.experts} experts top {self.moe.top_k}" if self.moe else ""
+        return f"{self.name}: {len(self.layers)} layers{experts}, {self.total_params / 1e9:,.4g} B parameters"
 
     def beyond(self, tokens: float) -> str:
         """Return what to say of a sequence of so many tokens: that the model was not made for it; else empty."""

@@ -29,6 +29,7 @@ from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.repeat import alike, repeated
+from topology.shown import Shown
 
 MOST_TOK_S, MOST_SPARES = 1e15, 1_000_000
 """Tokens per second, and domains kept for failures, that anybody may ask for."""
@@ -151,8 +152,8 @@ class Level:
     tpot_s: float | None
 
 
-@dataclass(frozen=True)
-class Size:
+@dataclass(frozen=True, repr=False)
+class Size(Shown):
     """How large a fleet is.
 
     Attributes
@@ -184,6 +185,13 @@ class Size:
     joined: Mapping[int, float]
     unjoined: str = ""
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
+
+    def brief(self) -> str:
+        """Return what is served by how much of what."""
+        return (
+            f"{self.deployment.brief()}: {self.demand.tok_s:,.4g} output tok/s by {self.gpus:,} GPUs in "
+            f"{self.domains:,} domains"
+        )
 
     @property
     def unit(self) -> Cluster:

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from placement.options import Objective, PlanOptions, Spread
+from topology.shown import Shown
 from topology.units import added
 
 Count = Annotated[int, Field(ge=0)]
@@ -223,8 +224,8 @@ class WhatIf:
     worst: str
 
 
-@dataclass(frozen=True)
-class Failures:
+@dataclass(frozen=True, repr=False)
+class Failures(Shown):
     """What one failure would do to a plan.
 
     ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
@@ -234,6 +235,10 @@ class Failures:
     layers: tuple[LayerAtRisk, ...]
     experts: tuple[AtRisk, ...]
     what_if: tuple[WhatIf, ...]
+
+    def brief(self) -> str:
+        """Return what may fail, and in how many layers an expert has all copies there."""
+        return f"of one {self.spread}: {len(self.layers)} layers with an expert at risk"
 
     @property
     def experts_at_risk(self) -> int:

@@ -28,6 +28,7 @@ from placement.options import (
     require_spread,
 )
 from placement.problem import proven
+from topology.shown import Shown
 
 if TYPE_CHECKING:
     from placement.findings import Failures, RedundancyCurve, TrafficReport
@@ -81,8 +82,8 @@ class BaselineScore:
     score: Score | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Shown):
     """A complete plan.
 
     Attributes
@@ -138,6 +139,17 @@ class Plan:
     order: OrderProof | None = None
     traffic: TokenTraffic | None = None
     by_traffic: TrafficReport | None = None
+
+    def brief(self) -> str:
+        """Return what is planned, its layout, its throughput and its gap."""
+        where, score = self.deployment, self.score
+        shape = self.layout
+        widths = f"{f'EP{shape.ep} ' if where.model.moe else ''}TP{shape.tp} PP{shape.stages} x{len(shape.replicas)}"
+        gap = f", experts {self.proof.status} with a gap of {self.proof.gap:.2%}" if self.balancedness else ""
+        return (
+            f"{where.brief()}: {widths}, {score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU, "
+            f"step {score.step_s * 1e3:,.4g} ms{gap}"
+        )
 
     @cached_property
     def totals(self) -> Totals:

@@ -1,9 +1,11 @@
 """Placement plans for large models on real clusters: what goes where, how good that is, what a step costs.
 
 >>> import rackplan
->>> cluster = rackplan.resolve_cluster("hgx-h100@16")
->>> len(cluster.gpus)
-16
+>>> plan = rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0)
+>>> plan.layout.ep, plan.layout.tp
+(72, 1)
+>>> rackplan.make_cluster("hgx-h100@16")
+<Cluster hgx-h100@16: 16 GPUs in 2 domains>
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from topology.old_names import old_name, register
+from topology.shown import render_with
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment as Assignment
@@ -34,6 +37,20 @@ if TYPE_CHECKING:
     from placement.planner import make_plan as make_plan
     from placement.scoring import score_placement as score_placement
     from placement.verify import verify_plan as verify_plan
+    from rackplan.library import Comparison as Comparison
+    from rackplan.library import compare as compare
+    from rackplan.library import draw as draw
+    from rackplan.library import export as export
+    from rackplan.library import fleet as fleet
+    from rackplan.library import make_cluster as make_cluster
+    from rackplan.library import make_deployment as make_deployment
+    from rackplan.library import make_loads as make_loads
+    from rackplan.library import plan as plan
+    from rackplan.library import replan as replan
+    from rackplan.library import score as score
+    from rackplan.library import size as size
+    from rackplan.library import sweep as sweep
+    from rackplan.library import write_report as write_report
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -64,12 +81,17 @@ _HOMES = {
     "placement.planner": "make_plan",
     "placement.scoring": "score_placement",
     "placement.verify": "verify_plan",
+    "rackplan.library": (
+        "Comparison compare draw export fleet make_cluster make_deployment make_loads plan replan score size sweep "
+        "write_report"
+    ),
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
     "topology.settings": "parse_setting with_figures",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+render_with("rackplan.notebook")
 register(modules={}, names={"rackplan.Setting": "rackplan.Deployment"}, adapters={})
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 

@@ -17,6 +17,8 @@ import typer
 from topology.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
@@ -255,11 +257,12 @@ class Pricing(Money):
     settings: Settings = None
 
     def deployment(
-        self, model: str, cluster: str | Cluster, serving: Serving, *others: Cluster
+        self, model: str | Model, cluster: str | Cluster, serving: Serving, *others: Cluster
     ) -> Deployment:
         """Return what is priced; what a step yields is as given, else as measured for so many drafts.
 
-        A ``cluster`` by name has the figures of ``settings``; one that is made already is taken as it is. Prices and
+        A ``cluster`` by name has the figures of ``settings``; one that is made already is taken as it is, as a model
+        is whose weights nobody asks for in another format. Prices and
         powers may be of GPUs of ``others`` too.
 
         Raises
@@ -268,6 +271,7 @@ class Pricing(Money):
             If the options cannot be used together, nobody measured so many drafts, or a name means nothing.
         """
         from cost.calibration.serving import accept_length
+        from cost.config.build import model_from_config
         from cost.deployment import Deployment
         from cost.resolve import resolve_model
         from cost.workload import Workload
@@ -284,7 +288,9 @@ class Pricing(Money):
             overlap=self.overlap,
             sparse_attention=self.sparse_attention,
         )
-        resolved = resolve_model(model, weights=self.weights)
+        resolved = resolve_model(model, weights=self.weights) if isinstance(model, str) else model
+        if resolved is model and self.weights is not None:
+            resolved = model_from_config(resolved.config, name=resolved.name, weights=self.weights)
         where = given_clusters([cluster], self.settings)[0] if isinstance(cluster, str) else cluster
         return Deployment(where, resolved, work, engine=self.engine, prices=self.book(where, *others))
 
@@ -322,13 +328,14 @@ def _typed(of: Callable[..., object]) -> list[Parameter]:
 
 def model_loads(
     model: Model,
-    texts: Sequence[str],
+    texts: Sequence[str | NDArray[Any]],
     seed: int,
     windows: int | None = None,
     routing: Sequence[str] | None = None,
 ) -> ExpertLoads | None:
     """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
 
+    ``texts`` are as :func:`cost.loads.read_loads` takes them.
     ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one. Traces of
     ``routing`` say which experts are chosen together, and imply the loads where none are given.
 
@@ -345,11 +352,12 @@ def model_loads(
     if moe is None:
         for flag, given in (("--loads", texts), ("--routing", routing or ())):
             if given:
-                raise InputError(f"{flag} {given[0]}: {model.name} has no routed experts; leave {flag} out.")
+                first = given[0] if isinstance(given[0], str) else "an array"
+                raise InputError(f"{flag} {first}: {model.name} has no routed experts; leave {flag} out.")
         return None
     loads = None
     if texts or not routing:
-        with reading_progress(texts) as on_progress:
+        with reading_progress(text for text in texts if isinstance(text, str)) as on_progress:
             loads = read_loads(
                 list(texts) or [DEFAULT_LOADS],
                 moe_layers=model.moe_layers,

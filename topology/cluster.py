@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from topology.shown import Shown
 from topology.spec import ClusterSpec, DomainSpec
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class Gpu:
     rail: int
 
 
-@dataclass(frozen=True)
-class Cluster:
+@dataclass(frozen=True, repr=False)
+class Cluster(Shown):
     """A cluster with true links.
 
     ``gpus`` are those that work, ordered by domain, then node, then position in the node; an index into it names
@@ -41,6 +42,11 @@ class Cluster:
     spec: ClusterSpec
     gpus: tuple[Gpu, ...]
     lay: Callable[[], Wiring] = field(compare=False, repr=False)
+
+    def brief(self) -> str:
+        """Return its name, GPUs and domains."""
+        domains = len(self.spec.domains)
+        return f"{self.name}: {len(self.gpus):,} GPUs in {domains:,} domain{'s' * (domains != 1)}"
 
     @property
     def name(self) -> str:

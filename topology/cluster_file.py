@@ -44,9 +44,26 @@ def read_cluster_file(path: Path) -> ClusterSpec:
     InputError
         If it cannot be read, has unknown keys, or describes what cannot be built.
     """
-    where = path.name
-    fields = Fields(load_yaml(path, where), where)
-    name = fields.text("name", path.stem)
+    return read_cluster(load_yaml(path, path.name), path.name, path.stem)
+
+
+def read_cluster(content: object, where: str, called: str) -> ClusterSpec:
+    """Return the cluster that the content of such a file describes.
+
+    Parameters
+    ----------
+    where:
+        What messages call it.
+    called:
+        Name of the cluster where the content has none.
+
+    Raises
+    ------
+    InputError
+        If it is no mapping, has unknown keys, or describes what cannot be built.
+    """
+    fields = Fields(content, where)
+    name = fields.text("name", called)
     gpus = _Gpus(fields)
     if "nodes" in fields or "links" in fields:
         for key in ("domains", "fabric"):

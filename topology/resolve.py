@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,19 @@ def resolve_cluster(text: str) -> Cluster:
     if not at:
         return build_cluster(ClusterSpec(text, (load_domain(name),), find_scale_out(name)))
     return build_cluster(_sized(text, load_domain(name), count))
+
+
+def cluster_from(content: Mapping[str, object], name: str = "cluster") -> Cluster:
+    """Return the cluster that a mapping describes, with the keys of a cluster YAML: GPUs of your own too.
+
+    Raises
+    ------
+    InputError
+        If it has unknown keys, or describes what cannot be built.
+    """
+    from topology.cluster_file import read_cluster
+
+    return build_cluster(read_cluster(content, name, name))
 
 
 def cluster_called(text: str) -> str:

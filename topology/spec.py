@@ -12,6 +12,7 @@ from functools import cached_property
 
 from topology.errors import MissingFigureError
 from topology.figures import Figure
+from topology.shown import Shown
 from topology.units import added
 
 # What files say of a field beyond its type. `structure` or `kind`: the values of that field it belongs to, where it
@@ -310,8 +311,8 @@ class RawTopology:
         return {(link.fabric.name, link.fabric.link_bytes_per_s.value): link.fabric for link in self.links}
 
 
-@dataclass(frozen=True)
-class ClusterSpec:
+@dataclass(frozen=True, repr=False)
+class ClusterSpec(Shown):
     """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
 
     With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
@@ -325,6 +326,10 @@ class ClusterSpec:
     faults: tuple[Fault, ...] = field(default=(), metadata=_BRIEF)
     raw: RawTopology | None = field(default=None, metadata=_BRIEF)
     part: tuple[str, ...] = field(default=(), metadata=_BRIEF)
+
+    def brief(self) -> str:
+        """Return its name and domains."""
+        return f"{self.name}, domains: {len(self.domains):,}"
 
     @cached_property
     def slow_gpus(self) -> dict[str, float]:

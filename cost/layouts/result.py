@@ -15,6 +15,7 @@ from cost.layout import Layout
 from cost.layouts.candidates import Variant
 from cost.money import Totals
 from topology.errors import InputError
+from topology.shown import Shown
 
 
 def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
@@ -54,8 +55,8 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
     return order[kept][::-1].astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Shown):
     """Layouts at batches that fit; every array is ``[configurations]``.
 
     Attributes
@@ -105,6 +106,15 @@ class Sweep:
     variants: tuple[Variant, ...]
     shortage_bytes: float = 0.0
     imbalance: float | None = 1.0
+
+    def brief(self) -> str:
+        """Return what was swept, and the ends of the frontier."""
+        ends = self.frontier()[[0, -1]] if len(self) else ()
+        said = (
+            f"{self.tok_s_per_gpu[at]:,.0f} tok/s/GPU at {self.tok_s_per_user[at]:,.3g} tok/s/user"
+            for at in ends
+        )
+        return f"{self.deployment.brief()}: {len(self):,} configurations, {' to '.join(said) or 'none fits'}"
 
     def __len__(self) -> int:
         return len(self.step_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from cost.layouts.candidates import arrangement_of
 from cost.layouts.evaluate import arranged_in
 from cost.layouts.stages import Pricer
 from cost.pool_room import Workers
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
+from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, serving_workloads
 from placement.fitting import TP_WIDTHS
 from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
 from topology.cluster import Cluster
@@ -57,6 +58,41 @@ class Traffic:
     imbalance: float | None = 1.0
     redundant: int | None = None
     usual: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        models: Sequence[Deployment],
+        shares: Sequence[float],
+        lengths: tuple[int, int] | None,
+        limits: tuple[float | None, float | None],
+        *,
+        redundant: int | None = None,
+        usual: frozenset[str] = frozenset(),
+    ) -> Self:
+        """Return what ``models`` serve: with ``lengths`` of prompt and answer both phases, else decode as it is.
+
+        ``limits`` are ``tpot_s`` and ``ttft_s``, the second of both phases alone.
+        """
+        pairs: list[tuple[Deployment, Deployment | None]] = []
+        for one in models:
+            if lengths is None:
+                pairs.append((one, None))
+                continue
+            decode, prefill = serving_workloads(one.workload, *lengths)
+            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
+        isl, osl = lengths or (0, 1)
+        return cls(
+            deployments=tuple(pairs),
+            shares=tuple(shares),
+            isl=isl,
+            osl=osl,
+            tpot_s=limits[0],
+            ttft_s=limits[1] if lengths else None,
+            imbalance=None if lengths else 1.0,
+            redundant=redundant,
+            usual=usual,
+        )
 
     @property
     def limits(self) -> str:

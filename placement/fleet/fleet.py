@@ -19,6 +19,7 @@ from placement.plan import Proof
 from placement.stop import Stop
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
+from topology.shown import Shown
 
 Say = Callable[[str], None]
 _CLOSE = 1e-6
@@ -72,8 +73,8 @@ class Idle:
     spare: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Fleet:
+@dataclass(frozen=True, eq=False, repr=False)
+class Fleet(Shown):
     """The whole answer.
 
     Attributes
@@ -99,6 +100,13 @@ class Fleet:
     uniform: Uniform | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = field(default=())
+
+    def brief(self) -> str:
+        """Return the cluster, its pools, what they serve and the gap."""
+        return (
+            f"on {self.cluster.name}: {len(self.pools)} pools, {self.tok_s:,.0f} output tok/s, {self.gpus_used:,} of "
+            f"{len(self.cluster.gpus):,} GPUs, {self.proof.status} with a gap of {self.proof.gap:.2%}"
+        )
 
     @property
     def tok_s(self) -> float:

@@ -35,6 +35,7 @@ from placement.stop import OnProgress, Stop
 from placement.verify import verify_plan
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.shown import Shown
 from topology.spec import Fault
 from topology.units import mean_of
 
@@ -76,8 +77,8 @@ class ReplanOptions:
                 raise InputError(f"{name} {value:g}: expected a finite number from 0 up.")
 
 
-@dataclass(frozen=True, eq=False)
-class Replanned:
+@dataclass(frozen=True, eq=False, repr=False)
+class Replanned(Shown):
     """A new plan and the way to it; counts are over all layers and replicas.
 
     Attributes
@@ -118,6 +119,10 @@ class Replanned:
     faults: tuple[Fault, ...]
     front: tuple[CurvePoint, ...]
     transfer: Transfers
+
+    def brief(self) -> str:
+        """Return what is moved and what that gives."""
+        return f"{self.moves:,} of {self.copies:,} copies move, balancedness {self.after:.4f}: {self.plan.brief()}"
 
     @property
     def moves(self) -> int:

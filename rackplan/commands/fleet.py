@@ -71,29 +71,17 @@ class Served(Group):
 
     def traffic(self, models: list[Deployment], shares: tuple[float, ...]) -> Traffic:
         """Return the models with their lengths and limits."""
-        from cost.pools import TTFT_LIMIT, serving_workloads
+        from cost.pools import TTFT_LIMIT
         from placement.fleet.columns import Traffic
         from placement.options import USUAL_TPOT
 
-        pairs: list[tuple[Deployment, Deployment | None]] = []
-        for one in models:
-            if self.isl is None or self.osl is None:
-                pairs.append((one, None))
-                continue
-            decode, prefill = serving_workloads(one.workload, self.isl, self.osl)
-            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
-        both = self.isl is not None
-        return Traffic(
-            deployments=tuple(pairs),
-            shares=shares,
-            isl=self.isl or 0,
-            osl=self.osl or 1,
-            tpot_s=options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
-            ttft_s=options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT) if both else None,
-            imbalance=None if both else 1.0,
-            redundant=self.redundant,
-            usual=options.usual_limits(self.tpot_ms, self.ttft_ms),
+        limits = (
+            options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
+            options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT),
         )
+        lengths = None if self.isl is None or self.osl is None else (self.isl, self.osl)
+        usual = options.usual_limits(self.tpot_ms, self.ttft_ms)
+        return Traffic.of(models, shares, lengths, limits, redundant=self.redundant, usual=usual)
 
 
 def fleet(

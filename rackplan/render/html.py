@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 
 from rackplan.render.text import with_flags
-from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text, Tiles
+from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Lines, Page, Table, Text, Tiles
 from topology.errors import printable
 
 POLICY = (
@@ -76,6 +76,20 @@ def page(blocks: Iterable[Block]) -> str:
         ]
     )
     return f"<!DOCTYPE html>\n{element('html', head, element('body', content), lang='en')}\n"
+
+
+def fragment(blocks: Iterable[Block]) -> str:
+    """Return blocks as a piece of HTML for a notebook: tables and text, without style, charts and drawings."""
+    return element("div", *(_block(one) for one in _still(blocks)))
+
+
+def _still(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks that need neither script nor style."""
+    for one in blocks:
+        if isinstance(one, Page):
+            yield Page(list(_still(one.blocks)), one.fold)
+        elif not isinstance(one, Chart | Drawing | Lines):
+            yield one
 
 
 def table(block: Table) -> Markup:

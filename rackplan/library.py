@@ -1,0 +1,534 @@
+"""Plans, sweeps and comparisons in one line of Python: what the commands do, with objects in place of text.
+
+Names of models and clusters mean what they mean on the command line; a :class:`Model`, a :class:`Cluster`, an array
+of loads are taken as they are. Figures have SI units as the names say (``tpot_ms`` milliseconds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+import numpy as np
+
+from topology.errors import InputError
+from topology.shown import Shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.deployment import Deployment
+    from cost.dispatch import DispatchPolicy
+    from cost.layouts import Sweep
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from cost.sizing import Size
+    from placement.compare import CompareRow
+    from placement.engines.export import Exported
+    from placement.fleet.fleet import Fleet
+    from placement.fleet.options import FleetOptions
+    from placement.migrate.replan import Replanned, ReplanOptions
+    from placement.options import Goal, Objective, Spread
+    from placement.plan import Plan
+    from placement.story import Story
+    from topology.cluster import Cluster
+
+    ModelLike = str | Path | Model
+    """A name or ``config.json`` as for ``--model``, or a model."""
+    ClusterLike = str | Path | Cluster | Mapping[str, object]
+    """A name or YAML as for ``--cluster``, a cluster, or the content of such a YAML."""
+    Traces = str | Path | Sequence[str | Path]
+    """As for ``--routing``."""
+    Loads = str | Path | NDArray[np.float64] | ExpertLoads | Sequence[str | Path | NDArray[np.float64]]
+    """As for ``--loads``, or tokens ``[layers, experts]`` or ``[scenarios, layers, experts]``."""
+
+NO_LIMIT: Literal["none"] = "none"
+
+
+class Served(TypedDict, total=False):
+    """What is served and how it is priced: keywords of every function here that takes a model and a cluster.
+
+    Attributes
+    ----------
+    phase:
+        ``decode`` or ``prefill``.
+    context, batch:
+        Tokens already in each sequence (prefill: of each prompt), and sequences per GPU in use (0: the most that fit
+        and are fast enough).
+    weights, kv_dtype:
+        Formats of the weights (None: the checkpoint's own) and of the KV cache.
+    draft_tokens, accept_length:
+        Tokens that each sequence drafts in a step, and tokens that a step then yields (None: as measured).
+    overlap:
+        Two half batches take turns at computing and sending.
+    sparse_attention, engine:
+        The what-if of :class:`cost.workload.Workload`; the engine whose fixed delays count.
+    settings:
+        Figures of your own by part and figure: ``{"gb200.hbm_bytes_per_s": "2x"}``.
+    price_basis, prices, powers:
+        Whose price of a GPU-hour; your own in USD, and all-in watts, by GPU: ``{"gb200": 3.10}``.
+    """
+
+    phase: str
+    context: int
+    batch: int
+    weights: str | None
+    kv_dtype: str
+    draft_tokens: int
+    accept_length: float | None
+    overlap: bool
+    sparse_attention: str
+    engine: str
+    settings: Mapping[str, str]
+    price_basis: str | None
+    prices: Mapping[str, float]
+    powers: Mapping[str, float]
+
+
+class Asked(Served, total=False):
+    """What is asked of a plan besides: fields of :class:`placement.options.PlanOptions`, limits in milliseconds."""
+
+    goal: Goal
+    tpot_ms: float | Literal["none"] | None
+    ttft_ms: float | None
+    redundant: int | Literal["auto"] | None
+    ep: int | None
+    tp: int | None
+    stages: int | None
+    tolerance: float
+    spread: Spread
+    objective: Objective
+    split: DispatchPolicy
+    balance_slack: float
+    time_limit_s: float | None
+    seed: int
+
+
+class Requests(Served, total=False):
+    """What a fleet serves: tokens of a prompt and of an answer (both phases, in pools), and limits in milliseconds.
+
+    Limits that are not given are the usual ones.
+    """
+
+    isl: int
+    osl: int
+    tpot_ms: float | Literal["none"] | None
+    ttft_ms: float | Literal["none"] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
+    """Clusters compared for one model: a row for each at each speed, and the story where one was asked for.
+
+    Attributes
+    ----------
+    usual:
+        Whether nobody gave a speed, so that the rows stand at the usual one.
+    """
+
+    rows: tuple[CompareRow, ...]
+    deployments: tuple[Deployment, ...]
+    loads: ExpertLoads | None
+    story: Story | None = None
+    usual: bool = False
+
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        said = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        return f"of {self.deployments[0].model.name}: {', '.join(said)}"
+
+
+def make_deployment(model: ModelLike, cluster: ClusterLike, **served: Unpack[Served]) -> Deployment:
+    """Return what is priced: a model on a cluster under a workload.
+
+    Raises
+    ------
+    InputError
+        If a name means nothing, or figures cannot be used together.
+    """
+    from cost.model import Model
+    from rackplan.options import Pricing, Serving
+
+    given: dict[str, Any] = dict(served)
+    for ours, theirs in (("prices", "price"), ("powers", "power")):
+        figures = given.pop(ours, None)
+        given[theirs] = [f"{gpu}={value!r}" for gpu, value in figures.items()] if figures else None
+    where = make_cluster(cluster, settings=given.pop("settings", None))
+    names = {one.name for one in fields(Serving)}
+    serving = Serving(**{name: value for name, value in given.items() if name in names})
+    pricing = Pricing(**{name: value for name, value in given.items() if name not in names})
+    return pricing.deployment(model if isinstance(model, Model) else str(model), where, serving)
+
+
+def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str] | None = None) -> Cluster:
+    """Return a cluster by name or file, from the content of a cluster YAML, or one that is made, with ``settings``.
+
+    >>> import rackplan
+    >>> own = {"domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh",
+    ...                     "link": "100 GB/s"}],
+    ...        "gpus": {"mine": {"hbm_bytes": "288 GB", "hbm_bytes_per_s": "16 TB/s"}}}
+    >>> len(rackplan.make_cluster(own).gpus)
+    8
+
+    Raises
+    ------
+    InputError
+        If it cannot be built, or a setting cannot be read or used.
+    """
+    from topology.build import build_cluster
+    from topology.cluster import Cluster
+    from topology.resolve import cluster_from, resolve_cluster
+    from topology.settings import parse_setting, with_figures
+
+    if isinstance(cluster, Cluster):
+        found = cluster
+    elif isinstance(cluster, Mapping):
+        found = cluster_from(cluster)
+    else:
+        found = resolve_cluster(str(cluster))
+    if not settings:
+        return found
+    asked = [parse_setting(f"{part}={value}") for part, value in settings.items()]
+    return build_cluster(with_figures(found.spec, asked))
+
+
+def make_loads(
+    model: Model, loads: Loads | None, *, routing: Traces = (), seed: int = 0
+) -> ExpertLoads | None:
+    """Return loads for ``model``: files, generators or arrays, the default synthetic ones; None without experts.
+
+    Raises
+    ------
+    InputError
+        If some cannot be used, or the model has no experts.
+    """
+    from cost.loads import ExpertLoads
+    from rackplan.options import model_loads
+
+    if isinstance(loads, ExpertLoads):
+        return loads
+    several = loads if isinstance(loads, list | tuple) else [] if loads is None else [loads]
+    texts = [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in several]
+    traces = [routing] if isinstance(routing, str | Path) else routing
+    return model_loads(model, texts, seed, routing=[str(one) for one in traces])
+
+
+def plan(
+    model: ModelLike,
+    cluster: ClusterLike,
+    *,
+    loads: Loads | None = None,
+    routing: Traces = (),
+    **asked: Unpack[Asked],
+) -> Plan:
+    """Return a plan: what goes where, how close to the best possible that is, and what a step costs.
+
+    >>> import rackplan
+    >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.ep
+    72
+
+    Parameters
+    ----------
+    loads, routing:
+        Tokens per expert, and traces of tokens; None for the default synthetic ones.
+    asked:
+        What is served (:class:`Served`), and what is asked of the plan (:class:`Asked`).
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    InfeasibleError
+        If no layout fits: which limit binds, and what would fit.
+    """
+    from placement.options import PlanOptions
+    from placement.planner import make_plan
+
+    given: dict[str, Any] = dict(asked)
+    for name in ("tpot", "ttft"):
+        limit = given.pop(f"{name}_ms", None)
+        given[f"{name}_s"] = limit / 1e3 if isinstance(limit, int | float) else limit
+    names = {one.name for one in fields(PlanOptions)}
+    options = PlanOptions(**{name: given.pop(name) for name in list(given) if name in names})
+    priced = make_deployment(model, cluster, **given)
+    return make_plan(priced, make_loads(priced.model, loads, routing=routing, seed=options.seed), options)
+
+
+def score(plan: Plan | str | Path, *, loads: Loads | None = None, routing: Traces = ()) -> Plan:
+    """Return a plan scored again from its assignment alone, under its loads or others.
+
+    Raises
+    ------
+    InputError
+        If the plan cannot be read, or the loads do not fit its model.
+    """
+    from placement.scoring import with_loads
+
+    scored = _plan(plan)
+    if loads is None and not routing:
+        return with_loads(scored, scored.loads) if scored.loads is not None else scored
+    other = make_loads(scored.deployment.model, loads, routing=routing)
+    return scored if other is None else with_loads(scored, other)
+
+
+def replan(
+    plan: Plan | str | Path,
+    *,
+    loads: Loads | None = None,
+    routing: Traces = (),
+    lost: str | Sequence[str] = (),
+    max_moves: int | None = None,
+    cluster: ClusterLike | None = None,
+    options: ReplanOptions | None = None,
+) -> Replanned:
+    """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
+
+    Raises
+    ------
+    InputError
+        If the plan, the loads or a name of what is lost cannot be used.
+    InfeasibleError
+        If what is left cannot hold the experts, or the budget is too small to restore them.
+    """
+    from placement.migrate.replan import ReplanOptions, replan_plan
+
+    asked = options or ReplanOptions()
+    if lost:
+        asked = replace(asked, lost=(lost,) if isinstance(lost, str) else tuple(lost))
+    if max_moves is not None:
+        asked = replace(asked, max_moves=max_moves)
+    old = _plan(plan)
+    other = (
+        None if loads is None and not routing else make_loads(old.deployment.model, loads, routing=routing)
+    )
+    return replan_plan(old, other, asked, cluster=None if cluster is None else make_cluster(cluster))
+
+
+def sweep(
+    model: ModelLike,
+    cluster: ClusterLike,
+    *,
+    redundant: int | None = None,
+    imbalance: float | None = 1.0,
+    **served: Unpack[Served],
+) -> Sweep:
+    """Return every parallel layout at every batch, priced.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    """
+    from cost.layouts import sweep as priced
+
+    return priced(make_deployment(model, cluster, **served), redundant=redundant, imbalance=imbalance)
+
+
+def compare(
+    clusters: Sequence[ClusterLike],
+    model: ModelLike,
+    *,
+    tok_s_user: float | Sequence[float] | Literal["none"] | None = None,
+    gpus: int | None = None,
+    loads: Loads | None = None,
+    seed: int = 0,
+    **served: Unpack[Served],
+) -> Comparison:
+    """Return the best that each cluster does for one model, at speeds per user (None: the usual one).
+
+    Clusters by name have ``gpus`` GPUs, or as many as the largest of them.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    """
+    from placement.compare import compare_clusters
+    from placement.options import PlanOptions
+    from rackplan.options import equal_clusters
+
+    if not clusters:
+        raise InputError("compare: no clusters given; name at least one.")
+    named = all(isinstance(one, str | Path) for one in clusters)
+    settings = served.pop("settings", None)
+    lines = [f"{part}={value}" for part, value in settings.items()] if settings else None
+    sides = (
+        equal_clusters([str(one) for one in clusters], gpus, lines)
+        if named
+        else [make_cluster(one, settings=settings) for one in clusters]
+    )
+    first = make_deployment(model, sides[0], **served)
+    free = tok_s_user == NO_LIMIT
+    targets = [] if tok_s_user is None or isinstance(tok_s_user, str) else np.atleast_1d(tok_s_user).tolist()
+    asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s=NO_LIMIT if free else None)
+    found = make_loads(first.model, loads, seed=seed)
+    rows = compare_clusters(sides, first.model, first.workload, found, asked, targets, engine=first.engine)
+    usual = not targets and asked.service_level(first.workload).usual
+    return Comparison(tuple(rows), tuple(replace(first, cluster=side) for side in sides), found, usual=usual)
+
+
+def fleet(
+    models: ModelLike | Mapping[str, float],
+    cluster: ClusterLike,
+    *,
+    redundant: int | None = None,
+    options: FleetOptions | None = None,
+    **served: Unpack[Requests],
+) -> Fleet:
+    """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    InfeasibleError
+        If nothing fits, or nothing serves what ``options`` ask for.
+    """
+    from placement.fleet.columns import Traffic
+    from placement.fleet.fleet import make_fleet
+    from placement.fleet.options import FleetOptions
+
+    shares: dict[Any, float] = dict(models) if isinstance(models, Mapping) else {models: 1.0}
+    total = math.fsum(shares.values())
+    if not shares or not (math.isfinite(total) and min(shares.values()) > 0):
+        raise InputError(
+            "`models`: expected models with shares of the requests above 0, like {'kimi-k2': 0.3}."
+        )
+    rest, lengths, limits, usual = _requests(served)
+    where = make_cluster(cluster, settings=rest.pop("settings", None))
+    priced = [make_deployment(model, where, **rest) for model in shares]
+    each = [share / total for share in shares.values()]
+    traffic = Traffic.of(priced, each, lengths, limits, redundant=redundant, usual=usual)
+    return make_fleet(where, traffic, options or FleetOptions())
+
+
+def size(
+    model: ModelLike,
+    cluster: ClusterLike,
+    *,
+    tok_s: float,
+    utilization: float = 1.0,
+    spares: int = 0,
+    **served: Unpack[Requests],
+) -> Size:
+    """Return how many of ``cluster`` serve ``tok_s`` output tokens per second, and what they cost and draw.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    InfeasibleError
+        If the model does not fit, or nothing keeps the limits.
+    """
+    from cost.lengths import Lengths
+    from cost.service_limits import giving_way
+    from cost.sizing import Demand
+    from cost.sizing import size as size_of
+    from placement.fleet.supply import FleetSupply
+
+    rest, both, limits, usual = _requests(served)
+    priced = make_deployment(model, cluster, **rest)
+    lengths = None if both is None else Lengths.of(*both)
+    tpot_s, ttft_s = limits[0], limits[1] if both else None
+    asked = Demand(tok_s=tok_s, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
+    found, _ = giving_way(
+        lambda demand: size_of(
+            priced, demand, lengths=lengths, fleets=FleetSupply(priced, demand, lengths=lengths)
+        ),
+        asked,
+        usual,
+    )
+    return found
+
+
+def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
+    """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png, .pdf or .dot; return the path.
+
+    Raises
+    ------
+    InputError
+        If it cannot be drawn or written.
+    """
+    from placement.plan import Plan
+    from rackplan.views.overlay import plan_overlay
+    from topology.draw import draw_cluster
+
+    if isinstance(cluster, Plan):
+        draw_cluster(cluster.deployment.cluster, path, level=level, overlay=plan_overlay(cluster))
+    else:
+        draw_cluster(make_cluster(cluster), path, level=level)
+    return Path(path)
+
+
+def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
+    """Write a plan in the form that the engine ``to`` loads; a file that exists is left alone.
+
+    Raises
+    ------
+    InputError
+        If the engine would reject or misread it, or the file exists or cannot be written.
+    """
+    from placement.engines.export import export_plan
+    from placement.engines.registry import require_engine
+    from topology.files import require_new, write_whole
+
+    target = Path(path)
+    require_new(target)
+    exported = export_plan(_plan(plan), require_engine(to, "`to`"), str(target))
+    write_whole(target, exported.text.encode(), new=True)
+    return exported
+
+
+def write_report(result: Plan | Comparison | Replanned, path: str | Path) -> Path:
+    """Write the self-contained page of a result; return its path.
+
+    Raises
+    ------
+    InputError
+        If there is no page of such a result, or it cannot be written.
+    """
+    from rackplan.notebook import page_of
+    from topology.files import write_whole
+
+    write_whole(Path(path), page_of(result).encode())
+    return Path(path)
+
+
+def _requests(
+    served: Requests,
+) -> tuple[dict[str, Any], tuple[int, int] | None, tuple[float | None, float | None], frozenset[str]]:
+    """Return what is served, both lengths, both limits in seconds (None: no limit), and which of them are usual."""
+    from cost.pools import TTFT_LIMIT
+    from placement.options import USUAL_TPOT
+    from rackplan.options import seconds
+
+    given: dict[str, Any] = dict(served)
+    isl, osl = given.pop("isl", None), given.pop("osl", None)
+    if (isl is None) != (osl is None):
+        raise InputError("`isl` and `osl`: give both, or neither.")
+    limits: list[float | None] = []
+    usual = set()
+    for name, figure in (("tpot", USUAL_TPOT), ("ttft", TTFT_LIMIT)):
+        limit = given.pop(f"{name}_ms", None)
+        if limit is None:
+            usual.add(f"{name}_s")
+            limits.append(figure.value)
+        else:
+            limits.append(None if limit == NO_LIMIT else seconds(float(limit), f"`{name}_ms`"))
+    lengths = None if isl is None else (isl, osl)
+    return given, lengths, (limits[0], limits[1]), frozenset(usual)
+
+
+def _plan(plan: Plan | str | Path) -> Plan:
+    """Return a plan, read where it is a file."""
+    from placement.plan_file import read_plan
+
+    return read_plan(Path(plan)) if isinstance(plan, str | Path) else plan

@@ -1,0 +1,177 @@
+"""Results as notebooks show them: views as HTML, drawings as SVG, figures as a frame."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from rackplan.views.blocks import Block, View
+
+
+def html(result: object) -> str | None:
+    """Return the view of a result as a piece of HTML; None where there is none."""
+    from rackplan.render.html import fragment
+
+    view = view_of(result)
+    return None if view is None else fragment(view.blocks)
+
+
+def svg(result: object) -> str | None:
+    """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
+    from placement.migrate.replan import Replanned
+    from placement.plan import Plan
+    from rackplan.library import draw
+    from topology.cluster import Cluster
+
+    shown = result.plan if isinstance(result, Replanned) else result
+    if not isinstance(shown, Cluster | Plan):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        return draw(shown, Path(folder) / "drawing.svg").read_text(encoding="utf-8")
+
+
+def frame(result: object) -> Any:
+    """Return the rows of a result as a pandas ``DataFrame``.
+
+    Raises
+    ------
+    InputError
+        If pandas is not installed, or such a result has no rows.
+    """
+    found = rows_of(result)
+    if found is None:
+        raise InputError(
+            f"{type(result).__name__}: it has no rows; to_frame() is of plans, sweeps and comparisons."
+        )
+    try:
+        import pandas as pd
+    except ImportError:
+        raise InputError("to_frame() needs pandas: pip install pandas.") from None
+    return pd.DataFrame(found)
+
+
+def view_of(result: object) -> View | None:
+    """Return what a command says of such a result; None where no command does."""
+    for kind, view in _views().items():
+        if isinstance(result, kind):
+            return view(result)
+    return None
+
+
+def _views() -> Mapping[type, Callable[[Any], View]]:
+    from cost.layouts import Sweep
+    from cost.sizing import Size
+    from placement.fleet.fleet import Fleet
+    from placement.migrate.replan import Replanned, ReplanOptions
+    from placement.plan import Plan
+    from rackplan.library import Comparison
+    from rackplan.views.compare import compare_view
+    from rackplan.views.fleet import fleet_view
+    from rackplan.views.plan import plan_view
+    from rackplan.views.replan import replan_view
+    from rackplan.views.size import size_view
+    from rackplan.views.sweep import sweep_view
+
+    return {
+        Plan: lambda plan: plan_view(plan, {}),
+        Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
+        Comparison: lambda one: compare_view(
+            one.rows, one.deployments, one.loads, one.story, usual=one.usual
+        ),
+        Sweep: lambda sweep: sweep_view([sweep], None, ()),
+        Size: size_view,
+        Fleet: lambda fleet: fleet_view(fleet, [], {}),
+    }
+
+
+def rows_of(result: object) -> Any:
+    """Return the table of a result: columns by name, or a mapping a row; None where it has none.
+
+    Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
+    """
+    from dataclasses import asdict
+
+    from cost.layouts import Sweep
+    from placement.plan import Plan
+    from rackplan.library import Comparison
+
+    if isinstance(result, Sweep):
+        return result.columns()
+    if isinstance(result, Comparison):
+        return [asdict(row) for row in result.rows]
+    return _slots(result) if isinstance(result, Plan) else None
+
+
+def _slots(plan: Any) -> dict[str, Any]:
+    import numpy as np
+
+    parts: list[tuple[Any, ...]] = []
+    model, cluster = plan.deployment.model, plan.deployment.cluster
+    ids = np.array([gpu.id for gpu in cluster.gpus])
+    for stage, (place, experts) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
+        if experts is None:
+            continue
+        layers = np.array([layer for layer in place.layers if layer in set(model.moe_layers)])
+        rows, slots = experts.slot_expert.shape
+        gpu = np.array(place.gpus)[experts.slot_gpu]
+        copies = np.take_along_axis(experts.copies, experts.slot_expert.astype(np.int64), axis=1)
+        parts.append(
+            (
+                np.full(rows * slots, stage),
+                np.repeat(layers, slots),
+                np.tile(np.arange(slots), rows),
+                np.tile(ids[gpu], rows),
+                experts.slot_expert.ravel(),
+                copies.ravel(),
+            )
+        )
+    names = ("stage", "layer", "slot", "gpu", "expert", "copies")
+    return (
+        {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
+        if parts
+        else {name: [] for name in names}
+    )
+
+
+def page_of(result: object) -> str:
+    """Return the self-contained page of a plan, a re-plan or a comparison; of others, the page of their view.
+
+    Raises
+    ------
+    InputError
+        If nothing is said of such a result.
+    """
+    from placement.migrate.replan import Replanned
+    from placement.plan import Plan
+    from rackplan.library import Comparison
+    from rackplan.render.html import page
+    from rackplan.views.compare import compare_page
+    from rackplan.views.plan import plan_page
+    from rackplan.views.replan import replan_section
+
+    if isinstance(result, Comparison):
+        return page(
+            compare_page(
+                result.rows,
+                result.deployments,
+                result.loads,
+                command="rackplan.compare(...)",
+                story=result.story,
+            )
+        )
+    first: list[Block] = []
+    if isinstance(result, Replanned):
+        first, result = replan_section(result), result.plan
+    if isinstance(result, Plan):
+        return page(
+            plan_page(result, svg(result) or "", command="rackplan.plan(...)", sha256={}, first=first)
+        )
+    view = view_of(result)
+    if view is None:
+        raise InputError(f"{type(result).__name__}: there is no report of it.")
+    return page(view.blocks)

@@ -35,7 +35,7 @@ _OVERLOOKED = 0.001  # of the goal's figure
 def make_plan(
     deployment: Deployment,
     loads: ExpertLoads | None,
-    options: PlanOptions,
+    options: PlanOptions | None = None,
     *,
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -46,12 +46,18 @@ def make_plan(
     Raises
     ------
     InputError
-        If the number of copies is to be chosen for a model without experts.
+        If a model with experts comes without loads, or the number of copies is to be chosen for one without experts.
     InfeasibleError
         If nothing fits in HBM, or no layout meets the time per token: with the limit that binds, by how much,
         and what would fit.
     """
-    say = on_stage or (lambda _: None)
+    model, say = deployment.model, on_stage or (lambda _: None)
+    options = options or PlanOptions()
+    if model.moe is not None and loads is None:
+        raise InputError(
+            f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
+            "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
+        )
     asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress)
     few = None if loads is None else loads.sampled(FEW_TOKENS)
     if options.redundant == AUTO:

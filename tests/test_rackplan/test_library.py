@@ -1,0 +1,165 @@
+"""One line of Python does what the command does, and says what it made in a line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import rackplan
+from rackplan.notebook import rows_of
+from topology.shown import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Result
+    from placement.plan import Plan
+
+MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
+OWN: dict[str, Any] = {
+    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
+    "gpus": {
+        "mine": {
+            "hbm_bytes": "288 GB",
+            "hbm_bytes_per_s": "16 TB/s",
+            "bf16_flop_per_s": "5 Pflop/s",
+            "usd_per_h": "4 USD/h",
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return rackplan.plan(MODEL, CLUSTER, time_limit_s=0, context=2048, redundant=16)
+
+
+def test_a_plan_is_that_of_the_command(plan: Plan, run: Callable[..., Result]) -> None:
+    args = ("--context", 2048, "--redundant", 16, "--time-limit", 0, "-o", "out", "--json")
+    said = run("plan", "--model", MODEL, "--cluster", CLUSTER, *args).data
+    assert plan.score.tok_s_per_gpu == said["score"]["tok_s_per_gpu"]
+    assert plan.proof.gap == said["proof"]["gap"]
+
+
+def test_results_say_themselves_in_a_line(plan: Plan) -> None:
+    for one in (
+        plan,
+        plan.deployment,
+        plan.loads,
+        plan.experts[0],
+        plan.deployment.model,
+        plan.deployment.cluster,
+    ):
+        assert repr(one).startswith(f"<{type(one).__name__} ")
+        assert len(repr(one)) <= LONGEST
+        assert "\n" not in repr(one)
+    assert f"{MODEL} on {CLUSTER}, decode" in repr(plan)
+
+
+def test_a_line_is_cut_where_names_are_long() -> None:
+    cluster = rackplan.make_cluster({**OWN, "name": "n" * 300})
+    assert len(repr(cluster)) == LONGEST
+
+
+def test_a_notebook_shows_page_and_drawing(plan: Plan) -> None:
+    shown = plan._repr_html_()
+    assert shown is not None
+    assert "output tok/s/GPU" in shown
+    assert "<script" not in shown
+    drawing = plan._repr_svg_()
+    assert drawing is not None
+    assert "<svg" in drawing
+    assert plan.deployment.model._repr_html_() is None
+
+
+def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
+    rows = rows_of(plan)
+    experts = plan.experts[0]
+    assert experts is not None
+    assert len(rows["slot"]) == experts.layers * experts.slots
+    one = (rows["layer"] == plan.deployment.model.moe_layers[3]) & (rows["slot"] == 5)
+    assert rows["expert"][one].tolist() == [experts.slot_expert[3, 5]]
+    assert rows["gpu"][one].tolist() == [plan.deployment.cluster.gpus[int(experts.slot_gpu[5])].id]
+
+
+def test_frames_need_pandas(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(rackplan.InputError, match="pip install pandas"):
+        plan.to_frame()
+    with pytest.raises(rackplan.InputError, match="no rows"):
+        plan.deployment.to_frame()
+
+
+def test_arrays_are_loads_as_files_are(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(1).integers(1, 900, (2, 48, 128))
+    np.save(tmp_path / "two.npy", tokens)
+    model = rackplan.resolve_model(MODEL)
+    given, read = rackplan.make_loads(model, tokens), rackplan.make_loads(model, tmp_path / "two.npy")
+    assert given is not None
+    assert read is not None
+    assert np.array_equal(given.tokens, read.tokens)
+    assert given.names == ("loads#0", "loads#1")
+    both = rackplan.make_loads(model, [tokens[0], "uniform"])
+    assert both is not None
+    assert both.synthetic
+    with pytest.raises(rackplan.InputError, match=r"loads.*\[48, 128\]"):
+        rackplan.make_loads(model, tokens[:, :, :100])
+
+
+def test_a_gpu_of_ones_own_serves() -> None:
+    found = rackplan.plan(MODEL, OWN, time_limit_s=0, prices={"mine": 3.5})
+    assert found.totals.bill.usd_per_h == pytest.approx(8 * 3.5)
+
+
+def test_comparisons_sweeps_sizes_and_fleets_say_themselves(tmp_path: Path) -> None:
+    compared = rackplan.compare(["hgx-h100", "hgx-h200"], MODEL, tok_s_user=[20, 50])
+    assert len(compared.rows) == 4
+    assert repr(compared).startswith(f"<Comparison of {MODEL}: hgx-h100 ")
+    assert (
+        rackplan.write_report(compared, tmp_path / "a.html")
+        .read_text(encoding="utf-8")
+        .startswith("<!DOCTYPE html>")
+    )
+    for one in (
+        rackplan.sweep(MODEL, "hgx-h100"),
+        rackplan.size(MODEL, "hgx-h100", tok_s=1e6, tpot_ms=50),
+        rackplan.fleet(MODEL, "hgx-h100"),
+    ):
+        assert len(repr(one)) <= LONGEST
+        shown = one._repr_html_()
+        assert shown is not None
+        assert "tok/s" in shown
+
+
+def test_a_replan_takes_plan_files(plan: Plan, tmp_path: Path) -> None:
+    found = rackplan.replan(plan, loads="zipf:0.3", max_moves=40)
+    assert found.moves <= 40
+    assert rackplan.score(found.plan).score.step_s == pytest.approx(found.plan.score.step_s)
+    path = rackplan.draw(plan, tmp_path / "plan.svg")
+    assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: rackplan.compare([], MODEL), "name at least one"),
+        (lambda: rackplan.fleet({}, CLUSTER), "shares"),
+        (lambda: rackplan.size(MODEL, CLUSTER, tok_s=1e5, isl=100), "give both"),
+        (lambda: rackplan.make_cluster({"domains": 3}), "cluster"),
+        (lambda: rackplan.plan("llama-3.1-8b", CLUSTER, loads="uniform"), "no routed experts"),
+        (lambda: rackplan.make_plan(rackplan.make_deployment(MODEL, CLUSTER), None), "rackplan.make_loads"),
+        (lambda: rackplan.write_report(rackplan.make_deployment(MODEL, CLUSTER), "x.html"), "no report"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_be_used_is_said(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(rackplan.InputError, match=says):
+        call()
+
+
+def test_keywords_are_checked() -> None:
+    with pytest.raises(TypeError, match="contxt"):
+        rackplan.plan(MODEL, CLUSTER, contxt=1)  # type: ignore[call-arg]

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from placement.planner import make_plan as make_plan
     from placement.scoring import score_placement as score_placement
     from placement.verify import verify_plan as verify_plan
-    from rackplan.library import Comparison as Comparison
     from rackplan.library import compare as compare
     from rackplan.library import draw as draw
     from rackplan.library import export as export
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from rackplan.library import size as size
     from rackplan.library import sweep as sweep
     from rackplan.library import write_report as write_report
+    from rackplan.results import Comparison as Comparison
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -82,16 +82,17 @@ _HOMES = {
     "placement.scoring": "score_placement",
     "placement.verify": "verify_plan",
     "rackplan.library": (
-        "Comparison compare draw export fleet make_cluster make_deployment make_loads plan replan score size sweep "
+        "compare draw export fleet make_cluster make_deployment make_loads plan replan score size sweep "
         "write_report"
     ),
+    "rackplan.results": "Comparison",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
     "topology.settings": "parse_setting with_figures",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-render_with("rackplan.notebook")
+render_with("rackplan.results")
 register(modules={}, names={"rackplan.Setting": "rackplan.Deployment"}, adapters={})
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 

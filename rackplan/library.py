@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from topology.errors import InputError
-from topology.shown import Shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,14 +25,13 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.sizing import Size
-    from placement.compare import CompareRow
     from placement.engines.export import Exported
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import FleetOptions
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
-    from placement.story import Story
+    from rackplan.results import Comparison
     from topology.cluster import Cluster
 
     ModelLike = str | Path | Model
@@ -117,33 +115,6 @@ class Requests(Served, total=False):
     osl: int
     tpot_ms: float | Literal["none"] | None
     ttft_ms: float | Literal["none"] | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed, and the story where one was asked for.
-
-    Attributes
-    ----------
-    usual:
-        Whether nobody gave a speed, so that the rows stand at the usual one.
-    """
-
-    rows: tuple[CompareRow, ...]
-    deployments: tuple[Deployment, ...]
-    loads: ExpertLoads | None
-    story: Story | None = None
-    usual: bool = False
-
-    def brief(self) -> str:
-        """Return the model, and what each cluster reaches."""
-        word = self.deployments[0].workload.token_word
-        said = (
-            f"{row.cluster} "
-            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
-            for row in self.rows
-        )
-        return f"of {self.deployments[0].model.name}: {', '.join(said)}"
 
 
 def make_deployment(model: ModelLike, cluster: ClusterLike, **served: Unpack[Served]) -> Deployment:
@@ -354,6 +325,7 @@ def compare(
     from placement.compare import compare_clusters
     from placement.options import PlanOptions
     from rackplan.options import equal_clusters
+    from rackplan.results import Comparison
 
     if not clusters:
         raise InputError("compare: no clusters given; name at least one.")
@@ -458,13 +430,9 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
         If it cannot be drawn or written.
     """
     from placement.plan import Plan
-    from rackplan.views.overlay import plan_overlay
-    from topology.draw import draw_cluster
+    from rackplan.results import draw_on
 
-    if isinstance(cluster, Plan):
-        draw_cluster(cluster.deployment.cluster, path, level=level, overlay=plan_overlay(cluster))
-    else:
-        draw_cluster(make_cluster(cluster), path, level=level)
+    draw_on(cluster if isinstance(cluster, Plan) else make_cluster(cluster), Path(path), level)
     return Path(path)
 
 
@@ -495,7 +463,7 @@ def write_report(result: Plan | Comparison | Replanned, path: str | Path) -> Pat
     InputError
         If there is no page of such a result, or it cannot be written.
     """
-    from rackplan.notebook import page_of
+    from rackplan.results import page_of
     from topology.files import write_whole
 
     write_whole(Path(path), page_of(result).encode())

@@ -46,4 +46,4 @@ class Shown:
 
 
 def _rendered(how: str, result: Shown) -> Any:
-    return getattr(import_module(_RENDERER[0] if _RENDERER else "rackplan.notebook"), how)(result)
+    return getattr(import_module(_RENDERER[0] if _RENDERER else "rackplan.results"), how)(result)

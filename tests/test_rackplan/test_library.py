@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rackplan
-from rackplan.notebook import rows_of
+from rackplan.results import rows_of
 from topology.shown import LONGEST
 
 if TYPE_CHECKING:

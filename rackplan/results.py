@@ -1,16 +1,51 @@
-"""Results as notebooks show them: views as HTML, drawings as SVG, figures as a frame."""
+"""Results as Python shows them: views as HTML, drawings as SVG, figures as a frame, reports as a page."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
+from topology.shown import Shown
 
 if TYPE_CHECKING:
+    from cost.deployment import Deployment
+    from cost.loads import ExpertLoads
+    from placement.compare import CompareRow
+    from placement.plan import Plan
+    from placement.story import Story
     from rackplan.views.blocks import Block, View
+    from topology.cluster import Cluster
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
+    """Clusters compared for one model: a row for each at each speed, and the story where one was asked for.
+
+    Attributes
+    ----------
+    usual:
+        Whether nobody gave a speed, so that the rows stand at the usual one.
+    """
+
+    rows: tuple[CompareRow, ...]
+    deployments: tuple[Deployment, ...]
+    loads: ExpertLoads | None
+    story: Story | None = None
+    usual: bool = False
+
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        said = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        return f"of {self.deployments[0].model.name}: {', '.join(said)}"
 
 
 def html(result: object) -> str | None:
@@ -25,14 +60,33 @@ def svg(result: object) -> str | None:
     """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.library import draw
     from topology.cluster import Cluster
 
     shown = result.plan if isinstance(result, Replanned) else result
     if not isinstance(shown, Cluster | Plan):
         return None
     with tempfile.TemporaryDirectory() as folder:
-        return draw(shown, Path(folder) / "drawing.svg").read_text(encoding="utf-8")
+        path = Path(folder) / "drawing.svg"
+        draw_on(shown, path)
+        return path.read_text(encoding="utf-8")
+
+
+def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
+    """Draw a cluster, or a plan's with the plan on it, into a file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be drawn or written.
+    """
+    from placement.plan import Plan
+    from rackplan.views.overlay import plan_overlay
+    from topology.draw import draw_cluster
+
+    if isinstance(result, Plan):
+        draw_cluster(result.deployment.cluster, path, level=level, overlay=plan_overlay(result))
+    else:
+        draw_cluster(result, path, level=level)
 
 
 def frame(result: object) -> Any:
@@ -69,7 +123,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
-    from rackplan.library import Comparison
     from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.plan import plan_view
@@ -94,11 +147,8 @@ def rows_of(result: object) -> Any:
 
     Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
     """
-    from dataclasses import asdict
-
     from cost.layouts import Sweep
     from placement.plan import Plan
-    from rackplan.library import Comparison
 
     if isinstance(result, Sweep):
         return result.columns()
@@ -148,7 +198,6 @@ def page_of(result: object) -> str:
     """
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.library import Comparison
     from rackplan.render.html import page
     from rackplan.views.compare import compare_page
     from rackplan.views.plan import plan_page

@@ -394,14 +394,24 @@ def _pretty(value: object, depth: int) -> str:
     return json.dumps(value, allow_nan=False)
 
 
+PLAN_FILE = "plan.json"
+"""What a plan is called in the folder of its results."""
+
+
 def read_plan(path: Path) -> Plan:
-    """Read a plan file and score it afresh from its assignment alone.
+    """Read a plan file, or that in a folder of results, and score it afresh from its assignment alone.
 
     Raises
     ------
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
+    if path.is_dir():
+        if not (path / PLAN_FILE).is_file():
+            raise InputError(
+                f"{path}: no {PLAN_FILE} in this folder; name a plan, or a folder that rackplan plan wrote."
+            )
+        path = path / PLAN_FILE
     where = str(path)
     fields = _fields(read_text(path, where, most_bytes=_LONGEST_BYTES), where)
     try:

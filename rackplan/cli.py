@@ -16,6 +16,7 @@ import typer
 
 from rackplan import __version__
 from rackplan.commands import clusters, data, engines, fleet, online, plan, size, sweep
+from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
 from topology.errors import RackplanError, printable
@@ -26,6 +27,7 @@ _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParam
 
 app = typer.Typer(
     name="rackplan",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -95,7 +97,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "validate": data.validate,
 }
 for name, command in COMMANDS.items():
-    app.command(name=name)(_saying_interrupted(_applying(flat(command))))
+    app.command(name=name, cls=Command)(_saying_interrupted(_applying(flat(command))))
 
 
 def _version(show: bool) -> None:

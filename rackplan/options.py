@@ -49,7 +49,7 @@ _LONG_BYTES = 2**24
 LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 """All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
 
-PlanFile = Annotated[Path, arg("PLAN", "A plan.json.")]
+PlanFile = Annotated[Path, arg("PLAN", "A plan.json, or the folder of one.")]
 Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a YAML file.")]
 ModelName = Annotated[str, opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M")]
 ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
@@ -132,7 +132,10 @@ OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DI
 
 
 class Group:
-    """Options that belong together: a dataclass whose fields are options; :func:`flat` gives them to a command."""
+    """Options that belong together: a dataclass whose fields are options; :func:`flat` gives them to a command.
+
+    The first line of its docstring up to a colon is what its section of the help is called.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +317,20 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
 
     called.__annotations__ = {one.name: one.annotation for one in options}
     called.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    called.sections = {  # type: ignore[attr-defined]
+        field.name: _section(hint) for hint, fields in groups.values() for field in fields
+    }
     return called
+
+
+def groups_of(command: Callable[..., object] | None) -> dict[str, str]:
+    """Return the section of the help that each option of a group stands in, by the option's parameter."""
+    found: dict[str, str] = getattr(command, "sections", {})
+    return found
+
+
+def _section(group: Callable[..., Group]) -> str:
+    return (group.__doc__ or "").split("\n")[0].partition(":")[0].rstrip(".")
 
 
 def _typed(of: Callable[..., object]) -> list[Parameter]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -29,9 +30,14 @@ _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
-_VOUCHERS = ("plan.json", "fleet.json")
+_LONGEST_NAME = 120
+_HEAD_BYTES = 4096
+_VOUCHERS = ("plan.json", "fleet.json", "compare.json")
 """Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 
+
+RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
+"""Files of a plan."""
 
 _NOTES: list[str] = []
 """What was noted of the options of the command that runs."""
@@ -86,11 +92,42 @@ def print_error(text: str) -> None:
     sys.stderr.write(f"rackplan: {with_flags(printable(' '.join(text.split())))}\n")
 
 
+def default_folder(model: str, cluster: str) -> Path:
+    """Return the folder for results where nobody named one: ``deepseek-v3-on-gb200-nvl72``."""
+    name = re.sub(r"[^\w.@+-]+", "-", f"{model}-on-{cluster}".strip(), flags=re.ASCII).strip("-.")
+    return Path(name[:_LONGEST_NAME] or "plan")
+
+
+def _require_ours(folder: Path, names: Sequence[str]) -> None:
+    """Refuse a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
+
+    Raises
+    ------
+    InputError
+        If one of them is there and no file of results with a version of our schema is beside it.
+    """
+    taken = [name for name in names if (folder / name).exists()]
+    if taken and not any(_vouches(folder / name) for name in _VOUCHERS):
+        raise InputError(
+            f"-o {folder}: {folder / taken[0]} is there and not ours; choose another -o, or move it away."
+        )
+
+
+def _vouches(path: Path) -> bool:
+    """Whether a file is a result of ours."""
+    try:
+        with path.open("rb") as file:
+            return b'"schema_version"' in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+
+
 @contextmanager
-def output_folder(path: Path) -> Iterator[Path]:
+def output_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
     """Create ``path`` for results and keep other runs out of it; folders made for a command that fails are removed.
 
     What a run that was killed left in it is dealt with first: files that were whole are put in place, others removed.
+    Files called as ``ours`` are replaced if a result of ours vouches for them.
 
     Raises
     ------
@@ -106,6 +143,7 @@ def output_folder(path: Path) -> Iterator[Path]:
         ensure_folder(path)
         with _locked(path):
             _recover(path)
+            _require_ours(path, ours)
             yield path
     except BaseException:
         for folder in made:
@@ -158,6 +196,19 @@ def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], No
     except KeyboardInterrupt:
         _put_in_place(folder)
         raise
+
+
+def require_form(path: Path | None, *endings: str) -> None:
+    """Refuse a path whose ending is none of ``endings``, before anything is computed.
+
+    Raises
+    ------
+    InputError
+        If it ends otherwise.
+    """
+    if path is not None and path.suffix.lower() not in endings:
+        *others, last = endings
+        raise InputError(f"-o {path}: the form follows the ending: {', '.join(others)} or {last}.")
 
 
 def write_plan(

@@ -129,7 +129,12 @@ def plan(
     *,
     model: options.ModelName,
     cluster: options.ClusterName,
-    output: options.OutputFolder,
+    output: Annotated[
+        Path | None,
+        opt(
+            "-o --output", "Folder for the results. [named for model and cluster]", "DIR", show_default=False
+        ),
+    ] = None,
     loads: options.Loads = None,
     windows: options.Windows = None,
     routing: options.Routing = None,
@@ -144,14 +149,15 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from placement.planner import make_plan
-    from rackplan.output import output_folder, show, write_plan
+    from rackplan.output import RESULTS, default_folder, output_folder, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
     wanted = asked.plan_options(time_limit, seed)
     deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
-    with output_folder(output) as folder:
+    folder_named = output or default_folder(deployment.model.name, deployment.cluster.name)
+    with output_folder(folder_named, ours=RESULTS) as folder:
         with progress() as reporter:
             made = make_plan(
                 deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
@@ -233,7 +239,7 @@ class Change(Group):
 
 def replan(
     *,
-    plan: Annotated[Path, arg("PLAN", "The plan.json that runs.")],
+    plan: Annotated[Path, arg("PLAN", "The plan that runs: its plan.json or folder.")],
     output: options.OutputFolder,
     loads: options.Loads = None,
     windows: options.Windows = None,
@@ -251,7 +257,7 @@ def replan(
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
-    if output.resolve() == plan.resolve().parent:
+    if output.resolve() == (plan if plan.is_dir() else plan.parent).resolve():
         raise InputError(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
         )
@@ -352,7 +358,7 @@ def what_if(
 
 
 def diff(
-    first: Annotated[Path, arg("PLAN", "A plan.json.")],
+    first: Annotated[Path, arg("PLAN", "A plan.json, or the folder of one.")],
     second: Annotated[Path, arg("PLAN", "Another one, what changes is said of it.")],
     *,
     money: options.Money,

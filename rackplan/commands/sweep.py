@@ -132,14 +132,18 @@ def sweep(
     cluster: options.ClusterName,
     asked: Swept,
     pricing: options.Pricing,
-    output: Annotated[Path | None, opt("-o --output", "Write every configuration.", "FILE.csv")] = None,
+    output: Annotated[
+        Path | None, opt("-o --output", "A .csv of every configuration, .json or .html.", "FILE")
+    ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
-    from rackplan.output import show
+    from rackplan.output import json_text, require_form, show
+    from rackplan.render.html import page
     from rackplan.views.sweep import sweep_csv, sweep_view
     from topology.files import write_whole
 
+    require_form(output, ".csv", ".json", ".html")
     targets = asked.targets
     length = options.CONTEXT if asked.context is None else asked.context
     names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
@@ -151,9 +155,15 @@ def sweep(
         sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None
     else:
         sweeps, pools = _pools(first, clusters[-1], asked, *asked.lengths)
+    view = sweep_view(sweeps, pools, targets)
     if output is not None:
-        write_whole(output, sweep_csv(sweeps).encode())
-    show(sweep_view(sweeps, pools, targets), json=json)
+        makers: dict[str, Callable[[], str]] = {
+            ".csv": lambda: sweep_csv(sweeps),
+            ".json": lambda: json_text(view.data),
+            ".html": lambda: page(view.blocks),
+        }
+        write_whole(output, makers[output.suffix.lower()]().encode())
+    show(view, json=json)
 
 
 def compare(

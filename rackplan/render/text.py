@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -44,9 +45,7 @@ def with_flags(text: str) -> str:
 
 def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
     """Yield the lines of ``blocks``, without those that only a page shows; what cannot be shown is escaped."""
-    width = WIDTH
-    if sys.stdout.isatty():
-        width = max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns))
+    width, fits = _width()
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
             lines = textwrap.wrap(_shown(block.text), width)
@@ -59,10 +58,29 @@ def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
         elif isinstance(block, Table) and block.ruled:
             yield from _ruled(block, width)
         elif isinstance(block, Table):
-            yield from [printable(block.title)] * bool(block.title)
-            yield from map(with_flags, block.lines)
+            for number, part in enumerate(block.parts(width) if fits else [block]):
+                yield from [""] * (number > 0)
+                yield from textwrap.wrap(_shown(part.title), width)
+                yield from map(with_flags, part.lines)
         elif isinstance(block, Lines):
-            yield from (with_flags(printable(line)) for line in block.lines)
+            for line in block.lines:
+                yield from (
+                    _broken(with_flags(printable(line)), width) if fits else [with_flags(printable(line))]
+                )
+
+
+def _width() -> tuple[int, bool]:
+    """Return how wide text is at most, and whether tables must fit in it: on a terminal, or where COLUMNS says."""
+    if not (sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()):
+        return WIDTH, False
+    return max(_NARROWEST, min(WIDTH, shutil.get_terminal_size().columns)), True
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Return a line as lines of at most ``width`` columns, the later ones as far in as the first and two more."""
+    indent = line[: len(line) - len(line.lstrip())]
+    later = indent + "  "
+    return textwrap.wrap(line.strip(), width, initial_indent=indent, subsequent_indent=later) or [""]
 
 
 def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:

@@ -95,6 +95,34 @@ class Table(Block):
             found.append(" " * self.indent + "  ".join(cells).rstrip())
         return found
 
+    def parts(self, width: int) -> list[Table]:
+        """Return the table as tables of at most ``width`` columns each, as far as cells allow.
+
+        The first column stands in all of them; the title in the first alone.
+        """
+        widths = [
+            len(max(map(printable, column), key=len)) for column in zip(self.columns, *self.rows, strict=True)
+        ]
+        room = width - self.indent - widths[0]
+        groups: list[list[int]] = [[]]
+        left = room
+        for place, wide in enumerate(widths[1:], 1):
+            if wide + 2 > left and groups[-1]:
+                groups.append([])
+                left = room
+            groups[-1].append(place)
+            left -= wide + 2
+        if len(groups) == 1:
+            return [self]
+
+        def part(places: list[int]) -> Table:
+            kept = [0, *places]
+            rows = [[row[place] for place in kept] for row in self.rows]
+            return replace(self, columns=[self.columns[place] for place in kept], rows=rows, title="")
+
+        first, *others = map(part, groups)
+        return [replace(first, title=self.title), *others]
+
     def narrowed(self, width: int = WIDTH) -> Table:
         """Return the table with its last columns left out as far as it is wider than ``width``."""
         if max(map(len, self.lines)) <= width or len(self.columns) == 1:

@@ -1,0 +1,150 @@
+"""The help of a command: its options in sections, those of a group together, and two examples that run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from rackplan.options import groups_of
+
+INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
+_INPUTS = {"model", "cluster", "plan", "loads", "windows", "routing", "to", "kind", "engine_file"}
+_RUN = {"output", "time_limit", "seed", "json", "help"}
+
+EXAMPLES: Mapping[str, tuple[str, str]] = {
+    "plan": (
+        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
+    ),
+    "replan": (
+        "rackplan replan out --lost d0.n3.g1 -o out-without",
+        "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
+    ),
+    "score": ("rackplan score out", "rackplan score out --loads zipf:0.4 --json"),
+    "explain": ("rackplan explain out", "rackplan explain out --price gb200=3.10"),
+    "what-if": ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x"),
+    "diff": ("rackplan diff out out-moved", "rackplan diff out out-moved --json"),
+    "draw": ("rackplan draw gb200-nvl72 -o rack.svg", "rackplan draw gb200-nvl72 --plan out -o planned.png"),
+    "traffic": (
+        "rackplan traffic hgx-h100@64",
+        "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
+    ),
+    "sweep": (
+        "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --isl 4000 --osl 1000 -o sweep.csv",
+    ),
+    "size": (
+        "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 200M",
+        "rackplan size --model kimi-k2 --cluster hgx-h200@16 --tok-s 1M --isl 4000 --osl 1000",
+    ),
+    "compare": (
+        "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
+        "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --tok-s-user 20,50 -o report.html",
+    ),
+    "fleet": (
+        "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
+        "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
+    ),
+    "export": (
+        "rackplan export out --to sglang -o sglang.json",
+        "rackplan export out --to trtllm -o trtllm.yaml",
+    ),
+    "import-plan": (
+        "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
+        "rackplan import-plan map.npy --from npy --model deepseek-v3 --cluster gb200-nvl72 -o out",
+    ),
+    "check": (
+        "rackplan check sglang.json --for sglang --model deepseek-v3 --gpus 72",
+        "rackplan check trtllm.yaml --for trtllm --model deepseek-v3 --gpus 72 --json",
+    ),
+    "import": (
+        "rackplan import topo.txt -o cluster.yaml",
+        "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
+    ),
+    "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
+    "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
+    "validate": ("rackplan validate", "rackplan validate points.csv --all"),
+}
+"""Two commands to copy, by command."""
+
+
+class Command(TyperCommand):
+    """A command whose help has sections and examples."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in sections: inputs, one for each group, those of the run."""
+        grouped = groups_of(self.callback)
+        sections: dict[str, list[tuple[str, str]]] = {
+            INPUTS: [],
+            OPTIONS: [],
+            **{title: [] for title in grouped.values()},
+            RUN: [],
+        }
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            name = parameter.name or ""
+            argument = parameter.param_type_name == "argument"
+            title = (
+                INPUTS if argument or name in _INPUTS else RUN if name in _RUN else grouped.get(name, OPTIONS)
+            )
+            sections[title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, each on lines of its own."""
+        examples = EXAMPLES.get(ctx.info_name or "", ())
+        if examples:
+            with formatter.section("Examples"):
+                for example in examples:
+                    formatter.write(_folded(example, formatter.width, " " * formatter.current_indent))
+
+
+class Commands(TyperGroup):
+    """All commands, in sections by what a user comes for."""
+
+    SECTIONS: Mapping[str, str] = {
+        "Plans": "plan replan score explain what-if diff replay",
+        "Clusters and money": "compare sweep size fleet draw traffic",
+        "Engines": "export import-plan check",
+        "Data": "import loads catalog validate",
+    }
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in their sections; those of none come last."""
+        names = self.list_commands(ctx)
+        sections = {
+            title: [name for name in wanted.split() if name in names]
+            for title, wanted in self.SECTIONS.items()
+        }
+        known = {name for some in sections.values() for name in some}
+        sections["Others"] = [name for name in names if name not in known]
+        for title, some in sections.items():
+            records = []
+            for name in some:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    records.append((name, command.get_short_help_str(formatter.width)))
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _folded(example: str, width: int, indent: str) -> str:
+    """Return an example on lines that a shell joins again, options with their values."""
+    lines, line = [], ""
+    for word in example.replace(" -", "\n-").split("\n"):
+        if line and len(indent) + len(line) + len(word) + 3 > width:
+            lines.append(line)
+            line = "    "
+        line += ("" if not line.strip() else " ") + word
+    return "".join(
+        f"{indent}{text}{' ' + chr(92) if number < len(lines) else ''}\n"
+        for number, text in enumerate([*lines, line])
+    )

@@ -1,0 +1,69 @@
+"""Where results go: a folder named for what was planned, what is ours alone replaced, forms by endings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rackplan.output import default_folder
+from rackplan.views.blocks import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Result
+
+MODEL, CLUSTER = "mixtral-8x7b", "hgx-h100"
+PLAN = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--time-limit", 0)
+
+
+def test_a_plan_goes_to_a_folder_named_for_it_and_again(run: Callable[..., Result], tmp_path: Path) -> None:
+    assert run(*PLAN).code == 0
+    folder = tmp_path / f"{MODEL}-on-{CLUSTER}"
+    assert (folder / "plan.json").is_file()
+    assert run(*PLAN, "--context", 1000).code == 0
+    assert run("score", folder, "--json").data["batch"] > 0
+    assert "no plan.json in this folder" in run("explain", tmp_path).error_line
+
+
+def test_what_is_not_ours_is_left_alone(run: Callable[..., Result], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "report.html").write_text("mine")
+    assert "is there and not ours" in run(*PLAN, "-o", folder).error_line
+    assert (folder / "report.html").read_text() == "mine"
+    assert [path.name for path in folder.iterdir()] == ["report.html"]
+
+
+def test_names_are_safe() -> None:
+    assert str(default_folder("a/../b c", "x<y>@8")) == "a-..-b-c-on-x-y-@8"
+    assert str(default_folder("..", "")) != ".."
+    assert len(str(default_folder("m" * 500, "c"))) <= 120
+
+
+def test_the_form_follows_the_ending(run: Callable[..., Result], tmp_path: Path) -> None:
+    sweep = ("sweep", "--model", MODEL, "--cluster", CLUSTER)
+    for name, first in (("a.csv", "tp,"), ("a.json", "{"), ("a.html", "<!DOCTYPE html>")):
+        assert run(*sweep, "-o", name).code == 0
+        assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]
+    assert ".csv, .json or .html" in run(*sweep, "-o", "a.txt").error_line
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_tables_are_as_wide_as_the_terminal(width: int) -> None:
+    table = Table([f"column {n}" for n in range(9)], [tuple(str(n**7) for n in range(9))], "A title")
+    parts = table.parts(width)
+    assert max(len(line) for part in parts for line in part.lines) <= width
+    assert [name for part in parts for name in part.columns[1:]] == list(table.columns[1:])
+    assert all(part.columns[0] == "column 0" for part in parts)
+
+
+def test_80_columns_mean_80(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for args in (
+        ("compare", "hgx-h100", "hgx-h200", "--model", MODEL),
+        ("sweep", "--model", MODEL, "--cluster", CLUSTER),
+    ):
+        assert max(map(len, run(*args).out.splitlines())) <= 80

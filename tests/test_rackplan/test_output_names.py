@@ -24,7 +24,7 @@ def test_a_plan_goes_to_a_folder_named_for_it_and_again(run: Callable[..., Resul
     folder = tmp_path / f"{MODEL}-on-{CLUSTER}"
     assert (folder / "plan.json").is_file()
     assert run(*PLAN, "--context", 1000).code == 0
-    assert run("score", folder, "--json").data["batch"] > 0
+    assert run("score", folder, "--json").data["tok_s_per_gpu"] > 0
     assert "no plan.json in this folder" in run("explain", tmp_path).error_line
 
 

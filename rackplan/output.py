@@ -106,7 +106,7 @@ def _require_ours(folder: Path, names: Sequence[str]) -> None:
     InputError
         If one of them is there and no file of results with a version of our schema is beside it.
     """
-    taken = [name for name in names if (folder / name).exists()]
+    taken = [name for name in names if (folder / name).is_file()]
     if taken and not any(_vouches(folder / name) for name in _VOUCHERS):
         raise InputError(
             f"-o {folder}: {folder / taken[0]} is there and not ours; choose another -o, or move it away."

@@ -53,7 +53,6 @@ def test_version(run: Run) -> None:
     [
         (("frobnicate",), "frobnicate"),
         (("plan", "--frobnicate"), "--frobnicate"),
-        (("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100"), "--output"),
         ((*PLAN, "--batch", "many"), "--batch"),
         ((*PLAN, "--tpot-ms", "soon"), "--tpot-ms"),
         ((*PLAN, "left over"), "left over"),

@@ -73,7 +73,6 @@ def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Pa
     for args, words in (
         (("absent.json",), "absent.json"),
         (("half.json",), "not valid JSON"),
-        (("plan",), "plan: cannot read it"),
         (("plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
     ):
         result = run("score", *args, "--json")

@@ -19,6 +19,7 @@ from rackplan.commands import clusters, data, engines, fleet, online, plan, size
 from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
+from rackplan.progress import working
 from topology.errors import RackplanError, printable
 
 BAD_INPUT = 2
@@ -29,7 +30,6 @@ app = typer.Typer(
     name="rackplan",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -69,7 +69,8 @@ def _applying(run: Callable[..., None]) -> Callable[..., None]:
 
         given = in_lower_case(given)
         note_all(check_options(list(signature(run).parameters.values()), given))
-        run(**given)
+        with working(run.__name__.rstrip("_").replace("_", "-")):
+            run(**given)
 
     return wrapped
 

@@ -38,6 +38,18 @@ def arg(metavar: str, help: str) -> Any:  # noqa: A002 - typer's word
     return typer.Argument(metavar=metavar, help=help)
 
 
+def _models(incomplete: str) -> list[str]:
+    from cost.resolve import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete.lower())]
+
+
+def _clusters(incomplete: str) -> list[str]:
+    from topology.catalog import cluster_names
+
+    return [name for name in cluster_names() if name.startswith(incomplete.lower())]
+
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -51,14 +63,19 @@ LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 
 PlanFile = Annotated[Path, arg("PLAN", "A plan.json, or the folder of one.")]
 Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a YAML file.")]
-ModelName = Annotated[str, opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M")]
-ClusterName = Annotated[str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C")]
 ScenarioWeightsName = Annotated[
     str,
     opt(
         "--scenario-weights",
         "Over several --loads: those nearly the same share a vote (grouped), or equal votes.",
     ),
+]
+ModelName = Annotated[
+    str,
+    opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M", autocompletion=_models),
+]
+ClusterName = Annotated[
+    str, opt("--cluster", "Catalog name, name@GPUS or a YAML file.", "C", autocompletion=_clusters)
 ]
 ObjectiveName = Annotated[str, opt("--objective", "Over several --loads: the mean or the worst of them.")]
 SplitName = Annotated[

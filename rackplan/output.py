@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Block, View
 from topology.errors import InputError, printable
@@ -59,6 +60,7 @@ def show(view: View, *, json: bool) -> None:
 
     What was noted of the options goes to standard error, and into the object.
     """
+    hide()
     for text in _NOTES:
         print_error(f"note: {text}.")
     if json:
@@ -89,6 +91,7 @@ def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
 
 def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
+    hide()
     sys.stderr.write(f"rackplan: {with_flags(printable(' '.join(text.split())))}\n")
 
 

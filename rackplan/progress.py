@@ -5,9 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock, Timer
+from typing import TYPE_CHECKING
 
-from placement.migrate.migration import State
 from topology.errors import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from placement.migrate.migration import State
+
+SILENT_S = 1.0
+"""Seconds after which a command that says nothing says that it works."""
 
 
 class Reporter:
@@ -26,41 +35,112 @@ class Reporter:
         """Report flows that share fairly: which part of the bytes has arrived."""
 
 
+class _Line:
+    """One line on standard error with what is done and for how long, drawn from the first silent second on."""
+
+    def __init__(self, what: str) -> None:
+        self._text = what
+        self._live: Progress | None = None
+        self._timer: Timer | None = None
+        self._lock = Lock()
+
+    def rest(self) -> None:
+        """Draw the line in a second, unless :meth:`hide` is called before."""
+        self._timer = Timer(SILENT_S, self.say)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def say(self, text: str | None = None) -> None:
+        """Draw the line, with other words where they are given."""
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        with self._lock:
+            self._text = text or self._text
+            if self._live is None:
+                columns = (
+                    SpinnerColumn(),
+                    TimeElapsedColumn(),
+                    TextColumn("{task.description}", markup=False),
+                )
+                self._live = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._live.add_task(self._text)
+                self._live.start()
+            self._live.update(self._live.task_ids[0], description=self._text)
+
+    def hide(self) -> None:
+        """Take the line away, before anything else is written."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+
+
+_LINES: list[_Line] = []
+"""The line of the command that runs."""
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Let a command that says nothing for a second say that it works, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    line = _Line(f"{what} ...")
+    _LINES.append(line)
+    line.rest()
+    try:
+        yield
+    finally:
+        line.hide()
+        _LINES.remove(line)
+
+
+def hide() -> None:
+    """Take the line of progress away: results are written now."""
+    for line in _LINES:
+        line.hide()
+
+
 @contextmanager
 def progress() -> Iterator[Reporter]:
     """Yield a reporter that draws on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield Reporter()
         return
-    from rich.console import Console
-    from rich.status import Status
-    from rich.text import Text
+    hide()
+    line = _Line("starting ...")
+    line.say()
+    try:
+        yield _Live(line)
+    finally:
+        line.hide()
+        for other in _LINES:
+            other.rest()
 
-    class _Live(Reporter):
-        def __init__(self, status: Status) -> None:
-            self._status = status
 
-        def stage(self, name: str) -> None:
-            self._status.update(Text(f"{printable(name)} ..."))  # names of files are text, not markup
+class _Live(Reporter):
+    def __init__(self, line: _Line) -> None:
+        self._line = line
 
-        def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
-            gap = 1 - bound / objective if objective > 0 else 0.0
-            self._status.update(
-                f"placing experts: {done} of {total} layers at their bound, {elapsed_s:.0f} s, "
-                f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
-            )
+    def stage(self, name: str) -> None:
+        self._line.say(f"{printable(name)} ...")
 
-        def replan(self, state: State, elapsed_s: float) -> None:
-            self._status.update(
-                f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
-                f"near a fresh plan, {elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
-                f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
-            )
+    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
+        gap = 1 - bound / objective if objective > 0 else 0.0
+        self._line.say(
+            f"placing experts: {done} of {total} layers at their bound, {elapsed_s:.0f} s, "
+            f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
+        )
 
-        def arrived(self, part: float) -> None:
-            self._status.update(
-                f"sharing links fairly: {part:.0%} of the bytes have arrived (Ctrl-C keeps the bound)"
-            )
+    def replan(self, state: State, elapsed_s: float) -> None:
+        self._line.say(
+            f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
+            f"near a fresh plan, {elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
+            f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
+        )
 
-    with Status("starting ...", console=Console(stderr=True)) as status:
-        yield _Live(status)
+    def arrived(self, part: float) -> None:
+        self._line.say(f"sharing links fairly: {part:.0%} of the bytes have arrived (Ctrl-C keeps the bound)")

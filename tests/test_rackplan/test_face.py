@@ -7,6 +7,7 @@ import sys
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -167,17 +168,31 @@ def test_progress_on_a_terminal_goes_to_standard_error(
     assert capsys.readouterr().out == ""
 
 
+def test_a_silent_command_says_that_it_works(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rackplan import progress as module
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(module, "SILENT_S", 0.01)
+    said = Event()
+    monkeypatch.setattr(module._Line, "say", lambda *_: said.set())
+    with module.working("draw"):
+        assert said.wait(5)
+    assert capsys.readouterr().out == ""
+
+
 def test_progress_of_a_re_plan_says_how_far_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rich.status import Status
+    from rich.progress import Progress
 
     said: list[str] = []
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(Status, "update", lambda _, text: said.append(str(text)))
+    monkeypatch.setattr(Progress, "update", lambda *_, description: said.append(description))
     with progress() as reporter:
         reporter.replan(STATE, 7.2)
-    (text,) = said
+    text = said[-1]
     for words in (
         "pass 2",
         "price of excess 40",

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from rackplan.options import groups_of
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
-_INPUTS = {"model", "cluster", "plan", "loads", "windows", "routing", "to", "kind", "engine_file"}
+_INPUTS = {"model", "cluster", "plan", "loads", "windows", "routing", "to", "kind", "scenarios"}
 _RUN = {"output", "time_limit", "seed", "json", "help"}
 
 EXAMPLES: Mapping[str, tuple[str, str]] = {
@@ -62,6 +62,10 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "import": (
         "rackplan import topo.txt -o cluster.yaml",
         "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
+    ),
+    "replay": (
+        "rackplan replay out --loads windows.npy",
+        "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
     ),
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),

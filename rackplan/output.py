@@ -31,12 +31,11 @@ _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
 _MAKING = ".rackplan-making-"
 _READY = ".rackplan-ready"
+"""Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
 _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
-"""Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
-
-
+"""Results that say by their ``schema_version`` that the files beside them are ours."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 """Files of a plan."""
 

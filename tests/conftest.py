@@ -1,4 +1,4 @@
-"""What all tests share: one thread for products of small matrices, as under the command line.
+"""What all tests share: one thread for products of small matrices, as under the command line, and text as in a pipe.
 
 More threads wait for each other on a busy machine; set before anything imports NumPy.
 """
@@ -9,3 +9,6 @@ import os
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Workers of pytest-xdist have it, and whoever runs the tests may: text would then be as wide as it says.
+os.environ.pop("COLUMNS", None)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
-.PHONY: plan test lint types pytest wide clean
+.PHONY: plan test lint types pytest wide browser clean
 
 plan: $(STAMP)
 	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
@@ -21,11 +21,19 @@ types: $(STAMP)
 	$(BIN)/python -m mypy
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide and not browser"
 
 # What takes long for its breadth: `.ci/run` has the time for it.
 wide: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m wide
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "wide and not browser"
+
+# Pages in a real browser: the system's Chromium, driven by Playwright's package (which downloads no browser of its own).
+# Where either is absent the tests skip, and say so.
+browser: $(STAMP)
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[browser]" \
+		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[browser]" \
+		|| echo "make browser: Playwright cannot be installed here; tests in a browser skip."
+	$(BIN)/python -m pytest -rs tests/browser
 
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml

@@ -1,0 +1,165 @@
+"""A real headless browser: pages opened at a width, light or dark, and what it makes of them.
+
+Chromium is the system's (``RACKPLAN_CHROMIUM`` names another one); nothing is downloaded. Playwright's Python package
+and axe-core come with the extra ``browser``. Where one of them is absent these tests skip, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    OpenPage = Callable[..., "Opened"]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+WIDTHS = {1440: 900, 390: 844}
+"""Heights of the windows by their widths: a desk's and a phone's."""
+
+# Elements with text that reach over the page's edge, or whose text their own box cuts off; what stands in a box that
+# scrolls can be reached
+_CLIPPED = """() => {
+  const scrolls = (node) => {
+    for (let one = node; one && one !== document.body; one = one.parentElement) {
+      const how = getComputedStyle(one).overflowX;
+      if ((how === "auto" || how === "scroll") && one.clientWidth > 0) { return true; }
+    }
+    return false;
+  };
+  const found = [], wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > wide) { found.push("page scrolls sideways"); }
+  for (const node of document.querySelectorAll("body *")) {
+    if (node.closest("svg, .js-plotly-plot, .unseen") || !node.textContent.trim()) { continue; }
+    if (!node.checkVisibility()) { continue; }
+    const box = node.getBoundingClientRect();
+    if (box.width < 2 || box.height < 2) { continue; }
+    const cut = getComputedStyle(node).overflowX === "hidden" && node.scrollWidth > node.clientWidth + 1;
+    if ((box.right > wide + 1 || cut) && !scrolls(node)) {
+      found.push(`${node.tagName.toLowerCase()}.${node.className}: ${node.textContent.trim().slice(0, 60)}`);
+    }
+  }
+  return found;
+}"""
+_TIMES = """() => {
+  const times = {};
+  for (const one of performance.getEntriesByType("paint")) { times[one.name] = one.startTime; }
+  for (const one of performance.getEntriesByType("mark")) { times[one.name] = one.startTime; }
+  return times;
+}"""
+
+
+@dataclass
+class Opened:
+    """A page that a browser has open.
+
+    Attributes
+    ----------
+    page:
+        Playwright's own.
+    errors:
+        What the console said was wrong, what no script caught, and requests to anywhere but the page's own address.
+    """
+
+    page: Any
+    errors: list[str] = field(default_factory=list)
+
+    def axe(self) -> list[dict[str, Any]]:
+        """Return what axe-core calls serious or critical; skip where it is absent."""
+        self.page.evaluate(axe_source())
+        found = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
+        )
+        return [one for one in found if one["impact"] in ("serious", "critical")]
+
+    @property
+    def height(self) -> int:
+        """Pixels from top to bottom."""
+        return int(self.page.evaluate("document.documentElement.scrollHeight"))
+
+    def clipped(self) -> list[str]:
+        """Return elements whose text is cut off and cannot be scrolled to."""
+        return list(self.page.evaluate(_CLIPPED))
+
+    def times(self) -> dict[str, float]:
+        """Return milliseconds from navigation to each paint, and to each mark that the page set."""
+        return dict(self.page.evaluate(_TIMES))
+
+    def shot(self, path: Path) -> None:
+        """Write a picture of the whole page."""
+        self.page.screenshot(path=str(path), full_page=True)
+
+
+def axe_source() -> str:
+    """Return axe-core, as the package that ships it has it."""
+    if find_spec("axe_playwright_python") is None:
+        pytest.skip("axe-core is absent: pip install -e '.[browser]'")
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def chromium_path() -> str | None:
+    """Return where the browser is; None where there is none."""
+    given = os.environ.get("RACKPLAN_CHROMIUM")
+    return given or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is here: ``make browser`` runs it."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests; skips where it or Playwright is absent."""
+    path = chromium_path()
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH (RACKPLAN_CHROMIUM names one)")
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is absent: pip install -e '.[browser]'")
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[OpenPage]:
+    """Open a file or an address: ``open_page(path, width=390, dark=True)`` returns an :class:`Opened`."""
+    contexts = []
+
+    def opened(where: Path | str, *, width: int = 1440, dark: bool = False, **more: Any) -> Opened:
+        address = where.resolve().as_uri() if isinstance(where, Path) else where
+        scheme = "dark" if dark else "light"
+        size = {"width": width, "height": WIDTHS.get(width, 900)}
+        context = browser.new_context(viewport=size, color_scheme=scheme, **more)
+        contexts.append(context)
+        found = Opened(context.new_page())
+
+        def told(message: Any) -> None:
+            if message.type in ("error", "warning"):
+                found.errors.append(f"console {message.type}: {message.text}")
+
+        def asked(request: Any) -> None:
+            own = request.url.startswith((address.split("?")[0].rsplit("/", 1)[0], "data:", "blob:", "about:"))
+            if not own:
+                found.errors.append(f"outside request: {request.url}")
+
+        found.page.on("console", told)
+        found.page.on("pageerror", lambda error: found.errors.append(f"uncaught: {error}"))
+        found.page.on("request", asked)
+        found.page.goto(address, wait_until="load")
+        return found
+
+    yield opened
+    for context in contexts:
+        context.close()

@@ -125,7 +125,9 @@ def browser() -> Iterator[Any]:
     path = chromium_path()
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is on the PATH (RACKPLAN_CHROMIUM names one)")
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is absent: pip install -e '.[browser]'")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is absent: pip install -e '.[browser]'"
+    )
     with api.sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield found
@@ -150,7 +152,9 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
                 found.errors.append(f"console {message.type}: {message.text}")
 
         def asked(request: Any) -> None:
-            own = request.url.startswith((address.split("?")[0].rsplit("/", 1)[0], "data:", "blob:", "about:"))
+            own = request.url.startswith(
+                (address.split("?")[0].rsplit("/", 1)[0], "data:", "blob:", "about:")
+            )
             if not own:
                 found.errors.append(f"outside request: {request.url}")
 

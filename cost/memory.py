@@ -212,6 +212,14 @@ def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64])
     return int(slots[tightest]), float(capacity[tightest])
 
 
+def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> float:
+    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` of each GPU, ``[gpus]``."""
+    members = deployment.model.kind_counts(stage.layers)
+    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
+    each, _ = _fullest(deployment, stage, slots)
+    return each * float(slot) * weight_sizes(deployment.model)["experts"]
+
+
 def replica_max_batch(memories: Sequence[StageMemory]) -> int:
     """The largest batch that fits every stage; 0 where none does."""
     return min(memory.max_batch() for memory in memories)

@@ -63,5 +63,10 @@ def _add(parts: Parts, at: LayerStep) -> None:
 
 
 ALL_REDUCE = Term(
-    "all_reduce", "#009e73", behind=("links.all_reduce", "delay.all_reduce"), sends=True, of_layer=_add
+    "all_reduce",
+    "#009e73",
+    behind=("links.all_reduce", "delay.all_reduce"),
+    formula="layers x calls x (2 (n - 1) / n x bytes / reached rate + delay + latency)",
+    sends=True,
+    of_layer=_add,
 )

@@ -210,9 +210,16 @@ DISPATCH = Term(
     "dispatch",
     "#56b4e9",
     behind=("dispatch", "notify_s"),
+    formula="layers x (start-up + bytes of the busiest GPU / rate that the kernel reaches on its links)",
     sends=True,
     of_layer=_add,
     of_placement=_add_placed,
 )
 """With it the way back, :data:`COMBINE`: both directions are one computation."""
-COMBINE = Term("combine", "#cc79a7", behind=("combine", "notify_s"), sends=True)
+COMBINE = Term(
+    "combine",
+    "#cc79a7",
+    behind=("combine", "notify_s"),
+    formula="layers x (start-up + bytes of the busiest GPU / rate that the kernel reaches on its links)",
+    sends=True,
+)

@@ -106,10 +106,17 @@ def _add(parts: Parts, at: LayerStep) -> None:
     parts.works += [replace(work, layers=at.count) for work in works]
 
 
-ATTENTION = Term("attention", "#0072b2", behind=("attention", "gemm", "hbm"), of_layer=_add)
+ATTENTION = Term(
+    "attention",
+    "#0072b2",
+    behind=("attention", "gemm", "hbm"),
+    formula="layers x (projections + scores over the cached context), each hypot(flop / flop/s, bytes / HBM rate)",
+    of_layer=_add,
+)
 RANKS = Term(
     "rank_imbalance",
-    "#332288",
+    "#7e57c2",
     behind=("ranks.uneven",),
+    formula="ranks.uneven x spread of the requests' context x seconds of attention scores",
     meaning="attention ranks wait for the one whose requests, assigned at random, are the most work",
 )

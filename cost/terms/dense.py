@@ -69,5 +69,16 @@ def add_head(parts: Parts, model: Model, shape: StepShape, machine: Machine, las
     parts.works.append(replace(work, layers=last))
 
 
-DENSE = Term("dense", "#e69f00", behind=("gemm", "hbm"), of_layer=_add)
-HEAD = Term("head", "#44aa99", behind=("gemm", "hbm"))
+DENSE = Term(
+    "dense",
+    "#e69f00",
+    behind=("gemm", "hbm"),
+    formula="layers x hypot(2 x weights x tokens / flop/s, bytes of weights / HBM rate)",
+    of_layer=_add,
+)
+HEAD = Term(
+    "head",
+    "#44aa99",
+    behind=("gemm", "hbm"),
+    formula="hypot(2 x vocabulary x hidden x tokens / flop/s, bytes of the head / HBM rate)",
+)

@@ -178,4 +178,12 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     cost.busy(HBM, float(np.max(read_s, axis=2).sum()) * weight)
 
 
-EXPERTS = Term("experts", "#d55e00", behind=("experts", "hbm"), of_layer=_add, of_placement=_add_placed)
+EXPERTS = Term(
+    "experts",
+    "#d55e00",
+    behind=("experts", "hbm"),
+    formula="sum over layers of the slowest GPU's hypot(2 x weights x its tokens / flop/s, bytes of its slots that some "
+    "token uses / HBM rate)",
+    of_layer=_add,
+    of_placement=_add_placed,
+)

@@ -37,6 +37,7 @@ OVERHEAD = Term(
     "#8c959f",
     behind=("delay.layer", "delay.latent_layer", "delay.moe_layer", "delay.step", "delay.sequence"),
     meaning="fixed delays of layers, of the step and of each sequence",
+    formula="layers x delay of their kind + delay of a step + sequences x delay of one",
     delays=("delay.layer", "delay.moe_layer", "delay.latent_layer", "delay.step", "delay.sequence"),
     of_layer=add_delays,
 )
@@ -45,6 +46,7 @@ SPARSE = Term(
     "#ee99aa",
     behind=("delay.index_layer", "delay.compress_layer"),
     meaning="fixed delays of indexes and compressors in layers that pick what they attend to",
+    formula="layers that pick x their delay",
     delays=("delay.index_layer", "delay.compress_layer"),
 )
 ENGINE = Term(
@@ -52,4 +54,5 @@ ENGINE = Term(
     "#999933",
     behind=("engine.share",),
     meaning="time that an engine loses between and beside kernels, in proportion to theirs",
+    formula="engine.share x seconds of all kernels",
 )

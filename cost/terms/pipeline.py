@@ -83,5 +83,16 @@ def bubble_seconds(depth: Quantity, slowest_s: Quantity, one_pass_s: Quantity, h
     return np.maximum(0.0, depth * slowest_s - one_pass_s - hops_s)
 
 
-HOPS = Term("pipeline_hops", "#aa4466", behind=("links.hop",), meaning="hand-overs between stages")
-BUBBLE = Term("pipeline_bubble", "#ddcc77", meaning="stages wait for the slowest of them")
+HOPS = Term(
+    "pipeline_hops",
+    "#aa4466",
+    behind=("links.hop",),
+    meaning="hand-overs between stages",
+    formula="stages x (bytes of the busiest GPU / reached rate + latency)",
+)
+BUBBLE = Term(
+    "pipeline_bubble",
+    "#ddcc77",
+    meaning="stages wait for the slowest of them",
+    formula="stages x seconds of the slowest stage - seconds of all stages and hops, or nothing",
+)

@@ -24,8 +24,9 @@ HBM = "HBM bandwidth"
 FIXED = "fixed overhead"
 """The limit of what no resource of a chip binds."""
 IMBALANCE = "pipeline imbalance"
-RESOURCES = {COMPUTE: "#0072b2", HBM: "#d55e00", IMBALANCE: "#e69f00", FIXED: "#8c959f"}
-"""What may bind a part of the step besides a fabric, and its colour in every chart."""
+RESOURCES = {COMPUTE: "#77aadd", HBM: "#ee8866", IMBALANCE: "#eedd88", FIXED: "#bbbbbb"}
+"""What may bind a part of the step besides a fabric, and its colour in every chart: pale ones of Tol, "Colour Schemes"
+(2021), none of which a :class:`Term` has."""
 BALANCE = 300.0
 """Flop per byte at which ``columns`` are those of the calibration: units with fewer flop are filled more
 easily."""
@@ -47,6 +48,8 @@ class Term:
         Beginnings of the names of the coefficients behind it.
     meaning:
         What it is, in words; empty where the name says it.
+    formula:
+        How its seconds are composed, in one line.
     sends:
         It travels over links, which two half batches hide behind computing.
     delays:
@@ -61,6 +64,7 @@ class Term:
     colour: str
     behind: tuple[str, ...] = ()
     meaning: str = ""
+    formula: str = ""
     sends: bool = False
     delays: tuple[str, ...] = ()
     of_layer: Callable[[Parts, LayerStep], None] = _nothing

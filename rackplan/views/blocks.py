@@ -155,6 +155,28 @@ class Drawing(Block):
 
 
 @dataclass(frozen=True)
+class Picture(Block):
+    """A picture that a script of ours draws (:mod:`rackplan.render.pictures`). Pages alone.
+
+    Attributes
+    ----------
+    kind:
+        Which picture: ``waterfall``, ``memory``, ``experts``, ``links``, ``failures``.
+    name:
+        Of this one on its page.
+    data:
+        What it is drawn from: plain values that JSON holds.
+    says:
+        What it shows, in words, for who cannot see it.
+    """
+
+    kind: str
+    name: str
+    data: Mapping[str, Any]
+    says: str
+
+
+@dataclass(frozen=True)
 class Page(Block):
     """Blocks that only a page shows; with a ``fold`` they are hidden behind these words."""
 

@@ -7,6 +7,7 @@ from cost.layouts import sweep
 from cost.machine import COEFFICIENTS
 from cost.resolve import resolve_model
 from cost.terms.registry import TERMS
+from cost.terms.work import RESOURCES
 from cost.workload import Workload
 from topology import resolve_cluster
 
@@ -26,3 +27,8 @@ def test_no_two_terms_share_a_colour():
 def test_delays_are_coefficients_and_stand_behind_their_term(term):
     assert set(term.delays) <= set(COEFFICIENTS)
     assert set(term.delays) <= set(term.behind)
+
+
+def test_no_term_has_the_colour_of_a_resource_and_each_says_its_formula():
+    assert not {term.colour for term in TERMS.values()} & set(RESOURCES.values())
+    assert all(term.formula for term in TERMS.values())

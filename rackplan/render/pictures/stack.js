@@ -1,0 +1,63 @@
+// One bar of parts that fill it (HBM of a GPU), and bars side by side (links of a step).
+(function () {
+  "use strict";
+  const { kinds, make, bytes, ms, percent, number, row, key, tips, inkOn } = rackplanPictures;
+
+  kinds.memory = function (box, data) {
+    const bar = make("div", { class: "rp-stack", "aria-hidden": "true" });
+    data.uses.forEach(function (use) {
+      const share = use.bytes / data.total, part = make("span", { class: "rp-part" + (use.hatched ? " rp-hatched" : "") });
+      part.style.width = 100 * share + "%";
+      part.style.backgroundColor = use.colour;
+      part.style.color = inkOn(use.colour);
+      if (share > 0.09) { part.textContent = use.words; }
+      tips(part, function () { return lines(use); });
+      bar.append(part);
+    });
+    function lines(use) {
+      return [use.words + ": " + bytes(use.bytes) + ", " + percent(use.bytes / data.total) + " of the GPU",
+        use.formula ? "= " + use.formula : "", use.origin];
+    }
+    const list = make("ol", { class: "rp-rows" });
+    let from = 0;
+    data.uses.forEach(function (use) {
+      const share = use.bytes / data.total;
+      row(list, {
+        name: use.words, value: bytes(use.bytes), lines: lines(use),
+        bars: [{ from: from, size: share, colour: use.colour, class: use.hatched ? "rp-term rp-hatched" : "rp-term" }]
+      });
+      from += share;
+    });
+    row(list, {
+      name: "in all", value: bytes(data.total), class: "rp-total", bars: [{ from: 0, size: 1, class: "rp-whole" }],
+      lines: ["in all: " + bytes(data.total) + " on the fullest GPU", data.origin]
+    });
+    box.append(bar, list);
+    return {};
+  };
+
+  // bars by the time that each kind of link is busy, of the step
+  kinds.links = function (box, data) {
+    const list = make("ol", { class: "rp-rows" });
+    data.links.forEach(function (link) {
+      const share = link.seconds / data.step_s;
+      row(list, {
+        name: link.name,
+        value: link.seconds ? percent(share) : "idle",
+        bars: [
+          { from: 0, size: 1, class: "rp-room" },
+          { from: 0, size: Math.min(1, share), colour: link.colour, class: "rp-term" }
+        ],
+        marks: link.waited_s ? [{ at: Math.min(1, link.waited_s / data.step_s), class: "rp-waited" }] : [],
+        lines: [
+          link.name + ": busy " + percent(share) + " of the step (" + ms(link.seconds) + " of " + ms(data.step_s) + ")",
+          link.waited_s ? "the step waits " + ms(link.waited_s) + " for it (" + percent(link.waited_s / data.step_s) + ")" : "",
+          link.bytes ? bytes(link.bytes) + " in a step, all GPUs together" : "",
+          ...link.lines
+        ]
+      });
+    });
+    box.append(list, key("", [["bar: busy at the link's rate", data.links.length ? data.links[0].colour : null], ["line: what the step waits for it, start-up times included", null, "rp-waited"]]));
+    return {};
+  };
+})();

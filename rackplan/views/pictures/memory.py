@@ -1,0 +1,71 @@
+"""HBM of the fullest GPU as one bar: routed experts, other weights, cache, workspace, what is free."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost.deployment import USABLE_HBM
+from cost.memory import expert_bytes, replica_memory
+from placement.plan import Plan
+from rackplan.views.blocks import Picture
+from topology.units import added
+
+_USES = {
+    "experts": ("routed experts", "#999933", "copies on the GPU x layers x bytes of an expert"),
+    "weights": ("other weights", "#117733", "attention, dense and shared layers, router, embedding, head"),
+    "kv_cache": ("KV cache", "#88ccee", "sequences x bytes of the cache of one context, all its layers"),
+    "workspace": (
+        "workspace",
+        "#aa4499",
+        "sequences x (activations + all-to-all buffers), and logits of the last stage",
+    ),
+    "free": ("free", "#e4e8ec", "usable HBM that nothing is in: room for a larger batch"),
+    "reserved": ("reserved", "#8c959f", ""),
+}
+"""Words, colour and formula of each use; colours are neither those of parts of the step nor those of resources."""
+_ALIKE = 1e-9  # of bytes
+
+
+def memory_picture(plan: Plan) -> Picture:
+    """Return HBM of the plan's fullest GPU by use; the uses add up to what its driver reports."""
+    held = dict(plan.score.hbm_bytes)
+    experts = routed_bytes(plan)
+    if experts:
+        held = {"experts": experts, **held, "weights": held["weights"] - experts}
+    total = added(held.values())
+    gpu = plan.deployment.cluster.gpus[plan.layout.replicas[0][0].gpus[0]].domain
+    figure = plan.deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
+    uses = [
+        {
+            "name": name,
+            "words": _USES[name][0],
+            "bytes": amount,
+            "colour": _USES[name][1],
+            "formula": _USES[name][2]
+            or f"{1 - USABLE_HBM:.0%} of what the driver reports: an engine may fill {USABLE_HBM:.0%}",
+            "hatched": name == "reserved",
+            "origin": f"{figure.kind.label}: {figure.source}" if name in ("free", "reserved") else "",
+        }
+        for name, amount in held.items()
+        if amount > 0
+    ]
+    origin = f"as its driver reports it; {figure.kind.label}: {figure.source}"
+    parts = ", ".join(f"{use['words']} {float(use['bytes']) / 1e9:,.1f}" for use in uses)
+    return Picture(
+        "memory",
+        "memory",
+        {"total": total, "uses": uses, "origin": origin},
+        f"HBM of the fullest GPU by use, in GB: {parts}; in all {total / 1e9:,.1f}",
+    )
+
+
+def routed_bytes(plan: Plan) -> float:
+    """Return the bytes of routed experts on the plan's fullest GPU; 0 without experts, or where that is not known."""
+    deployment, weights = plan.deployment, plan.score.hbm_bytes["weights"]
+    slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
+    stages = plan.layout.replicas[0]
+    memories = replica_memory(deployment, stages, tp=plan.layout.tp, slots=slots)
+    for stage, row, memory in zip(stages, slots, memories, strict=True):
+        if row.size and abs(memory.weights - weights) <= _ALIKE * weights:
+            return expert_bytes(deployment, stage, row)
+    return 0.0  # another replica, of other GPUs, is full first

@@ -213,7 +213,7 @@ def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64])
 
 
 def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> float:
-    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` of each GPU, ``[gpus]``."""
+    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``."""
     members = deployment.model.kind_counts(stage.layers)
     slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
     each, _ = _fullest(deployment, stage, slots)

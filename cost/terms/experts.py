@@ -182,8 +182,8 @@ EXPERTS = Term(
     "experts",
     "#d55e00",
     behind=("experts", "hbm"),
-    formula="sum over layers of the slowest GPU's hypot(2 x weights x its tokens / flop/s, bytes of its slots that some "
-    "token uses / HBM rate)",
+    formula="sum over layers of the slowest GPU's hypot(2 x weights x its tokens / flop/s, bytes of its slots that "
+    "some token uses / HBM rate)",
     of_layer=_add,
     of_placement=_add_placed,
 )

@@ -25,8 +25,8 @@ FIXED = "fixed overhead"
 """The limit of what no resource of a chip binds."""
 IMBALANCE = "pipeline imbalance"
 RESOURCES = {COMPUTE: "#77aadd", HBM: "#ee8866", IMBALANCE: "#eedd88", FIXED: "#bbbbbb"}
-"""What may bind a part of the step besides a fabric, and its colour in every chart: pale ones of Tol, "Colour Schemes"
-(2021), none of which a :class:`Term` has."""
+"""What may bind a part of the step besides a fabric, and its colour in every chart: pale ones of Tol
+("Colour Schemes", 2021), none of which a :class:`Term` has."""
 BALANCE = 300.0
 """Flop per byte at which ``columns`` are those of the calibration: units with fewer flop are filled more
 easily."""

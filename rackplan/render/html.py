@@ -7,8 +7,21 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 
+from rackplan.render import pictures
 from rackplan.render.text import with_flags
-from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Lines, Page, Table, Text, Tiles
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Drawing,
+    Heading,
+    Items,
+    Lines,
+    Page,
+    Picture,
+    Table,
+    Text,
+    Tiles,
+)
 from topology.errors import printable
 
 POLICY = (
@@ -62,7 +75,7 @@ def page(blocks: Iterable[Block]) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} - rackplan"),
-        element("style", style),
+        element("style", style, Markup(pictures.style())),
     )
     content = join(
         [
@@ -71,6 +84,7 @@ def page(blocks: Iterable[Block]) -> str:
                 "noscript", element("p", "Charts need JavaScript; every figure stands in the tables too.")
             ),
             # at the end, so that text and tables are there before the library is read
+            element("script", Markup(f"{pictures.script()}\nrackplanPictures.start(document);")),
             element("script", Markup(get_plotlyjs())),
             element("script", draw),
         ]
@@ -88,7 +102,7 @@ def _still(blocks: Iterable[Block]) -> Iterator[Block]:
     for one in blocks:
         if isinstance(one, Page):
             yield Page(list(_still(one.blocks)), one.fold)
-        elif not isinstance(one, Chart | Drawing | Lines):
+        elif not isinstance(one, Chart | Drawing | Lines | Picture):
             yield one
 
 
@@ -121,6 +135,8 @@ def _block(block: Block) -> Markup | None:
             shown = table(block)
         case Chart():
             shown = _chart(block)
+        case Picture():
+            shown = _picture(block)
         case Tiles(tiles):
             figures = ((element("b", value), element("span", words)) for value, words in tiles)
             each = (element("div", *figure, class_="tile") for figure in figures)
@@ -136,12 +152,22 @@ def _block(block: Block) -> Markup | None:
     return shown
 
 
+def _picture(block: Picture) -> Markup:
+    data = element("script", _json(block.data), type="application/json")
+    said = {"class_": "picture", "id": f"picture-{block.name}", "data_kind": block.kind}
+    return element("figure", data, **said, aria_label=block.says)
+
+
+def _json(data: object) -> Markup:
+    """Return data as a script element may hold it."""
+    return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
 def _chart(block: Chart) -> Markup:
-    data = json.dumps(block.figure, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return element(
         "figure",
         element("div", class_="plot", role="img", aria_label=block.says, style=f"height:{block.height}px"),
-        element("script", Markup(data), type="application/json"),
+        element("script", _json(block.figure), type="application/json"),
         class_="chart",
         id=f"chart-{block.name}",
     )

@@ -16,28 +16,19 @@ from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
 from placement.story import Story
-from rackplan.views.explain import HBM_USES, Explanation, largest_first
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
-from topology.units import added
 
 # Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"
-# of Tol, "Colour Schemes" (2021), which parts of a step take more from (:mod:`cost.terms.registry`)
-WINE, SAND, INDIGO = "#aa4466", "#ddcc77", "#332288"
+SAND = "#ddcc77"
+"""Of a part of a step that nobody declared."""
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 PATTERNS = ("", "/", "x", ".", "-", "+")
-_HBM = {"weights": BLUE, "kv_cache": ORANGE, "workspace": GREEN, "free": "#d0d7de", "reserved": NEUTRAL}
-
-LEAST_LABEL = 0.08
-"""A part narrower than this fraction of the chart has its words in the legend and on hover only."""
-LABEL_PX = 12
-WHOLE_LABELS = {"uniformtext": {"mode": "hide", "minsize": LABEL_PX}}
-"""Words that a bar is too small for, in a narrow window, are left out instead of laid over their neighbours."""
 
 Figure = dict[str, Any]
 
@@ -49,8 +40,8 @@ def series(count: int) -> list[str]:
 
 
 def by_resource(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each resource: the same ones in every report for compute and HBM."""
-    fabrics = (GREEN, PURPLE, SKY)
+    """Return a colour for each resource, none of which a part of a step has."""
+    fabrics = ("#bbcc33", "#b39ddb", "#80cbc4")
     rest = [name for name in dict.fromkeys(names) if name not in RESOURCES]
     return RESOURCES | {name: fabrics[index % len(fabrics)] for index, name in enumerate(rest)}
 
@@ -58,11 +49,6 @@ def by_resource(names: Iterable[str]) -> dict[str, str]:
 def by_term(names: Iterable[str]) -> dict[str, str]:
     """Return a colour for each part of a step: the same in every report."""
     return {name: TERMS[name].colour if name in TERMS else SAND for name in names}
-
-
-def ink_on(colour: str) -> str:
-    """Return the colour of letters on ``colour``."""
-    return "#ffffff" if colour in (BLUE, VERMILION, GREEN, WINE, INDIGO) else "#1b1f24"
 
 
 def plotly_text(text: str) -> str:
@@ -192,54 +178,6 @@ def story_chart(story: Story, tokens: str) -> Figure:
     axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
     up_axis = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
     return _figure(data, barmode="group", xaxis=axis, yaxis=up_axis)
-
-
-def step_chart(found: Explanation) -> Figure:
-    """Return the expected step by part, the same parts at peak by part and by resource, and the lower bound."""
-    score, peaks = found.plan.score, found.peaks
-    rows = ["lower bound", "at peaks, by resource", "at peaks, by part", "expected, by part"]
-    colours = by_term(score.terms_s)
-    resources = by_resource(peaks.limits_s)
-    parts = [(rows[0], "lower bound", score.lower_step_s, NEUTRAL)]
-    parts += [(rows[1], name, value, resources[name]) for name, value in largest_first(peaks.limits_s)]
-    for name, value in largest_first(score.terms_s):
-        words = name.replace("_", " ")
-        parts.append((rows[3], words, value, colours[name]))
-        parts.append((rows[2], words, peaks.terms_s.get(name, 0.0), colours[name]))
-    data = [
-        _bar(row, plotly_text(words), value * 1e3, score.step_s * 1e3, colour, unit="ms")
-        | {"showlegend": row == rows[3], "legendgroup": plotly_text(words)}
-        for row, words, value, colour in parts
-        if value > 0
-    ]
-    bound = score.lower_step_s * 1e3
-    lower = {"x0": bound, "x1": bound, "yref": "paper", "y0": 0, "y1": 1}
-    return _figure(
-        data,
-        barmode="stack",
-        bargap=0.3,
-        shapes=[{"type": "line", **lower, "line": {"dash": "dot", "width": 1.5}}],
-        margin={"l": 70, "r": 20, "t": 76, "b": 50},
-        **WHOLE_LABELS,
-        xaxis=_axis("ms", tickformat=",~r"),
-        yaxis={"categoryorder": "array", "categoryarray": rows, "automargin": True, "ticksuffix": " "},
-    )
-
-
-def memory_chart(hbm_bytes: Mapping[str, float]) -> Figure:
-    """Return one bar of the fullest GPU's HBM by use; what nobody may fill is hatched."""
-    total = added(hbm_bytes.values()) / 1e9
-    data = []
-    for use, amount in hbm_bytes.items():
-        words = HBM_USES.get(use, use)
-        bar = _bar("HBM", words, amount / 1e9, total, _HBM.get(use, NEUTRAL), unit="GB")
-        if bar["text"][0]:
-            bar["text"] = [f"{words}<br>{amount / 1e9:,.1f} GB"]
-        if use == "reserved":
-            bar["marker"]["pattern"] = {"shape": "/", "fillmode": "overlay", "solidity": 0.15}
-        data.append(bar)
-    axes = {"xaxis": _axis("GB of the fullest GPU", range=[0, total]), "yaxis": {"visible": False}}
-    return _figure(data, barmode="stack", **WHOLE_LABELS, **axes)
 
 
 def balance_chart(plan: Plan) -> Figure:
@@ -446,23 +384,3 @@ def _curve(name: str, x: Sequence[Any], y: Sequence[Any], custom: Sequence[Any],
 def _mark(name: str, x: float, y: float, symbol: str) -> Figure:
     marker = {"color": VERMILION, "symbol": symbol, "size": 14}
     return _scatter(name, "markers", [x], [y], marker=marker, hoverinfo="skip")
-
-
-def _bar(row: str, name: str, value: float, width: float, colour: str, *, unit: str) -> Figure:
-    """Return one part of a horizontal bar; ``width`` is what the whole chart spans."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "x": [value],
-        "y": [row],
-        "text": [name if value >= LEAST_LABEL * width else ""],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "insidetextfont": {"color": ink_on(colour), "size": LABEL_PX},
-        "textangle": 0,
-        "constraintext": "inside",
-        "hovertext": [f"{row}: {name}<br>{value:,.3f} {unit}"],
-        "hoverinfo": "text",
-        "marker": {"color": colour},
-    }

@@ -26,7 +26,7 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.charts import balance_chart, memory_chart, pareto_chart, step_chart
+from rackplan.views.charts import balance_chart, pareto_chart
 from rackplan.views.explain import (
     HBM_USES,
     Explanation,
@@ -42,6 +42,8 @@ from rackplan.views.explain import (
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
 from rackplan.views.money import bill_table, money_tiles, totals_blocks
+from rackplan.views.pictures.memory import memory_picture
+from rackplan.views.pictures.step import step_picture
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
@@ -393,15 +395,13 @@ def _pareto(plan: Plan) -> list[Block]:
 def _step(found: Explanation) -> list[Block]:
     score = found.plan.score
     text = (
-        f"Expected {_ms(score.step_s)}; no schedule of this layout beats {_ms(score.lower_step_s)} (pure roofline, "
-        f"dotted line). Ratio {found.step_over_lower:.2f}. In between: every part at its data-sheet peak, one after "
-        "another."
+        f"Expected {_ms(score.step_s)}, its parts one after another; no schedule of this layout beats "
+        f"{_ms(score.lower_step_s)} (pure roofline, dotted line). Ratio {found.step_over_lower:.2f}."
     )
-    says = "The step in ms: expected by part, at peaks, and the lower bound"
     return [
         Heading("The step", 2),
         Text(text),
-        Chart("step", step_chart(found), says, 330),
+        step_picture(found),
         term_table(found),
         Text(parts_note(found), style="note"),
         limit_table(found),
@@ -414,8 +414,7 @@ def _memory(found: Explanation) -> list[Block]:
         f"{found.left_bytes / 1e9:,.2f} GB are left; the largest batch that fits is {score.max_batch:,} "
         f"sequences per GPU. {cache_note(found.plan)}"
     )
-    chart = Chart("memory", memory_chart(score.hbm_bytes), "HBM of the fullest GPU by use", 210)
-    return [Heading("HBM", 2), chart, memory_table(score), Text(left)]
+    return [Heading("HBM", 2), memory_picture(found.plan), memory_table(score), Text(left)]
 
 
 def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:

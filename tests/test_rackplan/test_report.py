@@ -50,6 +50,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tables: list[list[list[str]]] = []
         self.charts: dict[str, dict[str, Any]] = {}
+        self.pictures: dict[str, dict[str, Any]] = {}
         self.text = ""
         self.scripts: list[str] = []
         self._chart = ""
@@ -77,7 +78,8 @@ class Page(HTMLParser):
         if self.open and self.open[-1] == "script":
             self.scripts.append(data)
             if "figure" in self.open:
-                self.charts[self._chart] = json.loads(data)
+                drawn = self.pictures if self._chart.startswith("picture-") else self.charts
+                drawn[self._chart] = json.loads(data)
         elif self.open and self.open[-1] != "style":
             self.text += data
             if {"td", "th"} & set(self.open):
@@ -85,7 +87,7 @@ class Page(HTMLParser):
 
 
 def check_safe(page: Page, text: str) -> None:
-    """Nothing is loaded from anywhere, and the only scripts are the charts, the library and ours."""
+    """Nothing is loaded from anywhere, and the only scripts are the charts, the library, ours and the pictures."""
     assert page.open == []
     for tag, attributes in page.tags:
         assert tag not in {"link", "iframe", "object", "embed", "base", "form", "img"}
@@ -94,7 +96,7 @@ def check_safe(page: Page, text: str) -> None:
         assert "url(" not in (attributes.get("style") or "")
     assert "@import" not in text[: text.index("</style>")]
     assert "url(" not in text[text.index("<style>") : text.index("</style>")]
-    assert sum(tag == "script" for tag, _ in page.tags) == len(page.charts) + 2
+    assert sum(tag == "script" for tag, _ in page.tags) == len(page.charts) + len(page.pictures) + 3
     policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert policy.startswith("default-src 'none'")
@@ -127,27 +129,16 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
     score, charts = plan.score, found.charts
     for chart in charts.values():
         assert set(chart) == {"data", "layout"}
-    step: dict[str, dict[str, float]] = {}
-    for bar in charts["chart-step"]["data"]:
-        step.setdefault(bar["y"][0], {})[bar["name"].replace(" ", "_")] = bar["x"][0] / 1e3
+    step, memory = found.pictures["picture-step"], found.pictures["picture-memory"]
     wanted = {name: seconds for name, seconds in score.terms_s.items() if seconds > 0}
-    assert step["expected, by part"] == pytest.approx(wanted)
-    assert step["lower bound"] == {"lower_bound": pytest.approx(score.lower_step_s)}
-    by_part, by_resource = (sum(step[f"at peaks, by {way}"].values()) for way in ("part", "resource"))
-    assert by_part == pytest.approx(by_resource)
-    assert score.lower_step_s <= by_part * (1 + 1e-9)
-    assert by_part <= score.step_s
-    memory = [bar["x"][0] * 1e9 for bar in charts["chart-memory"]["data"]]
-    assert memory == pytest.approx(list(score.hbm_bytes.values()))
-    for name in ("chart-memory", "chart-step"):
-        # in a narrow window words that do not fit go; they would lie over their neighbours
-        smallest = charts[name]["layout"]["uniformtext"]
-        words = [bar for bar in charts[name]["data"] if any(bar.get("text", ()))]
-        assert words
-        assert smallest["mode"] == "hide"
-        for bar in words:
-            assert bar["constraintext"] == "inside"
-            assert bar["insidetextfont"]["size"] == smallest["minsize"]
+    assert {term["name"]: term["seconds"] for term in step["terms"]} == wanted
+    assert sum(term["seconds"] for term in step["terms"]) == pytest.approx(score.step_s)
+    at_peak = sum(term["peak_s"] for term in step["terms"])
+    assert score.lower_step_s <= at_peak * (1 + 1e-9)
+    assert at_peak <= score.step_s
+    for term in step["terms"]:
+        assert sum(seconds for _, seconds in term["limits"]) == pytest.approx(term["seconds"])
+    assert sum(use["bytes"] for use in memory["uses"]) == pytest.approx(sum(score.hbm_bytes.values()))
     star = charts["chart-pareto"]["data"][-1]
     assert (star["x"], star["y"]) == ([score.tok_s_per_user], [score.tok_s_per_gpu])
     assert ("chart-balance" in charts) == bool(plan.balancedness)

@@ -1,7 +1,7 @@
 """Pictures that a browser draws from compact data: plain JavaScript without a build step, and their style.
 
-``script()`` defines one global, ``rackplanPictures`` (``base.js`` says what it offers); it asks for nothing, writes no
-markup from data and needs no inline handler or style, so that it works under a strict content security policy.
+``script()`` defines one global, ``rackplanPictures`` (``base.js`` says what it offers); it asks for nothing,
+writes no markup from data, and needs no inline handler or style: it works under a strict content security policy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def script() -> str:
 
 
 def style() -> str:
-    """Return the style, in the colours that a page names (``--ink``, ``--soft``, ``--rule``, ``--paper``, ``--tile``)."""
+    """Return the style, in the colours that a page names (``--ink``, ``--soft``, ``--rule``, ``--paper``)."""
     return _text(STYLE)
 
 

@@ -6,6 +6,7 @@
   kinds.waterfall = function (box, data) {
     const step = data.step_s, list = make("ol", { class: "rp-rows" });
     const lower = data.lower_step_s / step;
+    const whole = [];
     let from = 0;
     data.terms.forEach(function (term) {
       const share = term.seconds / step;
@@ -31,13 +32,14 @@
           ...term.origin
         ]
       });
+      whole.push({ from: from, size: share, colour: term.colour, class: "rp-all" });
       from += share;
     });
     row(list, {
       name: "step",
       value: ms(step),
       class: "rp-total",
-      bars: [{ from: 0, size: 1, class: "rp-whole" }],
+      bars: whole,
       marks: [{ at: lower, class: "rp-lower" }],
       lines: [
         "step: " + ms(step) + ", the sum of its parts",

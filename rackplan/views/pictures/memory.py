@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cost.deployment import USABLE_HBM
@@ -35,7 +37,7 @@ def memory_picture(plan: Plan) -> Picture:
     total = added(held.values())
     gpu = plan.deployment.cluster.gpus[plan.layout.replicas[0][0].gpus[0]].domain
     figure = plan.deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
-    uses = [
+    uses: list[dict[str, Any]] = [
         {
             "name": name,
             "words": _USES[name][0],
@@ -50,7 +52,7 @@ def memory_picture(plan: Plan) -> Picture:
         if amount > 0
     ]
     origin = f"as its driver reports it; {figure.kind.label}: {figure.source}"
-    parts = ", ".join(f"{use['words']} {float(use['bytes']) / 1e9:,.1f}" for use in uses)
+    parts = ", ".join(f"{use['words']} {use['bytes'] / 1e9:,.1f}" for use in uses)
     return Picture(
         "memory",
         "memory",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,12 +14,14 @@ from cost.config.positions import MOST_CONTEXT
 from cost.model import Model
 from cost.names import shortened, without_owner
 from topology.errors import InputError
-from topology.names import Names
+from topology.names import Names, plain_words
 from topology.reading import Fields, load_yaml
 from topology.schema import read
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
+_HUB = re.compile(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", re.IGNORECASE)
+"""What stands before an id in the address of its page."""
 _QUANT_FILE = "hf_quant_config.json"
 
 
@@ -53,12 +56,15 @@ class HubModel:
     ----------
     positions:
         Tokens of the longest sequence that it was made for; None where nothing that could be read says it.
+    quantization:
+        Its ``quantization_config`` where that is not the entry's.
     source:
         Where they were read; empty without them.
     """
 
     positions: int | None = None
     source: str = ""
+    quantization: Mapping[str, Any] | None = None
 
 
 @cache
@@ -84,7 +90,8 @@ def _hub_model(fields: Fields) -> HubModel:
     """Read what is published of an id: positions and their source, or nothing."""
     if not fields.data:
         return HubModel()
-    return HubModel(fields.count("positions", most=MOST_CONTEXT), fields.text("source"))
+    positions = fields.count("positions", most=MOST_CONTEXT)
+    return HubModel(positions, fields.text("source"), fields.get("quantization"))
 
 
 def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
@@ -116,17 +123,42 @@ def model_called(text: str) -> str:
     InputError
         If it means none (the nearest are offered), or several.
     """
-    key = text.strip().lower()
+    text = _HUB.sub("", text.strip())
+    key = text.lower()
     if key in model_names():
         return key
     known = spelled_models()
     name = known.spelled(text) or known.one(without_owner(text))
-    if name is not None:
+    if name is not None and not _of_another_owner(text, name):
         return name
     raise InputError(
         f"model {text!r} is neither in the catalog nor a file{_hint(text)} "
         "`rackplan catalog models` lists the names; a path of a config.json works too."
     )
+
+
+def _of_another_owner(text: str, name: str) -> bool:
+    """Whether ``text`` is an id whose owner is not the one that the catalog knows to have quantised it so."""
+    quantised = [one for one, found in _entry(name)["huggingface"].items() if found.quantization is not None]
+    alike = [one for one in quantised if without_owner(one) == without_owner(text)]
+    return "/" in text and bool(alike) and plain_words(text) not in map(plain_words, alike)
+
+
+def checkpoint_of(model: Model) -> str:
+    """Return what an engine loads for a model: an id of the catalog with its weights in that format, or a path.
+
+    Empty where nothing is known to hold it: weights in a format of one's own, or a config under another name than
+    ``config.json``.
+    """
+    if model.name in model_names():
+        own = _entry(model.name)["config"].get("quantization_config")
+        wanted = model.config.get("quantization_config")
+        ids = hugging_face_ids(model.name).items()
+        fit = (one for one, found in ids if (found.quantization or own) == wanted)
+        return next(fit, "") if model.weights_override is None else ""
+    ours: Any = model.config.get("rackplan")
+    source = Path(str(ours.get("source"))) if isinstance(ours, Mapping) else Path()
+    return str(source.parent) if source.name == _CONFIG_FILE and model.weights_override is None else ""
 
 
 def _hint(text: str) -> str:
@@ -136,6 +168,12 @@ def _hint(text: str) -> str:
     name = known.spelled(shorter) if weights else None
     if name is not None:
         return f"; for its {name} with weights in {weights} give `model` {name} `weights` {weights}."
+    while (
+        not weights and shorter != words
+    ):  # the name of a sister that the catalog lacks, but for its last words
+        if known.spelled(shorter) is not None:
+            return f"; did you mean {known.spelled(shorter)}?"
+        words, (shorter, weights) = shorter, shortened(shorter)
     near = known.near(words)
     return f"; {near}" if near else "."
 
@@ -163,13 +201,16 @@ def _from_catalog(text: str, weights: str | None) -> Model:
     """Return a model of the catalog; of an id that it lists, with the limit published of that id."""
     name = model_called(text)
     ids = hugging_face_ids(name)
-    typed = without_owner(text)
+    typed = without_owner(_HUB.sub("", text.strip()))
     first = next(iter(ids.values()), HubModel())
     which = next((found for one, found in ids.items() if without_owner(one) == typed), first)
     own: dict[str, object] = {"source": f"catalog {name}"}
     if which.positions is not None:
         own |= {"most_context": which.positions, "most_context_source": which.source}
-    return model_from_config({**_entry(name)["config"], "rackplan": own}, name=name, weights=weights)
+    config = {**_entry(name)["config"], "rackplan": own}
+    if which.quantization is not None:
+        config["quantization_config"] = which.quantization
+    return model_from_config(config, name=name, weights=weights)
 
 
 def _from_file(path: Path, weights: str | None) -> Model:

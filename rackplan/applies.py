@@ -256,7 +256,18 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
             if reason:
                 remedy = rule.remedy or f"leave {given[name].split()[0]} out"
                 raise InputError(f"{given[name]}: {reason}; {remedy}.")
-    return list(_too_long(asked))
+    return [*_taken_as(values), *_too_long(asked)]
+
+
+def _taken_as(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what each cluster was taken as that was called by another name than its own."""
+    from topology.resolve import cluster_remark
+
+    for name in ("cluster", "prefill_cluster", "clusters"):
+        given = values.get(name)
+        for text in given if isinstance(given, list) else [given] if isinstance(given, str) else []:
+            if remark := cluster_remark(text):
+                yield remark
 
 
 def _too_long(asked: Asked) -> Iterator[str]:

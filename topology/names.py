@@ -24,9 +24,15 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     ]
 
 
+_SAME = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-") | {"\u00d7": "x", "\u00a0": " "}
+)
+"""What pages print for a hyphen, an x and a space."""
+
+
 def plain_words(text: str) -> str:
     """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
-    text = re.sub(r"\([^)]*\)", " ", text.lower())
+    text = re.sub(r"\([^)]*\)", " ", text.lower().translate(_SAME))
     return re.sub(r"[\s_]+", "-", text.strip()).strip("-")
 
 

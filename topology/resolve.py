@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
-from topology.catalog.spelled import system_called
+from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
@@ -24,8 +25,9 @@ def resolve_cluster(text: str) -> Cluster:
     Parameters
     ----------
     text:
-        A catalog name in any spelling (one domain), ``name@GPUS`` (domains filled in order, whole nodes only, the
-        last domain may be partial), for a torus ``name@4x4x8`` (its shape), or the path of a cluster YAML.
+        A catalog name in any spelling (one domain; ``2 x GB200 NVL72`` two, ``16xH100`` 16 GPUs), ``name@GPUS``
+        (domains filled in order, whole nodes only, the last domain may be partial), for a torus ``name@4x4x8`` (its
+        shape), or the path of a cluster YAML.
 
     Raises
     ------
@@ -60,7 +62,9 @@ def cluster_from(content: Mapping[str, object], name: str = "cluster") -> Cluste
 
 
 def cluster_called(text: str) -> str:
-    """Return ``text`` as the catalog writes it, ``GB200 NVL72@144`` as ``gb200-nvl72@144``; a file as it is.
+    """Return ``text`` as the catalog writes it; a file as it is.
+
+    ``GB200 NVL72@144`` is ``gb200-nvl72@144``, as ``2 x GB200 NVL72`` is; ``16xH100`` is ``hgx-h100@16``.
 
     Raises
     ------
@@ -70,8 +74,31 @@ def cluster_called(text: str) -> str:
     if text.lower().endswith(_SUFFIXES):
         return text
     typed, at, count = text.partition("@")
+    if not at and not systems_meant(typed) and (found := counted(typed)) is not None:
+        name, sizes, of_gpus = found
+        domain = load_domain(name)
+        if domain.shape and of_gpus and len(sizes) > 1:
+            return f"{name}@{'x'.join(map(str, sizes))}"
+        gpus = math.prod(sizes) * (1 if of_gpus else domain.gpus)
+        return name if gpus == domain.gpus else f"{name}@{gpus}"
     name = system_called(typed, "A file of your own must end in .yaml.")
     return f"{name}{at}{count.strip()}"
+
+
+def cluster_remark(text: str) -> str:
+    """Return what a name of a cluster was taken as; empty where it is a name or title of the catalog, or a file.
+
+    Raises
+    ------
+    InputError
+        As :func:`cluster_called`.
+    """
+    called = cluster_called(text)
+    name = called.partition("@")[0]
+    if called == text or not taken_as(text.partition("@")[0], name):
+        return ""
+    domain = load_domain(name)
+    return f'cluster "{text}" is taken as {called} (domains of {domain.gpus} GPUs {domain.gpu.name})'
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:

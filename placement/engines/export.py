@@ -13,7 +13,8 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
-from cost.resolve import hugging_face_ids, model_names
+from cost.model import Model
+from cost.resolve import checkpoint_of
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
@@ -76,7 +77,7 @@ def export_plan(
     tp:
         Tensor-parallel width of attention in the engine; None: the plan's.
     served:
-        What the engine loads; empty: the Hugging Face id that the catalog has, else the model's name.
+        What the engine loads; empty: the Hugging Face id that the catalog has, or the folder of the config.
     role:
         What its replicas do.
 
@@ -174,10 +175,9 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
     return moved
 
 
-def served_name(model: str) -> str:
-    """Return what an engine loads for a model: its first Hugging Face id in the catalog, else its name."""
-    ids = hugging_face_ids(model) if model in model_names() else {}
-    return next(iter(ids), model)
+def served_name(model: Model) -> str:
+    """Return what an engine loads for a model: a checkpoint that has it, else a path to be put in its place."""
+    return checkpoint_of(model) or f"PATH/OF/{model.name}"
 
 
 def launch_of(
@@ -203,7 +203,7 @@ def launch_of(
     nodes = {gpus[gpu].node for stage in plan.layout.replicas[0] for gpu in stage.gpus}
     return Launch(
         file=file,
-        model=served or served_name(facts.name),
+        model=served or served_name(plan.deployment.model),
         ep=mapping.ranks,
         tp=width,
         attention_dp=mapping.ranks // width,
@@ -218,6 +218,11 @@ def launch_of(
 
 def _notes(plan: Plan, launch: Launch, moved: int) -> list[str]:
     found = []
+    model = plan.deployment.model
+    if launch.model == served_name(model) and not checkpoint_of(model):
+        what = f"no checkpoint is known that has {model.name}"
+        own = f" with weights in {model.weights_override}" if model.weights_override else ""
+        found.append(f"{what}{own}: put one in place of {launch.model} (`model_path`)")
     if moved:
         found.append(
             f"in {moved} layers the engine has the experts of each GPU of the plan together on another rank: loads, "

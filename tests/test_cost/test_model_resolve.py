@@ -11,6 +11,7 @@ import pytest
 from cost.config.build import load_object, model_from_config
 from cost.dtypes import dtype
 from cost.resolve import (
+    checkpoint_of,
     hugging_face_ids,
     model_called,
     model_names,
@@ -59,7 +60,7 @@ def test_names_are_read_without_regard_to_case_and_space():
         ("gpt-oss", "may be gpt-oss-120b or gpt-oss-20b; write one of them"),
         ("qwen3", "may be qwen3-235b-a22b, qwen3-30b-a3b, qwen3-32b"),
         ("mistral-8x7b", "did you mean mixtral-8x7b or mixtral-8x22b or"),
-        ("Qwen/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
+        ("somebody/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
         ("deepseek-ai/DeepSeek-V9", "did you mean deepseek-v"),
         ("nobody/zzzzzz", "neither in the catalog nor a file. `rackplan"),
         ("../models/missing", "neither in the catalog nor a file"),
@@ -111,6 +112,19 @@ def test_a_longest_context_is_that_of_the_id():
         "256K in the README of github.com/QwenLM/Qwen3",
     )
     assert model_from_config(json.loads(json.dumps(long.config)), name=long.name) == long
+
+
+def test_an_id_in_another_format_has_its_weights_and_is_what_an_engine_loads():
+    known = resolve_model("Qwen/Qwen3-235B-A22B-FP8")
+    assert (known.name, known.precision["experts"]) == ("qwen3-235b-a22b", "fp8")
+    assert checkpoint_of(known) == "Qwen/Qwen3-235B-A22B-FP8"
+    assert checkpoint_of(resolve_model("Qwen3-235B")) == "Qwen/Qwen3-235B-A22B"
+    assert checkpoint_of(resolve_model("deepseek-r1", weights="nvfp4")) == ""
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_has_a_checkpoint_that_an_engine_loads(name):
+    assert re.fullmatch(r"[\w.-]+/[\w.-]+", checkpoint_of(resolve_model(name)))
 
 
 def test_an_id_of_which_nothing_is_published_has_no_limit():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-DENSE = ("--model", "Qwen3-8B", "--cluster", "H100")
+DENSE = ("--model", "Qwen3-8B", "--cluster", "hgx-h100")
 PLAN = ("plan", *DENSE, "-o", "out")
 SWEEP = ("sweep", *DENSE)
 LENGTHS = ("--isl", "100", "--osl", "10")

@@ -12,7 +12,7 @@ from topology.catalog import cluster_names, fabric_names, gpu_names
 from topology.catalog.spelled import fabric_called, find_gpu, system_called
 from topology.errors import InputError
 from topology.names import Names, plain_words
-from topology.resolve import cluster_called, resolve_cluster
+from topology.resolve import cluster_called, cluster_remark, resolve_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,24 @@ def test_a_name_of_the_catalog_is_itself(name: str) -> None:
         ("CloudMatrix384", "cm384"),
         ("TPU v5p@4x4x4", "tpu-v5p@4x4x4"),
         ("My.YAML", "My.YAML"),
+        ("h100x8", "hgx-h100"),
+        ("8 \u00d7 H100", "hgx-h100"),
+        ("2x8xH100", "hgx-h100@16"),
+        ("64 H100 SXM5 80GB GPUs", "hgx-h100@64"),
+        ("h100:16", "hgx-h100@16"),
+        ("hgx-h100 x 4", "hgx-h100@32"),
+        ("DGX H100", "hgx-h100"),
+        ("2 x DGX H100", "hgx-h100@16"),
+        ("GB200-NVL72 x 4", "gb200-nvl72@288"),
+        ("4x GB200 NVL72", "gb200-nvl72@288"),
+        ("4 x GB200", "gb200-nvl72@4"),
+        ("a100-80gb", "hgx-a100"),
+        ("8xMI300X", "mi300x"),
+        ("mi300x x 16", "mi300x@16"),
+        ("vera-rubin nvl144", "vr-nvl72"),
+        ("Rubin Ultra NVL576", "rubin-ultra-nvl144"),
+        ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
+        ("Trillium", "tpu-v6e"),
     ],
 )
 def test_clusters_in_any_spelling(text: str, name: str) -> None:
@@ -114,6 +132,40 @@ def test_what_means_none_or_several_is_refused() -> None:
         cluster_called("gb20")
     with pytest.raises(InputError, match='unknown fabric "nvlink9"; did you mean nvlink'):
         fabric_called("nvlink9")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("H100 PCIe", "did you mean hgx-h100"),
+        ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
+        ("rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
+        ("8 x rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
+        ("h100-8", "did you mean hgx-h100"),
+        ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
+        ("0xH100", "after @ comes a number of GPUs"),
+        ("64 x TPU v6e", "its shape"),
+    ],
+)
+def test_hardware_is_not_guessed(text: str, near: str) -> None:
+    with pytest.raises(InputError, match=near):
+        resolve_cluster(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ("H100", "taken as hgx-h100 (domains of 8 GPUs h100-sxm)"),
+        ("16xA100", "taken as hgx-a100@16 (domains of 8 GPUs a100-sxm)"),
+        ("Vera Rubin NVL144", "taken as vr-nvl72 (domains of 72 GPUs rubin)"),
+        ("GB200 NVL72@144", ""),
+        ("hgx_h100", ""),
+        ("My.yaml", ""),
+    ],
+)
+def test_what_another_name_was_taken_as_is_said(text: str, remark: str) -> None:
+    assert cluster_remark(text).endswith(remark)
+    assert bool(cluster_remark(text)) == bool(remark)
 
 
 def test_names_in_a_cluster_file(tmp_path: Path) -> None:

@@ -134,6 +134,12 @@ def gpu_title(name: str) -> str:
     return _file("gpus").entry(name).text("title")
 
 
+def other_names(table: str) -> dict[str, str]:
+    """Return what else people call entries of ``gpus`` or ``systems``: the name by each other spelling."""
+    file = _file(table)
+    return {text: name for name in file.names for text in file.entry(name).texts("also")}
+
+
 @cache
 def load_gpu(name: str) -> GpuSpec:
     """Return the GPU called ``name``.
@@ -145,6 +151,7 @@ def load_gpu(name: str) -> GpuSpec:
     """
     file = _file("gpus")
     fields = file.entry(name)
+    fields.get("also")
     return read(GpuSpec, fields, name=name, figures=file.figures(fields.sub("figures"), GPU_FIGURES))
 
 
@@ -185,7 +192,7 @@ def load_domain(name: str) -> DomainSpec:
         If the catalog has no system of that name.
     """
     fields = system_entry(name)
-    for key in ("scale_out", "shapes"):  # read apart
+    for key in ("scale_out", "shapes", "also"):  # read apart
         fields.get(key)
     links: list[int] = []
     for row in fields.subs("switches", empty=True):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import NoReturn
 
-from topology.catalog import cluster_names, fabric_names, gpu_names, gpu_title, system_entry
-from topology.errors import InputError
-from topology.names import Names
+from topology.catalog import cluster_names, fabric_names, gpu_names, gpu_title, other_names, system_entry
+from topology.errors import InputError, printable
+from topology.names import Names, only
 from topology.reading import nearest
 
 _MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
@@ -15,9 +16,9 @@ _MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE
 
 @cache
 def spelled_gpus() -> Names:
-    """Return the spellings of GPUs: their names and titles."""
+    """Return the spellings of GPUs: their names, titles and what else people call them."""
     titles = {gpu_title(name): name for name in gpu_names()}
-    return Names("GPU", {**titles, **{name: name for name in gpu_names()}}, _MAKER)
+    return Names("GPU", {**other_names("gpus"), **titles, **{name: name for name in gpu_names()}}, _MAKER)
 
 
 @cache
@@ -28,13 +29,14 @@ def spelled_fabrics() -> Names:
 
 @cache
 def spelled_clusters() -> Names:
-    """Return the spellings of systems: names and titles, and those of the GPU that only one system has."""
+    """Return the spellings of systems: names, titles and others, and those of the GPU that only one has."""
     entries = {name: system_entry(name) for name in cluster_names()}
     gpus = [entry.text("gpu") for entry in entries.values()]
     homes = {entry.text("gpu"): name for name, entry in entries.items() if gpus.count(entry.text("gpu")) == 1}
     by_gpu = {text: homes[gpu] for text, gpu in spelled_gpus().spellings.items() if gpu in homes}
     titles = {entry.text("title"): name for name, entry in entries.items()}
-    return Names("cluster", {**by_gpu, **titles, **{name: name for name in entries}}, _MAKER)
+    others = other_names("systems")
+    return Names("cluster", {**by_gpu, **others, **titles, **{name: name for name in entries}}, _MAKER)
 
 
 def find_gpu(text: str) -> str | None:
@@ -44,7 +46,21 @@ def find_gpu(text: str) -> str | None:
 
 def find_system(text: str) -> str | None:
     """Return the system that ``text`` means, None where it means none; refuse what means several."""
-    return spelled_clusters().one(text)
+    return only("cluster", text, systems_meant(text))
+
+
+def systems_meant(text: str) -> tuple[str, ...]:
+    """Return the systems that ``text`` may mean: the one it spells, else those begun by it or with that GPU."""
+    known = spelled_clusters()
+    if (name := known.spelled(text)) is not None:
+        return (name,)
+    gpu = spelled_gpus().spelled(text)
+    begun = known.meant(text)
+    return tuple(
+        name
+        for name in cluster_names()
+        if name in begun or (gpu is not None and system_entry(name).text("gpu") == gpu)
+    )
 
 
 def system_called(text: str, more: str = "") -> str:
@@ -55,7 +71,8 @@ def system_called(text: str, more: str = "") -> str:
     InputError
         If it means none (the nearest are offered, and what may be done besides, ``more``), or several.
     """
-    return _called(spelled_clusters(), text, cluster_names(), more)
+    name = text if text in cluster_names() else find_system(text)
+    return name or _unknown(spelled_clusters(), text, cluster_names(), more)
 
 
 def fabric_called(text: str) -> str:
@@ -66,12 +83,45 @@ def fabric_called(text: str) -> str:
     InputError
         If it means none (the nearest are offered), or several.
     """
-    return _called(spelled_fabrics(), text, fabric_names())
+    name = text if text in fabric_names() else spelled_fabrics().one(text)
+    return name or _unknown(spelled_fabrics(), text, fabric_names())
 
 
-def _called(spelled: Names, text: str, names: tuple[str, ...], more: str = "") -> str:
-    name = text if text in names else spelled.one(text)
-    if name is None:
-        near = spelled.near(text) or nearest(text, names)
-        raise InputError(" ".join(filter(None, [f'unknown {spelled.what} "{text}"; {near}', more])))
-    return name
+def _unknown(spelled: Names, text: str, names: tuple[str, ...], more: str = "") -> NoReturn:
+    near = spelled.near(text) or nearest(text, names)
+    raise InputError(" ".join(filter(None, [f'unknown {spelled.what} "{printable(text)}"; {near}', more])))
+
+
+_SIZES = r"\d{1,7}(?:\s*[x*]\s*\d{1,7})*"
+_COUNTED = (
+    re.compile(rf"(?P<sizes>{_SIZES})(?:\s*[x*]\s*|\s+)(?P<name>[^\W\d].*)"),
+    re.compile(rf"(?P<name>.+?)\s*[x*:]\s*(?P<sizes>{_SIZES})"),
+)
+"""A number before a name (``8 x H100``) and behind one (``h100x8``, ``h100:8``)."""
+
+
+def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
+    """Return the system that a text with a number names, the number's factors, and whether it counts GPUs.
+
+    ``8xH100`` and ``H100 x 8`` count GPUs, ``GB200-NVL72 x 4`` and ``2 DGX H100`` systems; None where the text is no
+    such thing.
+
+    Raises
+    ------
+    InputError
+        If the name may mean several systems.
+    """
+    plain = re.sub(r"\s+gpus?$", "", text.strip().lower().replace("\u00d7", "x"))
+    for pattern in _COUNTED:
+        found = pattern.fullmatch(plain)
+        name = found and find_system(found["name"])
+        if found and name:
+            sizes = tuple(int(size) for size in re.findall(r"\d+", found["sizes"]))
+            return name, sizes, bool(spelled_gpus().meant(found["name"]))
+    return None
+
+
+def taken_as(text: str, name: str) -> bool:
+    """Whether ``text`` is another word for the system ``name`` than its name and title: a reader is to be told."""
+    entry = system_entry(name)
+    return Names("cluster", {entry.text("title"): name, name: name}, _MAKER).spelled(text) is None

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
-.PHONY: plan test lint types pytest wide browser clean
+.PHONY: plan test lint types pytest wide browser site clean
 
 plan: $(STAMP)
 	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
@@ -35,6 +35,13 @@ browser: $(STAMP)
 		|| echo "make browser: Playwright cannot be installed here; tests in a browser skip."
 	$(BIN)/python -m pytest -rs tests/browser
 
+# The documentation, from docs/ into site/: strict, so a dead link or anchor ends it. Nothing is fetched by a reader.
+site: $(STAMP)
+	@if "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[docs]" \
+		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[docs]"; \
+		then NO_MKDOCS_2_WARNING=1 "$(BIN)/python" -m mkdocs build --strict --quiet && echo "Wrote site/index.html"; \
+		else echo "make site: mkdocs-material cannot be installed here; the documentation site is not built."; fi
+
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rackplan needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -45,4 +52,4 @@ $(STAMP): pyproject.toml
 	@touch "$(STAMP)"
 
 clean:
-	rm -rf "$(VENV)" out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf "$(VENV)" out site .mypy_cache .ruff_cache .pytest_cache

@@ -77,8 +77,8 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
 class Command(TyperCommand):
     """A command whose help has sections and examples."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options in sections: inputs, one for each group, those of the run."""
+    def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Return the options in sections, none empty: inputs, one for each group, those of the run."""
         grouped = groups_of(self.callback)
         sections: dict[str, list[tuple[str, str]]] = {
             INPUTS: [],
@@ -96,10 +96,13 @@ class Command(TyperCommand):
                 INPUTS if argument or name in _INPUTS else RUN if name in _RUN else grouped.get(name, OPTIONS)
             )
             sections[title].append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        return {title: records for title, records in sections.items() if records}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in their sections."""
+        for title, records in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, each on lines of its own."""
@@ -120,8 +123,8 @@ class Commands(TyperGroup):
         "Data": "import loads catalog validate",
     }
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands in their sections; those of none come last."""
+    def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
+        """Return the names of the commands in their sections, none empty; those of none come last."""
         names = self.list_commands(ctx)
         sections = {
             title: [name for name in wanted.split() if name in names]
@@ -129,7 +132,11 @@ class Commands(TyperGroup):
         }
         known = {name for some in sections.values() for name in some}
         sections["Others"] = [name for name in names if name not in known]
-        for title, some in sections.items():
+        return {title: some for title, some in sections.items() if some}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in their sections."""
+        for title, some in self.commands_in_sections(ctx).items():
             records = []
             for name in some:
                 command = self.get_command(ctx, name)

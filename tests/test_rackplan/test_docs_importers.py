@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT = (Path(__file__).parents[2] / "docs" / "importers.md").read_text()
-FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
+FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', TEXT, re.DOTALL | re.MULTILINE))
 COMMANDS = [
     line
     for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)

@@ -1,9 +1,22 @@
 (function () {
   "use strict";
-  if (typeof Plotly === "undefined") { return; }
-  document.documentElement.classList.add("drawn");
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const narrow = window.matchMedia("(max-width: 600px)").matches;
+  const touch = window.matchMedia("(pointer: coarse)").matches;
   const plots = [];
+
+  // the library lies in the page compressed; a browser too old to unpack it leaves the tables
+  async function library() {
+    const packed = document.getElementById("plotly");
+    if (!packed || typeof DecompressionStream === "undefined") { return false; }
+    const bytes = Uint8Array.from(atob(packed.textContent), function (one) { return one.charCodeAt(0); });
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.body.append(script);
+    packed.remove();
+    return typeof Plotly !== "undefined";
+  }
 
   // colours of text and rules for a light or a dark page; a printed page is light
   function paint(layout, isDark) {
@@ -22,18 +35,90 @@
     plots.forEach(function (plot) { Plotly.relayout(plot, paint(plot.layout, isDark)); });
   }
 
-  document.querySelectorAll("figure.chart").forEach(function (figure) {
+  // a phone has the legend beneath the chart, and narrow margins
+  function fit(layout) {
+    if (!narrow) { return layout; }
+    const legend = Object.assign({}, layout.legend, {
+      y: -0.3, yanchor: "top", font: { size: 11 }, entrywidth: 0.45, entrywidthmode: "fraction"
+    });
+    const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });
+    return Object.assign({}, layout, { legend: legend, margin: margin, font: Object.assign({}, layout.font, { size: 11 }) });
+  }
+
+  // set(layout, "xaxis.gridcolor", "#fff"), as Plotly.relayout would after a first drawing
+  function set(object, path, value) {
+    const keys = path.replace(/\[(\d+)\]/g, ".$1").split("."), last = keys.pop();
+    const holder = keys.reduce(function (one, key) { return one[key] = one[key] || {}; }, object);
+    holder[last] = value;
+  }
+
+  function draw(figure) {
     const wanted = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot");
+    const layout = fit(wanted.layout);
+    if (touch) { layout.dragmode = false; }  // a finger scrolls the page
     const options = {
-      responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg" },
-      modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
+      responsive: true, displaylogo: false, displayModeBar: narrow ? false : undefined,
+      toImageButtonOptions: { format: "svg" }, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
     };
+    const changes = paint(layout, dark.matches);
+    Object.keys(changes).forEach(function (path) { set(layout, path, changes[path]); });
     plots.push(plot);
-    Plotly.newPlot(plot, wanted.data, wanted.layout, options);
-    Plotly.relayout(plot, paint(wanted.layout, dark.matches));
-  });
-  dark.addEventListener("change", function (event) { repaint(event.matches); });
-  window.addEventListener("beforeprint", function () { repaint(false); });
-  window.addEventListener("afterprint", function () { repaint(dark.matches); });
+    Plotly.newPlot(plot, wanted.data, layout, options);
+  }
+
+  // a chart in a fold has no width until that is opened
+  function drawIn(root) {
+    root.querySelectorAll("figure.chart").forEach(function (figure) {
+      const fold = figure.parentElement.closest("details:not([open])");
+      if (figure.dataset.drawn || fold) { return; }
+      figure.dataset.drawn = "yes";
+      draw(figure);
+    });
+  }
+
+  // what scrolls in its box can be reached and scrolled with the keyboard
+  function reach() {
+    document.querySelectorAll(".wide, .drawing").forEach(function (box) {
+      if (box.scrollWidth > box.clientWidth + 1) {
+        const caption = box.querySelector("caption, title");
+        box.tabIndex = 0;
+        box.setAttribute("role", "region");
+        box.setAttribute("aria-label", (caption && caption.textContent.slice(0, 80)) || "scrolls sideways");
+      } else {
+        box.removeAttribute("tabindex");
+        box.removeAttribute("role");
+        box.removeAttribute("aria-label");
+      }
+    });
+  }
+
+  // a printed page has nothing folded
+  const opened = [];
+  function unfold() {
+    document.querySelectorAll("details:not([open])").forEach(function (one) { one.open = true; opened.push(one); });
+  }
+  function fold() {
+    opened.splice(0).forEach(function (one) { one.open = false; });
+  }
+
+  async function start() {
+    reach();
+    window.addEventListener("resize", reach);
+    document.addEventListener("toggle", reach, true);
+    window.addEventListener("beforeprint", unfold);
+    window.addEventListener("afterprint", fold);
+    if (typeof rackplanPictures !== "undefined") { rackplanPictures.start(document); }
+    if (await library()) {
+      document.documentElement.classList.add("drawn");
+      drawIn(document);
+      document.addEventListener("toggle", function (event) { drawIn(event.target); }, true);
+      dark.addEventListener("change", function (event) { repaint(event.matches); });
+      window.addEventListener("beforeprint", function () { repaint(false); });
+      window.addEventListener("afterprint", function () { repaint(dark.matches); });
+    }
+    reach();
+    performance.mark("rackplan-charts");
+  }
+  start();
 })();

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from gzip import compress
 from html import escape
 from importlib.resources import files
+from types import UnionType
 
 from rackplan.render import pictures
 from rackplan.render.text import with_flags
@@ -61,35 +65,85 @@ def join(children: Iterable[str | None]) -> Markup:
 
 
 def page(blocks: Iterable[Block]) -> str:
-    """Return the whole page; the first heading is its title too."""
-    from plotly.offline import get_plotlyjs
+    """Return the whole page; the first heading is its title too.
 
+    Each heading of level 2 begins a section, which the list of contents at the top leads to.
+    """
     shown = list(blocks)
     title = next(block.text for block in shown if isinstance(block, Heading))
     assets = files("rackplan.render")
-    style = Markup(assets.joinpath("style.css").read_text(encoding="utf-8"))
-    draw = Markup(assets.joinpath("draw.js").read_text(encoding="utf-8"))
+
+    def asset(name: str) -> Markup:
+        return Markup(assets.joinpath(name).read_text(encoding="utf-8"))
+
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} - rackplan"),
-        element("style", style, Markup(pictures.style())),
+        element("style", asset("style.css"), Markup(pictures.style())),
     )
+    first, sections = _sections(shown)
+    top = element("header", *map(_block, first), _contents([title for title, _ in sections]))
     content = join(
         [
-            *map(_block, shown),
+            element("main", top, *(_section(number, *one) for number, one in enumerate(sections))),
             element(
                 "noscript", element("p", "Charts need JavaScript; every figure stands in the tables too.")
             ),
             # at the end, so that text and tables are there before the library is read
-            element("script", Markup(f"{pictures.script()}\nrackplanPictures.start(document);")),
-            element("script", Markup(get_plotlyjs())),
-            element("script", draw),
+            element("script", Markup(pictures.script())) if any(_of(shown, Picture | Drawing)) else None,
+            element("script", _packed_plotly(), id="plotly", type="application/gzip")
+            if any(_of(shown, Chart))
+            else None,
+            element("script", asset("draw.js")),
         ]
     )
     return f"<!DOCTYPE html>\n{element('html', head, element('body', content), lang='en')}\n"
+
+
+@cache
+def _packed_plotly() -> Markup:
+    """Return the library of the charts, compressed: a page that is sent on is 2 MB with it and not 5."""
+    from plotly.offline import get_plotlyjs
+
+    return Markup(b64encode(compress(get_plotlyjs().encode(), 6, mtime=0)).decode())
+
+
+def _of(blocks: Iterable[Block], kinds: type[Block] | UnionType) -> Iterator[Block]:
+    """Yield the blocks of some kinds, folded ones too."""
+    for one in blocks:
+        if isinstance(one, Page):
+            yield from _of(one.blocks, kinds)
+        elif isinstance(one, kinds):
+            yield one
+
+
+def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[str, list[Block]]]]:
+    """Return the blocks before the first heading of level 2, then the title and blocks of each section after it."""
+    first: list[Block] = []
+    found: list[tuple[str, list[Block]]] = []
+    for one in blocks:
+        if isinstance(one, Heading) and one.level == 2:
+            found.append((one.text, []))
+        else:
+            (found[-1][1] if found else first).append(one)
+    return first, found
+
+
+def _section(number: int, title: str, blocks: Iterable[Block]) -> Markup:
+    heading = element("h2", title, id=f"s{number}-title")
+    return element(
+        "section", heading, *map(_block, blocks), id=f"s{number}", aria_labelledby=f"s{number}-title"
+    )
+
+
+def _contents(titles: Sequence[str]) -> Markup | None:
+    if len(titles) < 2:
+        return None
+    links = (element("li", element("a", title, href=f"#s{number}")) for number, title in enumerate(titles))
+    return element("nav", element("ul", *links), aria_label="Contents")
 
 
 def fragment(blocks: Iterable[Block]) -> str:
@@ -127,6 +181,8 @@ def _block(block: Block) -> Markup | None:
     match block:
         case Heading(text, level):
             shown = element(f"h{level}", text)
+        case Text(text, None, "command"):
+            shown = element("pre", element("code", text), tabindex="0", aria_label="Command")
         case Text(text, label, style):
             shown = element("p", f"{label}: {text.rstrip('.')}." if label else text, class_=style)
         case Items(texts) if texts:
@@ -166,8 +222,10 @@ def _json(data: object) -> Markup:
 def _chart(block: Chart) -> Markup:
     return element(
         "figure",
-        element("div", class_="plot", role="img", aria_label=block.says, style=f"height:{block.height}px"),
+        element("div", class_="plot", style=f"height:{block.height}px"),
         element("script", _json(block.figure), type="application/json"),
         class_="chart",
         id=f"chart-{block.name}",
+        role="figure",
+        aria_label=block.says,
     )

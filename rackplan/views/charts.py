@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,6 +17,8 @@ from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
 from placement.story import Story
+from rackplan.views.blocks import thinned
+from rackplan.views.measured import MeasuredPoint
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
 
@@ -26,6 +29,12 @@ SAND = "#ddcc77"
 """Of a part of a step that nobody declared."""
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
+MEASURED = "#d6409f"
+"""Of runs that somebody measured: no layout, part or resource has it."""
+MOST_FAINT = 400
+"""Points of other layouts that are drawn, evenly."""
+MOST_COLOURS = 6
+"""Layouts with a colour of their own; the rest are one grey."""
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 PATTERNS = ("", "/", "x", ".", "-", "+")
@@ -56,26 +65,89 @@ def plotly_text(text: str) -> str:
     return escape(text, quote=False)
 
 
-def pareto_chart(points: Sequence[ReportPoint], score: Score, layout: str, tokens: str) -> Figure:
-    """Return throughput against speed per user: every point by what binds it, the frontier, the plan.
+def pareto_chart(
+    points: Sequence[ReportPoint],
+    tokens: str,
+    chosen: tuple[str, ReportPoint | CompareRow | Score] | None = None,
+    measured: Sequence[MeasuredPoint] = (),
+    *,
+    word: str = "this plan",
+) -> Figure:
+    """Return throughput against speed per user: layouts on the frontier or near it in a colour each, measured runs.
 
-    ``layout`` is the plan's own in a few letters, ``tokens`` the word for the tokens that are counted.
+    ``chosen`` is the layout in a few letters and the score that ``word`` names, ``tokens`` the word for the tokens
+    that are counted.
     """
-    names = list(dict.fromkeys(point.bound_by for point in points))
-    colours = by_resource(names)
-    data = []
-    for index, name in enumerate(names):
-        mine = [point for point in points if point.bound_by == name]
-        marker = {"color": colours[name], "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6, "opacity": 0.8}
-        data.append(_points(mine, plotly_text(name), tokens, marker=marker))
-    line = {"color": NEUTRAL, "width": 2}
-    data.append(_points(frontier(points), "frontier", tokens, mode="lines", line=line))
-    star = {"symbol": "star", "size": 18, "color": "#ffd33d", "line": {"color": "#1b1f24", "width": 1.5}}
-    chosen = f"this plan: {_speeds(layout, score, tokens)}"
-    speeds = [score.tok_s_per_user], [score.tok_s_per_gpu]
-    said = {"hovertext": [chosen], "hoverinfo": "text"}
-    data.append(_scatter("this plan", "markers", *speeds, marker=star, **said))
-    return _figure(data, **_speed_axes([*(point.tok_s_per_user for point in points), *speeds[0]], tokens))
+    best = frontier(points)
+    data = [
+        _points(best, "frontier", tokens, mode="lines", line={"color": NEUTRAL, "width": 5}, opacity=0.45)
+    ]
+    named = runners_up(points)
+    for index, (layout, colour) in enumerate(zip(named, series(len(named)), strict=True)):
+        mine = sorted((one for one in points if one.layout == layout), key=lambda one: one.tok_s_per_user)
+        data.append(
+            _points(
+                mine,
+                plotly_text(layout),
+                tokens,
+                mode="lines+markers",
+                line={"color": colour, "width": 1.5},
+                marker={"color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
+            )
+        )
+    rest = thinned([point for point in points if point.layout not in named], MOST_FAINT)
+    if rest:
+        faint = {"color": NEUTRAL, "size": 4, "opacity": 0.5}
+        data.append(_points(rest, "other layouts", tokens, marker=faint))
+    if measured:
+        ring = {"color": MEASURED, "symbol": "circle", "size": 9, "line": {"color": "#ffffff", "width": 1}}
+        across, up = [one.tok_s_per_user for one in measured], [one.tok_s_per_gpu for one in measured]
+        said = {"hovertext": [plotly_text(one.words) for one in measured], "hoverinfo": "text"}
+        data.append(_scatter("measured by others", "markers", across, up, marker=ring, **said))
+    speeds = [*(one.tok_s_per_user for one in points), *(one.tok_s_per_user for one in measured)]
+    if chosen is not None:
+        layout, score = chosen
+        star = {"symbol": "star", "size": 18, "color": "#ffd33d", "line": {"color": "#1b1f24", "width": 1.5}}
+        said = {"hovertext": [f"{word}: {_speeds(layout, score, tokens)}"], "hoverinfo": "text"}
+        speeds.append(score.tok_s_per_user or 1.0)
+        data.append(
+            _scatter(word, "markers", [score.tok_s_per_user], [score.tok_s_per_gpu], marker=star, **said)
+        )
+    layout_of = _speed_axes(speeds, tokens)
+    if best:
+        fast = best[-1]
+        layout_of["annotations"] = [
+            {
+                "x": math.log10(fast.tok_s_per_user),
+                "y": fast.tok_s_per_gpu,
+                "text": f"fastest: {fast.tok_s_per_user:,.0f} tok/s/user",
+                "ax": -40,
+                "ay": -40,
+                "xanchor": "right",
+                "arrowcolor": NEUTRAL,
+            }
+        ]
+    return _figure(data, **layout_of)
+
+
+def runners_up(points: Sequence[ReportPoint]) -> list[str]:
+    """Return the layouts that have a colour of their own: those of the frontier, then those that come nearest to it.
+
+    The layout of the most throughput and that of the fastest point are always among them.
+    """
+    best = frontier(points)
+    if not best:
+        return []
+    held = Counter(point.layout for point in best)
+    ends = dict.fromkeys((best[0].layout, best[-1].layout))
+    behind: dict[str, float] = {}
+    for point in points:
+        rival = max(one.tok_s_per_gpu for one in best if one.tok_s_per_user >= point.tok_s_per_user)
+        loss = rival / point.tok_s_per_gpu if point.tok_s_per_gpu else math.inf
+        behind[point.layout] = min(loss, behind.get(point.layout, math.inf))
+    order = sorted(behind, key=lambda name: (-held[name], behind[name], name))
+    chosen = list(dict.fromkeys([*ends, *order]))[:MOST_COLOURS]
+    return sorted(chosen, key=lambda name: max(one.tok_s_per_user for one in points if one.layout == name))
 
 
 def frontier_chart(

@@ -26,7 +26,7 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.charts import balance_chart, pareto_chart
+from rackplan.views.charts import balance_chart
 from rackplan.views.explain import (
     HBM_USES,
     Explanation,
@@ -41,10 +41,11 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
+from rackplan.views.forward import forward, plan_forward
 from rackplan.views.money import bill_table, money_tiles, totals_blocks
+from rackplan.views.pareto import plan_pareto
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
-from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
@@ -69,8 +70,6 @@ from topology.units import added, mean_of, plural
 _SAME = 1e-4  # of the step
 MOST_STAGES_NAMED = 8
 """Stages whose domains a summary names."""
-MOST_ROWS = 16
-"""Points of a frontier that a page lists."""
 
 
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
@@ -111,11 +110,12 @@ def plan_page(
     picture = [Heading("The cluster with the plan on it", 2), Drawing(drawing)]
     return [
         Heading(f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"),
+        forward(plan_forward(plan, errors)),
         Text(found.verdict, style="verdict"),
         _key_figures(found),
         *([Text(note, style="note")] if errors else []),
         *first,
-        *_pareto(plan),
+        *plan_pareto(plan),
         *_step(found),
         *_memory(found),
         Heading("What it costs", 2),
@@ -369,27 +369,6 @@ def _key_figures(found: Explanation) -> Tiles:
             (f"{mean_of(plan.balancedness.values()):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}")
         )
     return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
-
-
-def _pareto(plan: Plan) -> list[Block]:
-    tokens, redundant = plan.deployment.workload.token_word, plan.options.get("redundant")
-    points = report_points(plan.deployment, redundant if isinstance(redundant, int) else None)
-    layout = plan.layout.short(moe=plan.deployment.model.moe is not None)
-    shown = frontier(points)
-    if len(shown) > MOST_ROWS:
-        shown = [shown[i * (len(shown) - 1) // (MOST_ROWS - 1)] for i in range(MOST_ROWS)]
-    note = (
-        f"{tokens.capitalize()} tokens, over all GPUs. Points take experts as perfectly balanced; "
-        "the star is this plan with its experts as placed. Layout: EP and TP width, PP stages, x replicas; "
-        "batch: sequences per GPU in use."
-    )
-    says = f"{tokens} tok/s/GPU against {tokens} tok/s/user, by layout and batch"
-    return [
-        Heading("Throughput against speed per user", 2),
-        Chart("pareto", pareto_chart(points, plan.score, layout, tokens), says, 480),
-        Text(note, style="note"),
-        Table(ReportPoint.COLUMNS, [point.cells for point in shown], "On the frontier", words=(0, 5)),
-    ]
 
 
 def _step(found: Explanation) -> list[Block]:

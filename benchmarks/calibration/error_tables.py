@@ -45,6 +45,7 @@ HEAD = (
     "within 20 %",
     "80 % within",
 )
+SHORT_HEAD = ("chip", "runs", "median error", "within 20 %", "80 % within", "chip left out")
 ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
 
 
@@ -255,7 +256,22 @@ def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[s
 def blocks(table: ErrorTable) -> dict[str, str]:
     """Return what stands between each pair of marks, by the name of the pair."""
     found = {name: _markdown((*titles, *HEAD), rows) for name, (titles, rows) in sections(table).items()}
-    return found | {"rows": f"{table.served[NAMED].rows:,}", "trust": _trust(table)}
+    rows = f"{table.served[NAMED].rows:,}"
+    return found | {"rows": rows, "trust": _trust(table), "short": _markdown(SHORT_HEAD, _short(table))}
+
+
+def _short(table: ErrorTable) -> list[tuple[str, ...]]:
+    """Return the rows of :data:`SHORT_HEAD`: the chips with served runs, the engine not named; then all together."""
+    cells = {c: table.chips[c][UNNAMED, ANY_PHASE] for c, of in table.rows_of.items() if of == "served"}
+    found = []
+    for chip, cell in {**cells, "all": table.served[UNNAMED]}.items():
+        seen, out = cell.cross_validated, cell.left_out
+        if out is None:
+            raise ValueError(f"{chip} has no figures of a fit without it.")
+        found.append(
+            (chip, f"{cell.rows:,}", _percent(seen.median), _share(seen), _factor(seen), _factor(out))
+        )
+    return found
 
 
 def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -1,54 +1,29 @@
-"""The README's examples: Python blocks run, commands of console blocks parse, files and targets exist."""
+"""The README: short and narrow, its commands parse, its blocks run and print what it says, its picture is current."""
 
 from __future__ import annotations
 
-import doctest
 import re
+import runpy
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
 
 import rackplan
-from rackplan.cli import app
+from pages import blocks, commands, conversation, differs, parse, run_block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Result
 
 ROOT = Path(rackplan.__file__).parent.parent
-README = ROOT / "README.md"
-
-
-def blocks(text: str, language: str) -> list[str]:
-    """The contents of the fenced blocks of one language."""
-    return re.findall(rf"^```{language}[^\n]*\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def commands(block: str) -> list[list[str]]:
-    """The words of each line after a prompt, continued lines joined, comments left out."""
-    joined = re.sub(r"\\\n>?\s*", " ", block)
-    lines = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
-    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
-
-
-def parse(words: list[str]) -> None:
-    """Parse a command line of rackplan without running it; wrong usage raises."""
-    group = typer.main.get_command(app)
-    with group.make_context("rackplan", list(words)) as root:
-        name, command, rest = group.resolve_command(root, [*root._protected_args, *root.args])
-        with command.make_context(name, rest, parent=root):
-            pass
-
-
-def run_block(block: str) -> int:
-    """Run a Python block, checking what stands after its prompts; return how many examples it has."""
-    if ">>>" not in block:
-        exec(compile(block, str(README), "exec"), {"__name__": "readme"})  # noqa: S102
-        return 1
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    test = doctest.DocTestParser().get_doctest(block, {}, "README", str(README), 0)
-    failed, tried = runner.run(test)
-    assert failed == 0
-    return tried
-
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON_PAGES = ("README.md", "docs/python.md")
+SEARCHED = {"replan": 0.04, "what-if": 0.01}
+"""How far a figure may be off that follows from where a search of a second left each copy."""
 
 SAMPLE = """
 ```python
@@ -70,6 +45,7 @@ def test_blocks_of_a_sample_are_found() -> None:
     (console,) = blocks(SAMPLE, "console")
     wanted = ["rackplan", "plan", "--model", "deepseek-v3", "--cluster", "gb200-nvl72", "-o", "out"]
     assert commands(console) == [wanted, ["make", "plan"]]
+    assert conversation(console)[0][1] == "deepseek-v3 on gb200-nvl72"
     parse(wanted[1:])
     assert run_block(blocks(SAMPLE, "python")[0]) == 1
 
@@ -89,15 +65,47 @@ def test_a_wrong_answer_would_be_seen() -> None:
         run_block(">>> 1 + 1\n3\n")
 
 
-def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(README.read_text(encoding="utf-8"), "python"):
-        assert run_block(block) > 0
+PRINTED = "Size   37,440 GPUs\n\n  a    1.00x\nNote   one\n       two\n"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        PRINTED,
+        "Size 37,440\nGPUs\n...",
+        "...\nNote one two",
+        "...\na 1.002x\n...",
+        "Size 37,441 GPUs\n...\nNote one\n...",
+    ],
+)
+def test_what_was_printed_is_found(shown: str) -> None:
+    assert differs(shown, PRINTED) == ""
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "Size 37,440",
+        "...\nNote one",
+        "...\na 1.02x\n...",
+        "...\nNote\n...\na\n...",
+        "...\nNote two\n...",
+        "37,440\n...",
+    ],
+)
+def test_what_was_not_printed_is_seen(shown: str) -> None:
+    assert differs(shown, PRINTED) != ""
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if len(line) > 80] == []
 
 
 def test_commands_of_the_readme_parse() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    for block in blocks(README.read_text(encoding="utf-8"), "console"):
+    for block in blocks(README, "console"):
         for words in commands(block):
             program = Path(words[0]).name
             if program == "rackplan":
@@ -109,5 +117,59 @@ def test_commands_of_the_readme_parse() -> None:
 
 
 def test_links_of_the_readme_are_files_of_the_repository() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README.read_text(encoding="utf-8")):
+    found = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README) + re.findall(r'src(?:set)?="([^"]+)"', README)
+    assert len(found) > 10
+    for target in found:
         assert (ROOT / target).exists(), target
+
+
+def make_plan() -> list[str]:
+    """The arguments of rackplan in ``make plan``, with the folder that it writes; the fast path alone."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    out = re.search(r"^OUT \?= (.*)$", text, re.MULTILINE)
+    line = re.search(r"-m rackplan (plan .*)$", text, re.MULTILINE)
+    assert out is not None
+    assert line is not None
+    return [*shlex.split(line[1].replace("$(OUT)", out[1])), "--time-limit", "0"]
+
+
+@pytest.mark.wide
+def test_the_readme_says_what_commands_print(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    verdict, *_ = blocks(README, "text")
+    assert len(verdict.splitlines()) == 12
+    assert differs(verdict, run(*make_plan()).out) == ""
+    asked = []
+    for block in blocks(README, "console"):
+        for words, shown in conversation(block):
+            if words[0] == "rackplan":
+                found = run(*words[1:])
+                asked.append(words[1])
+                assert (
+                    shown == "" or differs(shown, found.out + found.err, SEARCHED.get(words[1], 0.005)) == ""
+                )
+                assert found.code == (3 if shown.startswith("rackplan: HBM") else 0)
+    assert asked == ["plan", "compare", "size", "replan", "what-if", "export"]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks((ROOT / page).read_text(encoding="utf-8"), "python")
+    assert found
+    for block in found:
+        assert run_block(block, page) > 0
+
+
+@pytest.mark.wide
+def test_the_picture_is_current() -> None:
+    made = runpy.run_path(str(ROOT / "docs/images/readme.py"))["pictures"]()
+    for name, text in made.items():
+        kept = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        number = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
+        assert re.sub(number, "#", kept) == re.sub(number, "#", text), name
+        figures, now = ([float(one.replace(",", "")) for one in re.findall(number, t)] for t in (kept, text))
+        assert figures == pytest.approx(now, rel=0.002, abs=0.3), name

@@ -332,7 +332,7 @@ def test_an_unnamed_engine_keeps_the_cache_of_the_engine(scripts):
 
 
 @needs_scripts
-@pytest.mark.parametrize("page", ["docs/calibration.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/calibration.md", "docs/trust.md", "README.md"])
 def test_the_pages_say_what_the_file_says(scripts, page):
     tables = scripts[1]
     text, blocks = (ROOT / page).read_text(encoding="utf-8"), tables.blocks(error_table())

@@ -3,7 +3,8 @@
 ``python benchmarks/calibration SILICON.csv [--folds N] [--write]`` fits anew without each fold of configurations,
 without each chip and without each model, and prints the errors of what was left out beside those in sample: by chip,
 engine, phase and model. ``--write`` writes ``cost/calibration/errors.yaml`` and rewrites the marked figures in
-docs/calibration.md, docs/trust.md and README.md. A fit takes about 20 seconds of CPU, and there are some two dozen. The coefficients
+docs/calibration.md, docs/trust.md and README.md. A fit takes about 20 seconds of CPU, and there are some two
+dozen. The coefficients
 themselves are written by ``fit_serving.py --write``, before this.
 """
 

@@ -30,7 +30,9 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    options, found = ask_held_out(parser, writes="errors.yaml, docs/calibration.md, docs/trust.md and README.md")
+    options, found = ask_held_out(
+        parser, writes="errors.yaml, docs/calibration.md, docs/trust.md and README.md"
+    )
     data = error_tables.errors_data(found)
     table = errors.read_errors(data)
     for titles, rows in error_tables.sections(table).values():

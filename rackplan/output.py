@@ -228,7 +228,7 @@ def write_plan(
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.views.overlay import plan_overlay
-    from rackplan.views.plan import plan_page
+    from rackplan.views.plan_page import plan_page
     from topology.draw import draw_cluster
 
     command = shlex.join(["rackplan", *sys.argv[1:]])

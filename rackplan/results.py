@@ -200,7 +200,7 @@ def page_of(result: object) -> str:
     from placement.plan import Plan
     from rackplan.render.html import page
     from rackplan.views.compare import compare_page
-    from rackplan.views.plan import plan_page
+    from rackplan.views.plan_page import plan_page
     from rackplan.views.replan import replan_section
 
     if isinstance(result, Comparison):

@@ -42,7 +42,7 @@
       y: -0.3, yanchor: "top", font: { size: 11 }, entrywidth: 0.45, entrywidthmode: "fraction"
     });
     const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });
-    return Object.assign({}, layout, { legend: legend, margin: margin, font: Object.assign({}, layout.font, { size: 11 }) });
+    return Object.assign({}, layout, { annotations: [], legend: legend, margin: margin, font: Object.assign({}, layout.font, { size: 11 }) });
   }
 
   // set(layout, "xaxis.gridcolor", "#fff"), as Plotly.relayout would after a first drawing

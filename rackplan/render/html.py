@@ -169,7 +169,7 @@ def table(block: Table) -> Markup:
 
     drawn = element(
         "table",
-        element("caption", block.title.rstrip(":")) if block.title else None,
+        element("caption", element("span", block.title.rstrip(":"))) if block.title else None,
         element("thead", row("th", block.columns)),
         element("tbody", *(row("td", cells) for cells in block.rows)),
     )

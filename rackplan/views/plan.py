@@ -1,8 +1,8 @@
-"""A plan: its layout, speed, memory, balance and proof; on its page also why, and where figures come from."""
+"""A plan as a terminal shows it: its layout, speed, memory, balance and proof."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -16,12 +16,10 @@ from placement.plan_file import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
     Block,
     Chart,
-    Drawing,
     Heading,
     Items,
     Table,
     Text,
-    Tiles,
     View,
     labelled,
     sections,
@@ -29,38 +27,21 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import balance_chart
 from rackplan.views.explain import (
     HBM_USES,
-    Explanation,
-    cache_note,
-    explain_plan,
-    figure_text,
     largest_first,
-    limit_table,
-    memory_table,
-    parts_note,
-    term_table,
-    weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import forward, plan_forward
-from rackplan.views.money import bill_table, money_tiles, totals_blocks
-from rackplan.views.pareto import plan_pareto
-from rackplan.views.pictures.memory import memory_picture
-from rackplan.views.pictures.step import step_picture
+from rackplan.views.money import totals_blocks
+from rackplan.views.provenance import by_dtype
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
     band_words,
     baseline_name,
-    chip_words,
     cluster_doubts,
     coefficient_words,
-    factor_words,
     load_blocks,
-    load_names,
     phase_words,
     placement_words,
-    range_words,
-    sentence,
     serving_words,
     what_if_blocks,
     worst_words,
@@ -77,7 +58,7 @@ def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     data = {name: value for name, value in plan_to_dict(plan).items() if name not in ("experts", "inputs")}
     written = [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")]
     return View(
-        sections(*_costs(plan), balance_blocks(plan), *_findings(plan), written),
+        sections(*_costs(plan), balance_blocks(plan), *finding_blocks(plan), written),
         data | set_data(plan.deployment.cluster) | {"files": dict(files)},
     )
 
@@ -94,40 +75,6 @@ def score_view(plan: Plan) -> View:
         )
     data = plan_score_to_dict(plan) | set_data(plan.deployment.cluster)
     return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), evidence_blocks(plan)), data)
-
-
-def plan_page(
-    plan: Plan, drawing: str, *, command: str, sha256: Mapping[str, str], first: Sequence[Block] = ()
-) -> list[Block]:
-    """Return the page of a plan; ``drawing`` is the SVG file of the cluster with the plan on it.
-
-    ``first`` is a section that comes before all others: what was done to get the plan.
-    """
-    found = explain_plan(plan, residual=False)
-    errors = errors_in(plan.deployment, plan.layout)
-    note = f"{sentence('; '.join(map(chip_words, errors)))} Of throughput {factor_words(errors)}."
-    assumptions = [Heading("Assumptions", 2), Items(found.assumptions)]
-    picture = [Heading("The cluster with the plan on it", 2), Drawing(drawing)]
-    return [
-        Heading(f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"),
-        forward(plan_forward(plan, errors)),
-        Text(found.verdict, style="verdict"),
-        _key_figures(found),
-        *([Text(note, style="note")] if errors else []),
-        *first,
-        *plan_pareto(plan),
-        *_step(found),
-        *_memory(found),
-        Heading("What it costs", 2),
-        *totals_blocks(plan.totals),
-        bill_table(plan.totals.bill),
-        *balance_blocks(plan),
-        *(block for part in _findings(plan) for block in part),
-        *picture,
-        *_inputs(plan, command, sha256),
-        *_figures(found),
-        *assumptions,
-    ]
 
 
 def balance_blocks(plan: Plan) -> list[Block]:
@@ -182,7 +129,8 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
     return name, f"{mean:.4f}", f"{worst:.4f}", f"{step:.2f}", f"{score.tok_s_per_gpu:,.0f}"
 
 
-def _findings(plan: Plan) -> list[list[Block]]:
+def finding_blocks(plan: Plan) -> list[list[Block]]:
+    """Return what was found about a plan, a list for each finding."""
     return [
         traffic_choice_blocks(plan.by_traffic),
         token_traffic_blocks(plan) if plan.traffic is not None else [],
@@ -316,20 +264,13 @@ def _precision(plan: Plan) -> str:
         "dense": any(isinstance(ffn, DenseFfn) for ffn in ffns),
         "head": True,
     }
-    kinds = _by_dtype({part: model.precision[part] for part, there in held.items() if there})
+    kinds = by_dtype({part: model.precision[part] for part, there in held.items() if there})
     weights = "; ".join(f"{dtype} {', '.join(parts)}" for dtype, parts in kinds.items())
     text = f"weights {weights} ({model.precision_source}); KV cache {plan.deployment.workload.kv_dtype}"
     if model.moe is not None and plan.layout.ep > 1:
         dispatch, combine = vector_bytes(model.expert_hidden, model.precision["experts"])
         text += f"; dispatch {'fp8' if dispatch < combine else 'bf16'}, combine bf16"
     return text
-
-
-def _by_dtype(precision: Mapping[str, str]) -> dict[str, list[str]]:
-    kinds: dict[str, list[str]] = {}
-    for part, dtype in precision.items():
-        kinds.setdefault(dtype, []).append(part)
-    return kinds
 
 
 def _speed(plan: Plan) -> list[Block]:
@@ -348,92 +289,6 @@ def _speed(plan: Plan) -> list[Block]:
         *labelled("Step time", step, sharing_words(plan.deployment, plan.layout.replicas[0])),
         Text(f"{score.bound_by} (share of the step: {', '.join(shares)})", "Bound by"),
     ]
-
-
-def _key_figures(found: Explanation) -> Tiles:
-    plan, score = found.plan, found.plan.score
-    tokens = plan.deployment.workload.token_word
-    errors = errors_in(plan.deployment, plan.layout)
-    band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
-    shown = [
-        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
-        (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
-        (_ms(score.step_s), "expected step"),
-        (_ms(score.lower_step_s), "lower bound, pure roofline"),
-        (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
-        (f"{found.left_bytes / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
-    ]
-    shown += money_tiles(plan.totals)
-    if plan.balancedness:
-        shown.append(
-            (f"{mean_of(plan.balancedness.values()):.4f}", f"balancedness, proven gap {plan.proof.gap:.2%}")
-        )
-    return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
-
-
-def _step(found: Explanation) -> list[Block]:
-    score = found.plan.score
-    text = (
-        f"Expected {_ms(score.step_s)}, its parts one after another; no schedule of this layout beats "
-        f"{_ms(score.lower_step_s)} (pure roofline, dotted line). Ratio {found.step_over_lower:.2f}."
-    )
-    return [
-        Heading("The step", 2),
-        Text(text),
-        step_picture(found),
-        term_table(found),
-        Text(parts_note(found), style="note"),
-        limit_table(found),
-    ]
-
-
-def _memory(found: Explanation) -> list[Block]:
-    score = found.plan.score
-    left = (
-        f"{found.left_bytes / 1e9:,.2f} GB are left; the largest batch that fits is {score.max_batch:,} "
-        f"sequences per GPU. {cache_note(found.plan)}"
-    )
-    return [Heading("HBM", 2), memory_picture(found.plan), memory_table(score), Text(left)]
-
-
-def _inputs(plan: Plan, command: str, sha256: Mapping[str, str]) -> list[Block]:
-    deployment = plan.deployment
-    model, workload, cluster = deployment.model, deployment.workload, deployment.cluster
-    domains = len(cluster.spec.domains)
-    routed = ("experts", "shared", "router") if model.moe is None else ()
-    kinds = _by_dtype({part: dtype for part, dtype in model.precision.items() if part not in routed})
-    weights = "; ".join(f"{dtype}: {', '.join(parts)}" for dtype, parts in kinds.items())
-    served = [f"{phase_words(workload)}, KV cache {workload.kv_dtype}"]
-    served += serving_words(workload, deployment.engine)
-    asked = ", ".join(f"{name} {value}" for name, value in plan.options.items() if value is not None)
-    size = f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active"
-    rows = [
-        ("model", f"{model.name}: {size}"),
-        ("precision", f"{weights} ({model.precision_source})"),
-        ("cluster", f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')} in {plural(domains, 'domain')}"),
-        ("workload", "; ".join(served)),
-        ("batch", f"{workload.batch:,} sequences per GPU in use"),
-        *([("goal", plan.service_level)] if plan.service_level else []),
-        ("layout", f"{plan.layout.describe(moe=model.moe is not None)}; {plan.layout.gpus_used} GPUs in use"),
-        ("loads", load_names(plan.loads.names) if plan.loads is not None else "none: no routed experts"),
-        ("options", asked),
-        *((f"SHA-256 of {name}", digest) for name, digest in sha256.items()),
-        ("command", command),
-    ]
-    return [Heading("Inputs", 2), Table(("input", "value"), rows, words=(0, 1))]
-
-
-def _figures(found: Explanation) -> list[Block]:
-    figures = Table.of(
-        found.figures,
-        ("of", lambda used: used.of or used.group),
-        ("figure", lambda used: used.name),
-        ("value", figure_text),
-        ("kind", lambda used: used.figure.kind.label),
-        ("source", lambda used: used.figure.source),
-        words=(0, 1, 3, 4),
-    )
-    return [Heading("Figures and where they come from", 2), Text(weakest_note(found)), figures]
 
 
 def _ms(seconds: float) -> str:

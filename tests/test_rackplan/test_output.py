@@ -22,7 +22,8 @@ from rackplan.output import json_text, output_folder, write_together
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.explain import explain_plan, explain_view
-from rackplan.views.plan import plan_page, plan_view
+from rackplan.views.plan import plan_view
+from rackplan.views.plan_page import plan_page
 from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 from topology.files import write_whole

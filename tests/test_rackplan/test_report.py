@@ -24,7 +24,7 @@ from rackplan.render.html import Markup, element, page, table
 from rackplan.views.blocks import Table
 from rackplan.views.charts import by_term
 from rackplan.views.explain import explain_plan, parts_note
-from rackplan.views.plan import plan_page
+from rackplan.views.plan_page import plan_page
 from rackplan.views.points import ReportPoint, frontier, report_points
 from topology import build_cluster, resolve_cluster
 

@@ -83,15 +83,11 @@ def layers_use(
     InputError
         As of :func:`stage_use`.
     """
+    use = split_use(deployment, stage, assignment, loads, split)
     moe = deployment.model.moe
-    if moe is None:
-        raise InputError(f"{deployment.model.name} has no routed experts to place.")
+    assert moe is not None  # noqa: S101 - checked there
     nodes = deployment.numbered("node")[list(stage.gpus)]
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
-    if split == "even":
-        use = expert_use(assignment, loads, moe.top_k)
-    else:
-        use = expert_use(assignment, loads, moe.top_k, split=split, nodes=nodes, speed=speed)
     domains = deployment.domains(stage)
     if not loads.routing:
         if len(np.unique(domains)) == 1:
@@ -100,6 +96,30 @@ def layers_use(
         return replace(use, hits=limited)
     hits = token_hits(assignment, loads.routing, split=split, nodes=nodes, domains=domains, speed=speed)
     return replace(use, hits=hits)
+
+
+def split_use(
+    deployment: Deployment,
+    stage: StageSpec,
+    assignment: Assignment,
+    loads: ExpertLoads,
+    split: DispatchPolicy,
+) -> ExpertUse:
+    """As :func:`layers_use`, without the ways that tokens take between GPUs: what each GPU and slot receives.
+
+    Raises
+    ------
+    InputError
+        As of :func:`stage_use`.
+    """
+    moe = deployment.model.moe
+    if moe is None:
+        raise InputError(f"{deployment.model.name} has no routed experts to place.")
+    if split == "even":
+        return expert_use(assignment, loads, moe.top_k)
+    nodes = deployment.numbered("node")[list(stage.gpus)]
+    speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
+    return expert_use(assignment, loads, moe.top_k, split=split, nodes=nodes, speed=speed)
 
 
 def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:

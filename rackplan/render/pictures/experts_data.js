@@ -1,1 +1,118 @@
-"use strict";
+// The data of the map of experts, decoded: rows are layers, columns GPUs of the first replica (or blocks of them).
+(function () {
+  "use strict";
+  const { array } = rackplanPictures;
+
+  // runs [[name, count]] as { names, of: the index of the name of each column, starts }
+  function runs(given, wide, columns) {
+    const of = new Uint32Array(columns), names = [], starts = [];
+    let at = 0;
+    given.forEach(function (run) {
+      const first = Math.floor(at / wide);
+      names.push(run[0]);
+      starts.push(first);
+      const last = Math.ceil((at + run[1]) / wide);
+      for (let column = first; column < Math.min(last, columns); column += 1) { of[column] = names.length - 1; }
+      at += run[1];
+    });
+    return { names: names, of: of, starts: starts };
+  }
+
+  rackplanPictures.expertData = function (data) {
+    const high = data.block[0], wide = data.block[1], folded = high > 1 || wide > 1 || !data.groups.length;
+    const layers = array(data.layers, Int32Array);
+    const rows = Math.ceil(data.rows / high), columns = Math.ceil(data.gpus.length / wide);
+    const load = new Float32Array(rows * columns);
+    const copies = new Uint16Array(rows * columns), first = new Int32Array(rows * columns).fill(-1);
+    const groups = [];
+    let top = 0, left = 0;
+    if (folded) {
+      array(data.load, Uint8Array).forEach(function (value, cell) { load[cell] = value * data.load_step; });
+    }
+    data.groups.forEach(function (group) {
+      const slots = array(group.slots, Uint16Array), experts = array(group.experts, Uint16Array);
+      const rowOf = group.row_of ? array(group.row_of, Uint16Array) : null;
+      const shares = group.expert_load ? array(group.expert_load, Uint16Array) : null;
+      const busy = array(group.load, Uint16Array), starts = new Uint32Array(group.columns + 1);
+      slots.forEach(function (count, column) { starts[column + 1] = starts[column] + count; });
+      const width = starts[group.columns];
+      const held = { top, left, rows: group.rows, columns: group.columns, starts, width, experts, rowOf, shares, counts: [] };
+      groups.push(held);
+      for (let row = 0; row < group.rows; row += 1) {
+        const base = (rowOf ? rowOf[row] : row) * width, counts = countsOf(held, row);
+        for (let column = 0; column < group.columns; column += 1) {
+          const cell = (top + row) * columns + left + column;
+          load[cell] = busy[row * group.columns + column] * data.load_step;
+          if (starts[column] < starts[column + 1]) { first[cell] = experts[base + starts[column]]; }
+          for (let slot = starts[column]; slot < starts[column + 1]; slot += 1) {
+            copies[cell] = Math.max(copies[cell], counts[experts[base + slot]]);
+          }
+        }
+      }
+      top += group.rows;
+      left += group.columns;
+    });
+
+    // copies of each expert in a layer of a group, made once for each different layer
+    function countsOf(group, row) {
+      const kind = group.rowOf ? group.rowOf[row] : row;
+      if (!group.counts[kind]) {
+        const counts = new Uint16Array(data.experts), base = kind * group.width;
+        for (let slot = 0; slot < group.width; slot += 1) { counts[group.experts[base + slot]] += 1; }
+        group.counts[kind] = counts;
+      }
+      return group.counts[kind];
+    }
+
+    function groupAt(row, column) {
+      return groups.find(function (group) {
+        return row >= group.top && row < group.top + group.rows && column >= group.left && column < group.left + group.columns;
+      });
+    }
+
+    // what a cell holds: [{ expert, copies, share of the mean expert's load }]
+    function held(row, column) {
+      const group = groupAt(row, column);
+      if (!group) { return []; }
+      const at = row - group.top, from = column - group.left, counts = countsOf(group, at), found = [];
+      const base = (group.rowOf ? group.rowOf[at] : at) * group.width;
+      for (let slot = group.starts[from]; slot < group.starts[from + 1]; slot += 1) {
+        const expert = group.experts[base + slot];
+        const load = group.shares ? group.shares[at * data.experts + expert] * data.load_step : null;
+        found.push({ expert: expert, copies: counts[expert], load: load });
+      }
+      return found.sort(function (a, b) { return a.expert - b.expert; });
+    }
+
+    // cells with a copy of an expert: a mask over all cells, and how many copies there are
+    function find(expert) {
+      const mask = new Uint8Array(rows * columns);
+      let total = 0;
+      groups.forEach(function (group) {
+        for (let row = 0; row < group.rows; row += 1) {
+          const base = (group.rowOf ? group.rowOf[row] : row) * group.width;
+          for (let column = 0; column < group.columns; column += 1) {
+            for (let slot = group.starts[column]; slot < group.starts[column + 1]; slot += 1) {
+              if (group.experts[base + slot] === expert) { mask[(group.top + row) * columns + group.left + column] = 1; total += 1; }
+            }
+          }
+        }
+      });
+      return { mask: mask, total: total };
+    }
+
+    return {
+      rows, columns, layers, load, copies, first, held, find, folded,
+      high, wide, gpus: data.gpus, experts: data.experts, replicas: data.replicas,
+      nodes: runs(data.nodes, wide, columns), racks: runs(data.racks, wide, columns), domains: runs(data.domains, wide, columns),
+      layerName: function (row) {
+        const from = layers[row * high], to = layers[Math.min((row + 1) * high, data.rows) - 1];
+        return from === to ? String(from) : from + "-" + to;
+      },
+      gpuName: function (column) {
+        const from = data.gpus[column * wide], to = data.gpus[Math.min((column + 1) * wide, data.gpus.length) - 1];
+        return from === to ? from : from + " to " + to;
+      }
+    };
+  };
+})();

@@ -13,12 +13,12 @@ from rackplan.views.blocks import Picture
 from topology.units import added
 
 _USES = {
-    "experts": ("routed experts", "#999933", "copies on the GPU x layers x bytes of an expert"),
+    "experts": ("routed experts", "#aa4499", "copies on the GPU x layers x bytes of an expert"),
     "weights": ("other weights", "#117733", "attention, dense and shared layers, router, embedding, head"),
     "kv_cache": ("KV cache", "#88ccee", "sequences x bytes of the cache of one context, all its layers"),
     "workspace": (
         "workspace",
-        "#aa4499",
+        "#cc6677",
         "sequences x (activations + all-to-all buffers), and logits of the last stage",
     ),
     "free": ("free", "#e4e8ec", "usable HBM that nothing is in: room for a larger batch"),

@@ -1,0 +1,218 @@
+"""The map of experts: layers x GPUs, which experts lie where, their copies and the load of each GPU."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.assignment import Assignment
+from cost.layout import StageSpec
+from placement.plan import Plan
+from placement.scoring import split_use, stage_loads, stage_speed
+from rackplan.views.blocks import Block, Heading, Page, Picture, Table, Text, thinned
+from topology.units import plural
+
+MOST_BYTES = 900_000
+"""Of the map's data, written as base64; a larger map is sent in blocks of layers x GPUs."""
+MOST_ROWS = 64
+"""Layers of the table that says the map in words; of more, so many evenly spaced ones."""
+LOAD_STEP = 1 / 8192
+"""Loads are sent as whole numbers of this part of their layer's mean: the largest is eight times it."""
+BLOCK_STEP = 1 / 64
+"""The same in a byte, where blocks are sent."""
+
+
+def expert_map(plan: Plan) -> Picture | None:
+    """Return the map of a plan's experts; None without any.
+
+    Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
+    little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
+    its layer's mean, and the load of each expert. Above :data:`MOST_BYTES` they are blocks of layers x GPUs with the
+    largest load in each, which the data say.
+    """
+    parts = [
+        (stage, entry)
+        for stage, entry in zip(plan.layout.replicas[0], plan.experts, strict=True)
+        if entry is not None
+    ]
+    if not parts or plan.loads is None:
+        return None
+    gpus = [gpu for stage, _ in parts for gpu in stage.gpus]
+    moe = plan.deployment.model.moe_layers
+    layers = [layer for stage, _ in parts for layer in moe if layer in stage.layers]
+    data: dict[str, Any] = {
+        "layers": _packed(np.array(layers), np.int32),
+        "rows": len(layers),
+        **_places(plan, gpus),
+        "experts": parts[0][1].experts,
+        "replicas": len(plan.layout.replicas),
+        "loads": ", ".join(plan.loads.names[:4]) + (", ..." if len(plan.loads.names) > 4 else ""),
+        "block": [1, 1],
+    }
+    loads = sum(entry.layers * entry.gpus for _, entry in parts)
+    whole = [_group(plan, *part) for part in parts] if loads * 8 / 3 < MOST_BYTES else []
+    if _size(whole) > MOST_BYTES:
+        for group in whole:
+            del group["expert_load"]
+    if not whole or _size(whole) > MOST_BYTES:
+        data |= _blocks(plan, parts, len(layers), len(gpus))
+    else:
+        data |= {"groups": whole, "load_step": LOAD_STEP}
+    return Picture("experts", "experts", data, _says(plan, len(layers), len(gpus)))
+
+
+def expert_map_blocks(plan: Plan) -> list[Block]:
+    """Return the section of a page: the map, how to use it, and the same in words behind a fold."""
+    picture = expert_map(plan)
+    if picture is None:
+        return []
+    note = (
+        "A row is a layer, a column a GPU; a dot marks a GPU that holds an expert with further copies. Find an expert "
+        "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
+        "or the wheel once the map has the focus; arrows go from cell to cell."
+    )
+    table = map_table(plan)
+    return [
+        Heading("Map of the experts", 2),
+        Page([Text(note, style="note"), picture, Page([table], fold="The map in words, by layer")]),
+    ]
+
+
+def map_table(plan: Plan) -> Table:
+    """Return the map in words: for each layer, its slots, copies and loads; of many layers, some evenly spaced."""
+    ids, rows = plan.deployment.cluster.gpus, []
+    for stage, entry in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if entry is None:
+            continue
+        busy = gpu_load(plan, stage, entry)
+        moe = [layer for layer in plan.deployment.model.moe_layers if layer in stage.layers]
+        for row, layer in enumerate(moe):
+            copies, load = entry.copies[row], busy[row]
+            fullest = ids[stage.gpus[int(np.argmax(load))]].id
+            several = int((copies > 1).sum())
+            most = int(copies.max())
+            rows.append(
+                (
+                    str(layer),
+                    f"{entry.gpus:,}",
+                    f"{entry.slots:,}",
+                    f"{several:,}",
+                    f"{most} of {int(np.argmax(copies))}",
+                    f"{float(load.min()):.3f}",
+                    f"{float(load.max()):.3f}",
+                    fullest,
+                )
+            )
+    names = ("layer", "GPUs", "slots", "experts with copies", "most copies", "least load", "most load", "on")
+    shown = thinned(rows, MOST_ROWS)
+    left = f", {len(shown)} of {len(rows):,} layers" if len(shown) < len(rows) else ""
+    return Table(names, shown, f"Load of a GPU over its layer's mean{left}", words=(7,))
+
+
+def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:
+    """Return the load of each GPU of a stage over its layer's mean, the mean over scenarios, ``[layers, gpus]``.
+
+    Where GPUs differ it is load over speed, as in balancedness.
+    """
+    if plan.loads is None:
+        raise ValueError("a plan without experts has no loads")
+    loads = stage_loads(plan.deployment, plan.loads.untraced, stage.layers)
+    share = split_use(plan.deployment, stage, assignment, loads, plan.split).share
+    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
+    busy = (share if speed is None else share / speed).mean(axis=0)
+    over_mean: NDArray[np.float64] = busy / np.maximum(share.mean(axis=(0, 2))[:, None], 1e-300)
+    return np.broadcast_to(over_mean, (assignment.layers, assignment.gpus))
+
+
+def _group(plan: Plan, stage: StageSpec, entry: Assignment) -> dict[str, Any]:
+    """Return one stage: the experts of its slots, a row for each different layer, and its loads."""
+    kinds, row_of = np.unique(entry.slot_expert, axis=0, return_inverse=True)
+    mean = stage_loads(plan.deployment, plan.loads, stage.layers).mean if plan.loads is not None else None
+    assert mean is not None  # noqa: S101 - checked by expert_map
+    share = mean / np.maximum(mean.mean(axis=1, keepdims=True), 1e-300)
+    alike = len(kinds) == entry.layers
+    return {
+        "rows": entry.layers,
+        "columns": entry.gpus,
+        "slots": _packed(entry.slots_per_gpu, np.uint16),
+        "experts": _packed(entry.slot_expert if alike else kinds, np.uint16),
+        "row_of": "" if alike else _packed(row_of.reshape(-1), np.uint16),
+        "load": _packed(_steps(gpu_load(plan, stage, entry), LOAD_STEP, np.uint16), np.uint16),
+        "expert_load": _packed(_steps(share, LOAD_STEP, np.uint16), np.uint16),
+    }
+
+
+def _blocks(plan: Plan, parts: list[tuple[StageSpec, Assignment]], rows: int, columns: int) -> dict[str, Any]:
+    """Return the largest load in each block of layers x GPUs, as many blocks as there is room for."""
+    room = MOST_BYTES * 3 // 4
+    side = max(1, math.ceil(math.sqrt(rows * columns / room)))
+    high = min(side, rows)
+    wide = max(1, math.ceil(math.ceil(rows / high) * columns / room))
+    most = np.zeros((math.ceil(rows / high), math.ceil(columns / wide)))
+    top = left = 0
+    for stage, entry in parts:
+        load = gpu_load(plan, stage, entry)
+        down, first = np.unique((top + np.arange(entry.layers)) // high, return_index=True)
+        across, begin = np.unique((left + np.arange(entry.gpus)) // wide, return_index=True)
+        block = np.maximum.reduceat(np.maximum.reduceat(load, begin, axis=1), first, axis=0)
+        most[np.ix_(down, across)] = np.maximum(most[np.ix_(down, across)], block)
+        top, left = top + entry.layers, left + entry.gpus
+    return {
+        "groups": [],
+        "block": [high, wide],
+        "load": _packed(_steps(most, BLOCK_STEP, np.uint8), np.uint8),
+        "load_step": BLOCK_STEP,
+    }
+
+
+def _places(plan: Plan, gpus: list[int]) -> dict[str, Any]:
+    """Return the ids of GPUs, and node and rack of each: runs of names."""
+    table = [plan.deployment.cluster.gpus[gpu] for gpu in gpus]
+    return {
+        "gpus": [gpu.id for gpu in table],
+        "nodes": _runs([gpu.node for gpu in table]),
+        "racks": _runs([gpu.rack for gpu in table]),
+        "domains": _runs([f"d{gpu.domain}" for gpu in table]),
+    }
+
+
+def _runs(names: list[str]) -> list[tuple[str, int]]:
+    """Return names with how often each comes in a row."""
+    found: list[tuple[str, int]] = []
+    for name in names:
+        if found and found[-1][0] == name:
+            found[-1] = (name, found[-1][1] + 1)
+        else:
+            found.append((name, 1))
+    return found
+
+
+def _steps(values: NDArray[np.float64], step: float, dtype: type) -> NDArray[np.float64]:
+    most = np.iinfo(dtype).max
+    return np.clip(np.rint(values / step), 0, most)
+
+
+def _packed(values: NDArray[Any], dtype: type) -> str:
+    """Return an array as base64 of its little-endian bytes, row by row."""
+    held = np.ascontiguousarray(values).astype(np.dtype(dtype).newbyteorder("<"))
+    return base64.b64encode(held.tobytes()).decode("ascii")
+
+
+def _size(groups: list[dict[str, Any]]) -> int:
+    return sum(len(value) for group in groups for value in group.values() if isinstance(value, str))
+
+
+def _says(plan: Plan, layers: int, gpus: int) -> str:
+    """Return the map in one sentence."""
+    entry = next(one for one in plan.experts if one is not None)
+    replicas = len(plan.layout.replicas)
+    more = f", alike in {replicas} replicas" if replicas > 1 else ""
+    copies = entry.slots - entry.experts
+    return (
+        f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: {entry.experts} experts a layer in "
+        f"{entry.slots} slots, {copies} of them further copies"
+    )

@@ -25,7 +25,7 @@
     });
     const canvas = make("canvas", { class: "rp-map", tabindex: "0", role: "application", "aria-describedby": names.help,
       "aria-label": "map of experts, " + map.rows + " rows of layers by " + map.columns + " columns of GPUs" });
-    const help = make("p", { id: names.help, class: "rp-hidden",
+    const help = make("p", { id: names.help, class: "rp-hidden unseen",
       text: "Arrow keys go from cell to cell, Page Up and Page Down ten layers, Home and End to the first and last GPU, "
         + "plus and minus zoom, zero shows the whole map, Enter chooses." });
     const at = make("p", { class: "rp-at", "aria-live": "polite" });
@@ -135,13 +135,15 @@
     }
 
     function outline(cell, left, look) {
-      if (state.found && cell.x >= 3) {
-        draw2d.strokeStyle = look.ink;
+      if (state.found) {
+        draw2d.strokeStyle = draw2d.fillStyle = look.ink;
         draw2d.lineWidth = 1.5;
         for (let place = 0; place < state.found.length; place += 1) {
           if (!state.found[place]) { continue; }
           const row = Math.floor(place / map.columns), column = place % map.columns;
-          draw2d.strokeRect(left + column * cell.x - state.x, HEADER + row * cell.y - state.y, cell.x - 1, cell.y - 1);
+          const x = left + column * cell.x - state.x, y = HEADER + row * cell.y - state.y;
+          if (cell.x < 5 || cell.y < 4) { draw2d.fillRect(x + cell.x / 2 - 1.5, y + cell.y / 2 - 1.5, 3, Math.max(3, Math.min(6, cell.y - 1))); }
+          else { draw2d.strokeRect(x + 0.5, y + 0.5, cell.x - 2, cell.y - 2); }
         }
       }
       if (state.row < 0) { return; }
@@ -220,7 +222,7 @@
       return [...said, ...told];
     }
 
-    function select(row, column, quiet) {
+    function select(row, column) {
       state.row = Math.max(0, Math.min(map.rows - 1, row));
       state.column = Math.max(0, Math.min(map.columns - 1, column));
       const cell = cells(), x = state.column * cell.x, y = state.row * cell.y;
@@ -229,7 +231,7 @@
       clamp();
       at.textContent = lines(state.row, state.column).join("; ");
       if (box.dataset.pick && !map.folded) { offer(); }
-      if (!quiet) { ask(); }
+      ask();
     }
 
     function chosen() {
@@ -360,7 +362,10 @@
     function zoomKey(factor) {
       const cell = cells();
       if (state.row < 0) { zoomAt(factor); }
-      else { zoomAt(factor, (state.column + 0.5) * cell.x - state.x, (state.row + 0.5) * cell.y - state.y); }
+      else {
+        zoomAt(factor, (state.column + 0.5) * cell.x - state.x, (state.row + 0.5) * cell.y - state.y);
+        select(state.row, state.column);
+      }
     }
     modes.addEventListener("change", function () { state.mode = modes.value; recolour(); });
     find.addEventListener("input", search);

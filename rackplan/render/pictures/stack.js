@@ -10,7 +10,7 @@
       part.style.width = 100 * share + "%";
       part.style.backgroundColor = use.colour;
       part.style.color = inkOn(use.colour);
-      if (share > 0.09) { part.textContent = use.words; }
+      part.dataset.words = use.words;
       tips(part, function () { return lines(use); });
       bar.append(part);
     });
@@ -33,7 +33,15 @@
       lines: ["in all: " + bytes(data.total) + " on the fullest GPU", data.origin]
     });
     box.append(bar, list);
-    return {};
+    // words that a part has no room for are left out
+    const watch = new ResizeObserver(function () {
+      bar.querySelectorAll(".rp-part").forEach(function (part) {
+        part.textContent = part.dataset.words;
+        if (part.scrollWidth > part.clientWidth) { part.textContent = ""; }
+      });
+    });
+    watch.observe(bar);
+    return { destroy: function () { watch.disconnect(); } };
   };
 
   // bars by the time that each kind of link is busy, of the step

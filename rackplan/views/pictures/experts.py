@@ -71,7 +71,7 @@ def expert_map_blocks(plan: Plan) -> list[Block]:
     if picture is None:
         return []
     note = (
-        "A row is a layer, a column a GPU; a dot marks a GPU that holds an expert with further copies. Find an expert "
+        "A row is a layer, a column a GPU; a dot marks a GPU with an expert that has further copies. Find an expert "
         "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
         "or the wheel once the map has the focus; arrows go from cell to cell."
     )

@@ -1,0 +1,146 @@
+"""The data of pictures: they hold what the plan holds, add up, and stay small."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cost.assignment import Assignment
+from cost.deployment import Deployment
+from cost.loads import ExpertLoads
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.options import model_loads
+from rackplan.render import pictures
+from rackplan.views.pictures import experts
+from rackplan.views.pictures.experts import expert_map, expert_map_blocks, gpu_load, map_table
+from rackplan.views.pictures.memory import memory_picture
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from placement.plan import Plan
+
+
+@cache
+def made(model: str, cluster: str, stages: int = 1) -> Plan:
+    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload())
+    options = PlanOptions(time_limit_s=0.0, stages=stages)
+    loads = model_loads(deployment.model, ["lognormal:1"] if deployment.model.moe else [], 0)
+    return make_plan(deployment, loads, options)
+
+
+def unpacked(text: str, dtype: str) -> Any:
+    return np.frombuffer(base64.b64decode(text), dtype)
+
+
+@pytest.mark.parametrize(("cluster", "stages"), [("hgx-h200", 1), ("hgx-h200@16", 2)])
+def test_the_map_holds_every_slot_and_load_of_the_plan(cluster: str, stages: int) -> None:
+    plan = made("deepseek-v2-lite", cluster, stages)
+    picture = expert_map(plan)
+    assert picture is not None
+    data = picture.data
+    assert unpacked(data["layers"], "<i4").tolist() == list(plan.deployment.model.moe_layers)
+    assert len(data["groups"]) == len(plan.layout.replicas[0]) == stages
+    for group, stage, entry in zip(data["groups"], plan.layout.replicas[0], plan.experts, strict=True):
+        assert entry is not None
+        assert unpacked(group["slots"], "<u2").tolist() == entry.slots_per_gpu.tolist()
+        kinds = unpacked(group["experts"], "<u2").reshape(-1, entry.slots)
+        rows = unpacked(group["row_of"], "<u2") if group["row_of"] else np.arange(entry.layers)
+        assert (kinds[rows] == entry.slot_expert).all()
+        load = unpacked(group["load"], "<u2").reshape(entry.layers, entry.gpus) * data["load_step"]
+        assert load == pytest.approx(gpu_load(plan, stage, entry), abs=data["load_step"])
+        # the load of a layer's fullest GPU is what its balancedness says
+        for row, layer in enumerate(at for at in plan.deployment.model.moe_layers if at in stage.layers):
+            assert 1 / load[row].max() == pytest.approx(plan.balancedness[layer], rel=1e-3)
+    ids = [gpu.id for gpu in plan.deployment.cluster.gpus]
+    assert data["gpus"] == [ids[gpu] for stage in plan.layout.replicas[0] for gpu in stage.gpus]
+    for runs in ("nodes", "racks", "domains"):
+        assert sum(count for _, count in data[runs]) == len(data["gpus"])
+    table = map_table(plan)
+    assert [row[0] for row in table.rows] == [str(layer) for layer in plan.deployment.model.moe_layers]
+
+
+def big(rows: int, gpus: int, experts: int, seed: int = 0) -> Plan:
+    """A plan with the experts of many layers on many GPUs, as no planner has made them."""
+    plan = made("deepseek-v2-lite", "hgx-h200")
+    rng = np.random.default_rng(seed)
+    deployment = plan.deployment
+    model = replace(deployment.model, layers=(deployment.model.layers[-1],) * rows)
+    cluster = resolve_cluster(f"hgx-h200@{gpus}")
+    slots = np.array([rng.permutation(experts) for _ in range(rows)], dtype=np.int32)
+    entry = Assignment(slots, np.sort(np.arange(experts) % gpus).astype(np.int32), experts, gpus)
+    loads = ExpertLoads(rng.lognormal(size=(1, rows, experts)), ("many",), synthetic=True)
+    stage = replace(plan.layout.replicas[0][0], layers=range(rows), gpus=tuple(range(gpus)))
+    layout = replace(plan.layout, replicas=((stage,),))
+    where = replace(deployment, model=model, cluster=cluster)
+    return replace(plan, deployment=where, layout=layout, experts=(entry,), loads=loads)
+
+
+def test_a_map_of_58_layers_on_576_gpus_is_small() -> None:
+    picture = expert_map(big(58, 576, 576))
+    assert picture is not None
+    assert picture.data["groups"]
+    assert len(json.dumps(picture.data)) < 300_000
+
+
+def test_a_map_beyond_its_room_is_blocks_with_the_largest_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experts, "MOST_BYTES", 900)
+    plan = big(60, 24, 48)
+    picture = expert_map(plan)
+    assert picture is not None
+    data = picture.data
+    high, wide = data["block"]
+    assert high * wide > 1
+    assert len(data["load"]) <= 900
+    load = unpacked(data["load"], "u1").reshape(-(-60 // high), -(-24 // wide)) * data["load_step"]
+    entry = plan.experts[0]
+    assert entry is not None
+    exact = gpu_load(plan, plan.layout.replicas[0][0], entry)
+    for row in range(load.shape[0]):
+        for column in range(load.shape[1]):
+            block = exact[row * high : (row + 1) * high, column * wide : (column + 1) * wide]
+            assert load[row, column] == pytest.approx(min(block.max(), 255 / 64), abs=1 / 64)
+
+
+def test_layers_alike_are_sent_once() -> None:
+    plan = made("deepseek-v2-lite", "hgx-h200")
+    entry = plan.experts[0]
+    assert entry is not None
+    same = replace(entry, slot_expert=np.tile(entry.slot_expert[:1], (entry.layers, 1)))
+    picture = expert_map(replace(plan, experts=(same,)))
+    assert picture is not None
+    (group,) = picture.data["groups"]
+    assert len(unpacked(group["experts"], "<u2")) == entry.slots
+
+
+def test_no_map_without_experts() -> None:
+    assert expert_map_blocks(made("llama-3.1-8b", "hgx-h200")) == []
+
+
+@pytest.mark.parametrize(("model", "experts"), [("deepseek-v2-lite", True), ("llama-3.1-8b", False)])
+def test_hbm_is_filled_by_its_uses(model: str, experts: bool) -> None:
+    plan = made(model, "hgx-h200")
+    data = memory_picture(plan).data
+    assert data["total"] == pytest.approx(sum(plan.score.hbm_bytes.values()))
+    assert sum(use["bytes"] for use in data["uses"]) == pytest.approx(data["total"])
+    assert [use["name"] for use in data["uses"] if use["name"] == "experts"] == ["experts"] * experts
+    held = {use["name"]: use["bytes"] for use in data["uses"]}
+    assert held.get("experts", 0.0) + held["weights"] == pytest.approx(plan.score.hbm_bytes["weights"])
+
+
+def test_scripts_write_no_markup_and_ask_for_nothing() -> None:
+    text = pictures.script()
+    code = re.sub(r"//.*", "", text)
+    for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "fetch(", "XMLHttp"):
+        assert word not in code
+    assert "url(" not in pictures.style()
+    assert "@import" not in pictures.style()

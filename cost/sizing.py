@@ -189,7 +189,7 @@ class Size(Shown):
     def brief(self) -> str:
         """Return what is served by how much of what."""
         return (
-            f"{self.deployment.brief()}: {self.demand.tok_s:,.4g} output tok/s by {self.gpus:,} GPUs in "
+            f"{self.deployment.brief()}: {self.demand.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in "
             f"{self.domains:,} domains"
         )
 

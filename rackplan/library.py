@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
+from rackplan.asked import asked, plain, positive
 from topology.errors import InputError
+from topology.reading import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import FleetOptions
     from placement.migrate.replan import Replanned, ReplanOptions
-    from placement.options import Goal, Objective, Spread
+    from placement.options import Goal, Objective, ScenarioWeights, Spread
     from placement.plan import Plan
     from rackplan.results import Comparison
     from topology.cluster import Cluster
 
-    ModelLike = str | Path | Model
-    """A name or ``config.json`` as for ``--model``, or a model."""
+    ModelLike = str | Path | Model | Mapping[str, object]
+    """A name or ``config.json`` as for ``--model``, a model, or the content of such a file."""
     ClusterLike = str | Path | Cluster | Mapping[str, object]
     """A name or YAML as for ``--cluster``, a cluster, or the content of such a YAML."""
     Traces = str | Path | Sequence[str | Path]
@@ -78,12 +80,12 @@ class Served(TypedDict, total=False):
     draft_tokens: int
     accept_length: float | None
     overlap: bool
-    sparse_attention: str
+    sparse_attention: str | int
     engine: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, str | float]
     price_basis: str | None
-    prices: Mapping[str, float]
-    powers: Mapping[str, float]
+    prices: Mapping[str, float | str]
+    powers: Mapping[str, float | str]
 
 
 class Asked(Served, total=False):
@@ -99,8 +101,10 @@ class Asked(Served, total=False):
     tolerance: float
     spread: Spread
     objective: Objective
+    scenario_weights: ScenarioWeights
     split: DispatchPolicy
     balance_slack: float
+    front: bool
     time_limit_s: float | None
     seed: int
 
@@ -117,6 +121,7 @@ class Requests(Served, total=False):
     ttft_ms: float | Literal["none"] | None
 
 
+@asked
 def make_deployment(model: ModelLike, cluster: ClusterLike, **served: Unpack[Served]) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
 
@@ -125,21 +130,22 @@ def make_deployment(model: ModelLike, cluster: ClusterLike, **served: Unpack[Ser
     InputError
         If a name means nothing, or figures cannot be used together.
     """
-    from cost.model import Model
     from rackplan.options import Pricing, Serving
 
     given: dict[str, Any] = dict(served)
     for ours, theirs in (("prices", "price"), ("powers", "power")):
         figures = given.pop(ours, None)
-        given[theirs] = [f"{gpu}={value!r}" for gpu, value in figures.items()] if figures else None
+        given[theirs] = [f"{gpu}={value}" for gpu, value in figures.items()] if figures else None
+    given["sparse_attention"] = str(given.get("sparse_attention", ""))
     where = make_cluster(cluster, settings=given.pop("settings", None))
     names = {one.name for one in fields(Serving)}
     serving = Serving(**{name: value for name, value in given.items() if name in names})
     pricing = Pricing(**{name: value for name, value in given.items() if name not in names})
-    return pricing.deployment(model if isinstance(model, Model) else str(model), where, serving)
+    return pricing.deployment(_model(model), where, serving)
 
 
-def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str] | None = None) -> Cluster:
+@asked
+def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | None = None) -> Cluster:
     """Return a cluster by name or file, from the content of a cluster YAML, or one that is made, with ``settings``.
 
     >>> import rackplan
@@ -162,17 +168,22 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str] | None = N
     if isinstance(cluster, Cluster):
         found = cluster
     elif isinstance(cluster, Mapping):
-        found = cluster_from(cluster)
-    else:
+        found = cluster_from(plain(dict(cluster)))
+    elif isinstance(cluster, str | Path):
         found = resolve_cluster(str(cluster))
+    else:
+        raise InputError(
+            f"`cluster` {shown(cluster)}: expected a name, a YAML file, what such a file holds, or a Cluster."
+        )
     if not settings:
         return found
     asked = [parse_setting(f"{part}={value}") for part, value in settings.items()]
     return build_cluster(with_figures(found.spec, asked))
 
 
+@asked
 def make_loads(
-    model: Model, loads: Loads | None, *, routing: Traces = (), seed: int = 0
+    model: ModelLike, loads: Loads | None = None, *, routing: Traces = (), seed: int = 0
 ) -> ExpertLoads | None:
     """Return loads for ``model``: files, generators or arrays, the default synthetic ones; None without experts.
 
@@ -182,16 +193,57 @@ def make_loads(
         If some cannot be used, or the model has no experts.
     """
     from cost.loads import ExpertLoads
+    from cost.resolve import resolve_model
     from rackplan.options import model_loads
 
+    found = _model(model)
+    of = resolve_model(found) if isinstance(found, str) else found
     if isinstance(loads, ExpertLoads):
+        wanted = (len(of.moe_layers), of.moe.experts if of.moe else 0)
+        if loads.tokens.shape[1:] != wanted:
+            raise InputError(
+                f"`loads`: they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {of.name} "
+                f"has {wanted[0]} of {wanted[1]}."
+            )
         return loads
-    several = loads if isinstance(loads, list | tuple) else [] if loads is None else [loads]
-    texts = [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in several]
     traces = [routing] if isinstance(routing, str | Path) else routing
-    return model_loads(model, texts, seed, routing=[str(one) for one in traces])
+    if not isinstance(traces, Sequence) or not all(isinstance(one, str | Path) for one in traces):
+        raise InputError(f"`routing` {shown(routing)}: expected the path of a trace, or several.")
+    return model_loads(of, _several(loads), seed, routing=[str(one) for one in traces])
 
 
+def _several(loads: Any) -> list[str | NDArray[Any]]:
+    """Return loads as :func:`cost.loads.read_loads` takes them; nested lists of numbers are one array."""
+    if loads is None:
+        return []
+    each = loads if isinstance(loads, list | tuple) else [loads]
+    if each and not any(isinstance(one, str | Path) or hasattr(one, "shape") for one in each):
+        each = [loads]
+    try:
+        return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
+    except ValueError:
+        raise InputError(
+            "`loads`: its rows have different lengths; give tokens of [layers, experts]."
+        ) from None
+
+
+def _model(model: Any) -> str | Model:
+    """Return a model, made of the content of its config if need be, or its name."""
+    from cost.config.build import model_from_config
+    from cost.model import Model
+
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, Mapping):
+        return model_from_config(model, name=str(model.get("_name_or_path") or "model"))
+    if not isinstance(model, str | Path):
+        raise InputError(
+            f"`model` {shown(model)}: expected a name, a config.json, what such a file holds, or a Model."
+        )
+    return str(model)
+
+
+@asked
 def plan(
     model: ModelLike,
     cluster: ClusterLike,
@@ -226,13 +278,15 @@ def plan(
     given: dict[str, Any] = dict(asked)
     for name in ("tpot", "ttft"):
         limit = given.pop(f"{name}_ms", None)
-        given[f"{name}_s"] = limit / 1e3 if isinstance(limit, int | float) else limit
+        number = isinstance(limit, int | float)
+        given[f"{name}_s"] = positive(limit, f"{name}_ms") / 1e3 if number else limit
     names = {one.name for one in fields(PlanOptions)}
     options = PlanOptions(**{name: given.pop(name) for name in list(given) if name in names})
     priced = make_deployment(model, cluster, **given)
     return make_plan(priced, make_loads(priced.model, loads, routing=routing, seed=options.seed), options)
 
 
+@asked
 def score(plan: Plan | str | Path, *, loads: Loads | None = None, routing: Traces = ()) -> Plan:
     """Return a plan scored again from its assignment alone, under its loads or others.
 
@@ -250,6 +304,7 @@ def score(plan: Plan | str | Path, *, loads: Loads | None = None, routing: Trace
     return scored if other is None else with_loads(scored, other)
 
 
+@asked
 def replan(
     plan: Plan | str | Path,
     *,
@@ -271,18 +326,22 @@ def replan(
     """
     from placement.migrate.replan import ReplanOptions, replan_plan
 
-    asked = options or ReplanOptions()
-    if lost:
-        asked = replace(asked, lost=(lost,) if isinstance(lost, str) else tuple(lost))
+    wanted = options or ReplanOptions()
+    parts = (lost,) if isinstance(lost, str) else lost
+    if not isinstance(parts, Sequence) or not all(isinstance(one, str) for one in parts):
+        raise InputError(f"`lost` {shown(lost)}: expected the id of a GPU, node, rack or link, or several.")
+    if parts:
+        wanted = replace(wanted, lost=tuple(parts))
     if max_moves is not None:
-        asked = replace(asked, max_moves=max_moves)
+        wanted = replace(wanted, max_moves=max_moves)
     old = _plan(plan)
     other = (
         None if loads is None and not routing else make_loads(old.deployment.model, loads, routing=routing)
     )
-    return replan_plan(old, other, asked, cluster=None if cluster is None else make_cluster(cluster))
+    return replan_plan(old, other, wanted, cluster=None if cluster is None else make_cluster(cluster))
 
 
+@asked
 def sweep(
     model: ModelLike,
     cluster: ClusterLike,
@@ -303,6 +362,7 @@ def sweep(
     return priced(make_deployment(model, cluster, **served), redundant=redundant, imbalance=imbalance)
 
 
+@asked
 def compare(
     clusters: Sequence[ClusterLike],
     model: ModelLike,
@@ -327,8 +387,12 @@ def compare(
     from rackplan.options import equal_clusters
     from rackplan.results import Comparison
 
+    if isinstance(clusters, str | Path) or not isinstance(clusters, Sequence):
+        raise InputError(
+            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
+        )
     if not clusters:
-        raise InputError("compare: no clusters given; name at least one.")
+        raise InputError("`clusters`: none given; name at least one.")
     named = all(isinstance(one, str | Path) for one in clusters)
     settings = served.pop("settings", None)
     lines = [f"{part}={value}" for part, value in settings.items()] if settings else None
@@ -338,15 +402,17 @@ def compare(
         else [make_cluster(one, settings=settings) for one in clusters]
     )
     first = make_deployment(model, sides[0], **served)
-    free = tok_s_user == NO_LIMIT
-    targets = [] if tok_s_user is None or isinstance(tok_s_user, str) else np.atleast_1d(tok_s_user).tolist()
-    asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s=NO_LIMIT if free else None)
+    free = isinstance(tok_s_user, str) and tok_s_user == NO_LIMIT
+    speeds: Any = [] if tok_s_user is None or free else tok_s_user
+    targets = [positive(one, "tok_s_user") for one in plain(speeds if np.ndim(speeds) else [speeds])]
+    wanted = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s=NO_LIMIT if free else None)
     found = make_loads(first.model, loads, seed=seed)
-    rows = compare_clusters(sides, first.model, first.workload, found, asked, targets, engine=first.engine)
-    usual = not targets and asked.service_level(first.workload).usual
+    rows = compare_clusters(sides, first.model, first.workload, found, wanted, targets, engine=first.engine)
+    usual = not targets and wanted.service_level(first.workload).usual
     return Comparison(tuple(rows), tuple(replace(first, cluster=side) for side in sides), found, usual=usual)
 
 
+@asked
 def fleet(
     models: ModelLike | Mapping[str, float],
     cluster: ClusterLike,
@@ -368,30 +434,35 @@ def fleet(
     from placement.fleet.fleet import make_fleet
     from placement.fleet.options import FleetOptions
 
-    shares: dict[Any, float] = dict(models) if isinstance(models, Mapping) else {models: 1.0}
-    total = math.fsum(shares.values())
-    if not shares or not (math.isfinite(total) and min(shares.values()) > 0):
+    shares: list[tuple[Any, float]] = (
+        list(plain(dict(models)).items()) if isinstance(models, Mapping) else [(models, 1.0)]
+    )
+    if not shares or not all(isinstance(share, int | float) and 0 < share < math.inf for _, share in shares):
         raise InputError(
             "`models`: expected models with shares of the requests above 0, like {'kimi-k2': 0.3}."
         )
+    total = math.fsum(share for _, share in shares)
     rest, lengths, limits, usual = _requests(served)
     where = make_cluster(cluster, settings=rest.pop("settings", None))
-    priced = [make_deployment(model, where, **rest) for model in shares]
-    each = [share / total for share in shares.values()]
+    priced = [make_deployment(model, where, **rest) for model, _ in shares]
+    each = [share / total for _, share in shares]
     traffic = Traffic.of(priced, each, lengths, limits, redundant=redundant, usual=usual)
     return make_fleet(where, traffic, options or FleetOptions())
 
 
+@asked
 def size(
     model: ModelLike,
     cluster: ClusterLike,
     *,
-    tok_s: float,
+    tok_s: float | str,
     utilization: float = 1.0,
     spares: int = 0,
     **served: Unpack[Requests],
 ) -> Size:
     """Return how many of ``cluster`` serve ``tok_s`` output tokens per second, and what they cost and draw.
+
+    ``tok_s`` may be a text like ``200M``.
 
     Raises
     ------
@@ -405,22 +476,25 @@ def size(
     from cost.sizing import Demand
     from cost.sizing import size as size_of
     from placement.fleet.supply import FleetSupply
+    from rackplan.options import tokens_per_s
 
     rest, both, limits, usual = _requests(served)
     priced = make_deployment(model, cluster, **rest)
     lengths = None if both is None else Lengths.of(*both)
     tpot_s, ttft_s = limits[0], limits[1] if both else None
-    asked = Demand(tok_s=tok_s, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
+    rate = tokens_per_s(tok_s, "`tok_s`") if isinstance(tok_s, str) else tok_s
+    wanted = Demand(tok_s=rate, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
     found, _ = giving_way(
         lambda demand: size_of(
             priced, demand, lengths=lengths, fleets=FleetSupply(priced, demand, lengths=lengths)
         ),
-        asked,
+        wanted,
         usual,
     )
     return found
 
 
+@asked
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
     """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png, .pdf or .dot; return the path.
 
@@ -436,6 +510,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
     return Path(path)
 
 
+@asked
 def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
     """Write a plan in the form that the engine ``to`` loads; a file that exists is left alone.
 
@@ -455,6 +530,7 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
     return exported
 
 
+@asked
 def write_report(result: Plan | Comparison | Replanned, path: str | Path) -> Path:
     """Write the self-contained page of a result; return its path.
 
@@ -497,6 +573,11 @@ def _requests(
 
 def _plan(plan: Plan | str | Path) -> Plan:
     """Return a plan, read where it is a file."""
+    from placement.plan import Plan
     from placement.plan_file import read_plan
 
-    return read_plan(Path(plan)) if isinstance(plan, str | Path) else plan
+    if isinstance(plan, Plan):
+        return plan
+    if not isinstance(plan, str | Path):
+        raise InputError(f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder of one.")
+    return read_plan(Path(plan))

@@ -160,6 +160,67 @@ def test_what_cannot_be_used_is_said(call: Callable[[], object], says: str) -> N
         call()
 
 
-def test_keywords_are_checked() -> None:
-    with pytest.raises(TypeError, match="contxt"):
-        rackplan.plan(MODEL, CLUSTER, contxt=1)  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"contxt": 1}, "no keyword `contxt`; did you mean context"),
+        ({"context": "4096"}, "`context`: expected a whole number, not '4096'"),
+        ({"context": True}, "`context`: expected a whole number, not True"),
+        ({"batch": float("inf")}, "`batch`: expected a whole number, not inf"),
+        ({"tpot_ms": float("nan")}, "`tpot_ms` nan: expected a number above 0"),
+        ({"tpot_ms": "fast"}, "`tpot_ms`: expected a number or 'none', not 'fast'"),
+        ({"redundant": 2.5}, "`redundant`: expected a whole number or 'auto', not 2.5"),
+        ({"overlap": "yes"}, "`overlap`: expected True or False"),
+        ({"prices": ["h100=2"]}, "`prices`: expected a mapping"),
+        ({"prices": {"h100": float("nan")}}, "`prices` h100=nan: expected a number above 0"),
+        ({"settings": {"h100.hbm": "2x"}}, "`settings` h100.hbm=2x: .*did you mean hbm_bytes"),
+        ({"time_limit_s": -1}, "`time_limit_s`"),
+        ({"routing": 5}, "`routing` 5: expected the path"),
+        ({"loads": [[1.0, 2.0], [3.0]]}, "`loads`: its rows have different lengths"),
+        ({"loads": np.full((48, 128), np.nan)}, "nan is not a count of tokens"),
+        ({"model": None}, "`model` None: expected a name"),
+        ({"cluster": ["hgx-h100"]}, "`cluster` .*: expected a name"),
+    ],
+    ids=lambda one: "" if isinstance(one, dict) else one[:28],
+)
+def test_what_is_given_is_checked(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(rackplan.InputError, match=says) as raised:
+        rackplan.plan(**{"model": MODEL, "cluster": CLUSTER, **asked})
+    assert "\n" not in str(raised.value)
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: rackplan.compare(MODEL, ["hgx-h100"]), "`clusters` 'qwen3-30b-a3b': expected a list"),  # type: ignore[arg-type]
+        (lambda: rackplan.compare(["hgx-h100"], MODEL, tok_s_user=[20, 0]), "`tok_s_user` 0: expected"),
+        (lambda: rackplan.score(None), "`plan` None: expected a plan"),  # type: ignore[arg-type]
+        (lambda: rackplan.size(MODEL, CLUSTER, tok_s="many"), "`tok_s` many"),
+        (lambda: rackplan.size(MODEL, CLUSTER, tok_s=1e6, spares=1.5), "`spares`: expected a whole"),  # type: ignore[arg-type]
+        (lambda: rackplan.fleet({MODEL: "all"}, CLUSTER), "`models`: expected models with shares"),  # type: ignore[dict-item]
+        (lambda: rackplan.draw(CLUSTER, None), "`path`: expected a text or a path"),  # type: ignore[arg-type]
+    ],
+)
+def test_other_functions_check_too(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(rackplan.InputError, match=says):
+        call()
+
+
+def test_what_is_lost_has_a_name(plan: Plan) -> None:
+    with pytest.raises(rackplan.InputError, match=r"`lost` \[3\]: expected the id"):
+        rackplan.replan(plan, lost=[3])  # type: ignore[list-item]
+    with pytest.raises(rackplan.InputError, match="2 layers of 4 experts"):
+        rackplan.score(plan, loads=rackplan.ExpertLoads(np.ones((1, 2, 4)), ("other",), synthetic=False))
+
+
+def test_numbers_of_numpy_and_contents_of_files_are_taken() -> None:
+    config = dict(rackplan.resolve_model(MODEL).config)
+    cluster = {"name": "two", "domains": [{"part": "hgx-h100", "count": np.int64(2)}]}
+    asked: dict[str, Any] = {"context": np.int64(2048), "batch": 8.0, "prices": {"h100": np.float32(2)}}
+    found = rackplan.make_deployment(config, cluster, **asked)
+    named = rackplan.make_deployment(MODEL, "hgx-h100@16", context=2048, batch=8, prices={"h100": 2})
+    assert found.workload == named.workload
+    assert found.prices == named.prices
+    assert len(found.cluster.gpus) == 16
+    assert found.model.layers == named.model.layers

@@ -1,0 +1,153 @@
+"""What callers of the library give, made plain: names that exist, kinds that fit, NumPy's numbers as Python's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from inspect import Parameter, signature
+from os import PathLike
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from topology.errors import InputError, RackplanError
+from topology.reading import nearest, shown
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_OURS = {
+    "--price": "`prices`",
+    "--power": "`powers`",
+    "--loads": "`loads`",
+    "--routing": "`routing`",
+    "`price`": "`prices`",
+    "`power`": "`powers`",
+    "`set`": "`settings`",
+    "`time_limit`": "`time_limit_s`",
+    "`output`": "`path`",
+}
+"""Keywords of the library by what messages of the layers below say in their place."""
+_THEIRS = re.compile("|".join(rf"{re.escape(one)}(?![\w-])" for one in _OURS))
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "True or False",
+    "Mapping": "a mapping, like a dict",
+    "None": "None",
+}
+
+
+def asked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check what is given to a public function by the kinds that its annotations name; others are its own matter.
+
+    A keyword that it does not have is an :class:`InputError`, and so is a value of another kind. Numbers of NumPy
+    become Python's, whole ones given as ``4096.0`` too. Messages name its keywords, not flags of the command line.
+    """
+    parameters = signature(function).parameters
+
+    @wraps(function)
+    def called(*args: P.args, **given: P.kwargs) -> R:
+        kinds = _kinds(function)
+        for name in given:
+            if name not in kinds:
+                raise InputError(f"{function.__name__}: there is no keyword `{name}`; {nearest(name, kinds)}")
+        values: Any = [
+            checked(value, name, kinds[name]) for name, value in zip(parameters, args, strict=False)
+        ]
+        named: Any = {name: checked(value, name, kinds[name]) for name, value in given.items()}
+        try:
+            return function(*(values if len(values) == len(args) else args), **named)
+        except RackplanError as error:
+            error.args = tuple(in_python(one) if isinstance(one, str) else one for one in error.args)
+            raise
+
+    return called
+
+
+@cache
+def _kinds(function: Callable[..., object]) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of each keyword as the annotations name them, those of an unpacked ``TypedDict`` with them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, one in signature(function).parameters.items():
+        text = str(one.annotation)
+        if one.kind is not Parameter.VAR_KEYWORD:
+            found[name] = _split(text)
+            continue
+        fields = function.__globals__[text.removeprefix("Unpack[").removesuffix("]")].__annotations__
+        found |= {field: _split(hint.__forward_arg__) for field, hint in fields.items()}
+    return found
+
+
+def _split(annotation: str) -> tuple[str, ...]:
+    """Return the members of a union, at its top: ``Mapping[str, float] | None`` are two."""
+    members = re.split(r" \| (?![^\[]*\])", annotation)
+    return tuple(one if one.startswith("Literal") else one.partition("[")[0] for one in members)
+
+
+def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
+    """Return a value that is of one of the ``kinds``, plain; where one of them is of another module, as it is.
+
+    Raises
+    ------
+    InputError
+        If it is of none of them.
+    """
+    value = plain(value)
+    literal = [one[len('Literal["') : -len('"]')] for one in kinds if one.startswith("Literal")]
+    known = [one for one in kinds if one in _WORDS or one == "Path"]
+    if len(known) + len(literal) < len(kinds) or value in literal:
+        return value
+    whole = isinstance(value, float) and value.is_integer()
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = {
+        "None": value is None,
+        "bool": isinstance(value, bool),
+        "int": number and (isinstance(value, int) or whole),
+        "float": number,
+        "str": isinstance(value, str),
+        "Path": isinstance(value, PathLike),
+        "Mapping": isinstance(value, Mapping),
+    }
+    if not any(fits[one] for one in known):
+        said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
+        raise InputError(f"`{name}`: expected {' or '.join(said)}, not {shown(value)}.")
+    if "int" in known and "float" not in known and number and isinstance(value, float):
+        return int(value)
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Return NumPy's numbers and flags as Python's, inside mappings and lists too; all else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping) and type(value) is dict:
+        return {plain(key): plain(one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain(one) for one in value)
+    return value
+
+
+def positive(value: float, name: str) -> float:
+    """Return a finite number above 0.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (math.isfinite(value) and value > 0)
+    ):
+        raise InputError(f"`{name}` {shown(value)}: expected a number above 0.")
+    return float(value)
+
+
+def in_python(text: str) -> str:
+    """Return a message with the library's keywords in place of flags and of parameters below."""
+    return _THEIRS.sub(lambda found: _OURS[found[0]], text)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
 from cost.layouts.candidates import batch_grid, domain_gpus, equal_groups, group_sizes
-from cost.layouts.result import Sweep
+from cost.layouts.result import StepParts, Sweep
 from cost.layouts.stages import Columns
 from cost.machine import Machine
 from cost.memory import batch_room, even_memory, weight_sizes
@@ -252,11 +252,13 @@ def afd_sweep(deployment: Deployment, *, imbalance: float | None = 1.0) -> AfdSw
         batch=found["batch"],
         max_batch=found["most"],
         step_s=step_s,
-        lower_step_s=found["lower_s"],
         tok_s=tok_s,
-        bound_by=np.argmax(list(limits.values()), axis=0) if limits else one,
-        limits=tuple(limits),
-        terms_s={"attention_side": found["busy_s"], "waiting": step_s - found["busy_s"]},
+        parts_of=StepParts(
+            found["lower_s"],
+            np.argmax(list(limits.values()), axis=0) if limits else one,
+            tuple(limits),
+            {"attention_side": found["busy_s"], "waiting": step_s - found["busy_s"]},
+        ),
         variants=(),
         shortage_bytes=0.0 if found.rows else _shortage(deployment),
         imbalance=imbalance,

@@ -171,7 +171,7 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
         tok_s_per_gpu=float(found.tok_s_per_gpu[index]),
         step_s=float(found.step_s[index]),
         batch=float(found.batch[index]),
-        bound_by=found.bound(index),
+        bound_by=found.rows([index]).bound(0),
         layout=found.label(index),
         evidence=Evidence.ASSUMED.label,
     )

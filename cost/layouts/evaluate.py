@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,61 +19,18 @@ from cost.layouts.candidates import (
     left_over,
     most_that_fit,
 )
+from cost.layouts.lines import Details, pipeline_seconds, runs_of
 from cost.layouts.partition import variants_of
 from cost.layouts.result import Sweep, pareto
-from cost.layouts.stages import Columns, Pipelines, Pricer, StageTable, pipelines_of
+from cost.layouts.stages import Columns, Pipelines, Pricer, pipelines_of
+from cost.layouts.units import Widths
 from cost.layouts.unlike_stages import with_free_orders
 from cost.memory import batch_room
-from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
-from cost.terms.work import IMBALANCE
 from cost.workload import CHUNK_TOKENS
 from topology.errors import InputError
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """Where runs of equal keys start in an array of ``rows`` rows."""
-
-    start: NDArray[np.int64]
-    rows: int
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum of each run."""
-        return values if len(self) == self.rows else np.add.reduceat(values, self.start)
-
-    def max(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Largest of each run."""
-        return values if len(self) == self.rows else np.maximum.reduceat(values, self.start)
-
-    def min(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Smallest of each run."""
-        return values if len(self) == self.rows else np.minimum.reduceat(values, self.start)
-
-    def argmax(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Row of the (first) largest of each run."""
-        if len(self) == self.rows:
-            return self.start
-        run = np.zeros(self.rows, dtype=np.int64)
-        run[self.start[1:]] = 1
-        run = np.cumsum(run)
-        largest = np.flatnonzero(values == self.max(values)[run])
-        return largest[np.unique(run[largest], return_index=True)[1]]
-
-
-def runs_of(*keys: Index | Array) -> Runs:
-    """Return the runs of rows in which all ``keys`` stay the same."""
-    rows = len(keys[0])
-    new = np.zeros(rows, dtype=bool)
-    new[:1] = True
-    for key in keys:
-        new[1:] |= key[1:] != key[:-1]
-    return Runs(np.flatnonzero(new), rows)
 
 
 def sweep(
@@ -163,7 +119,7 @@ def sweep(
                 _price(pricer, table, pipelines, able, np.full(len(able), float(many)), imbalance)
             )
     found = found.take(_best_splits(table, variants, found))
-    return _result(deployment, variants, table, found, most, shortage=lacking, imbalance=imbalance)
+    return _result(pricer, variants, table, pipelines, found, most, shortage=lacking, imbalance=imbalance)
 
 
 NEAR, MOST_NEAR = 0.05, 16
@@ -283,7 +239,9 @@ def _largest_within(
 
 def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Array, np.float64]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    owner, rows = pipelines.rows(table.variant)
+    of, pipeline = pipelines.of(table.variant)
+    line, rows = pipelines.rows(pipeline)
+    owner = of[line]
     stages, tp = pipelines.stages, table.tp[owner]
     shape = pricer.shape(stages, rows, tp=tp, moe_tp=table.moe_tp[owner], batch=np.zeros(len(rows)))
     memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
@@ -314,90 +272,32 @@ def _price(
     imbalance: float | None,
 ) -> Columns:
     """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
-    owner, rows = pipelines.rows(table.variant[layout])
-    stages, lead = pipelines.stages, pipelines.lead[rows]
-    first = np.flatnonzero(lead == rows)
-    seconds = _stage_seconds(
-        pricer, table, stages, rows[first], layout[owner[first]], batch[owner[first]], imbalance
-    )
-    # of equal stages the first was priced: rows of one layout are in the order of the table
-    priced = np.searchsorted(first, np.arange(len(rows)) - (rows - lead))
-    runs = runs_of(owner, stages.pipeline[rows])
-    pipeline, of = stages.pipeline[rows[runs.start]], owner[runs.start]
-    times = stages.times[rows]
-    step = {("step_s", ""): seconds["step_s"][priced]}
-    step_s = _lines(Columns(len(rows), step), runs, times, pipelines, pipeline, batch[of])["step_s"]
+    asked = Widths(table.tp[layout], table.moe_tp[layout], batch, imbalance)
+    of, pipeline, step_s = pipeline_seconds(pricer, pipelines, table.variant[layout], asked)
     tokens = batch[of] * pricer.deployment.workload.tokens_per_step
     tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / step_s
     replicas = runs_of(of)
-    # the parts of a step are those of its slowest pipeline alone
-    slowest = np.zeros(len(pipeline), dtype=bool)
-    slowest[replicas.argmax(step_s)] = True
-    kept = np.flatnonzero(np.repeat(slowest, np.diff([*runs.start, len(rows)])))
-    parts = runs_of(owner[kept])
-    lines = _lines(seconds.take(priced[kept]), parts, times[kept], pipelines, pipeline[slowest], batch)
-    asked = {("layout", ""): layout, ("batch", ""): batch, ("tok_s", ""): replicas.sum(tok_s)}
-    return Columns(lines.rows, {**lines.table, **asked})
-
-
-def _stage_seconds(
-    pricer: Pricer,
-    table: LayoutTable,
-    stages: StageTable,
-    rows: Index,
-    layout: Index,
-    batch: Array,
-    imbalance: float | None,
-) -> Columns:
-    """Seconds of the stages ``rows``, each of its layout at its batch."""
-    widths = {"tp": table.tp[layout], "moe_tp": table.moe_tp[layout]}
-    shape = pricer.shape(stages, rows, batch=batch, imbalance=imbalance, **widths)
-    return pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
-
-
-def _lines(
-    seconds: Columns, runs: Runs, times: Array, pipelines: Pipelines, pipeline: Index, batch: Array
-) -> Columns:
-    """Pipelines of their stages and hops (:mod:`cost.score`: one micro-batch for each stage goes round)."""
-    depth, hops = pipelines.depth[pipeline], pipelines.hops
-    found = {key: runs.sum(times * value) for key, value in seconds.table.items()}
-    none = np.zeros(len(pipeline))
-    one_pass_s, hops_s = found.get(("step_s", ""), none), none
-    for fabric, fixed in hops.fixed.items():
-        hop_s = fixed[pipeline] + batch * hops.slope[fabric][pipeline]
-        found["limit", fabric] = found.get(("limit", fabric), 0.0) + hop_s
-        hops_s = hops_s + hop_s
-    bubble_s = np.asarray(bubble_seconds(depth, runs.max(seconds["step_s"]), one_pass_s, hops_s))
-    if np.any(depth > 1):
-        found |= {
-            ("term", HOPS.name): hops_s,
-            ("term", BUBBLE.name): bubble_s,
-            ("limit", IMBALANCE): bubble_s,
-        }
-    found["step_s", ""] = one_pass_s + hops_s + bubble_s
-    peak_s = found.get(("lower_s", ""), none) + batch * hops.peak[pipeline]
-    found["lower_s", ""] = np.maximum(peak_s, depth * runs.max(seconds["lower_s"]))
-    return Columns(len(pipeline), found)
+    found = {"layout": layout, "batch": batch, "step_s": replicas.max(step_s), "tok_s": replicas.sum(tok_s)}
+    return Columns(len(layout), {(name, ""): values for name, values in found.items()})
 
 
 def _result(
-    deployment: Deployment,
+    pricer: Pricer,
     variants: Sequence[Variant],
     table: LayoutTable,
+    pipelines: Pipelines,
     found: Columns,
     most: Array,
     *,
     shortage: float,
     imbalance: float | None,
 ) -> Sweep:
-    layout = found["layout"]
+    deployment, layout = pricer.deployment, found["layout"]
     variant = table.variant[layout]
     what = [one.arrangement for one in variants]
     figures = [(one.group, one.gpus_used, len(one.replicas), one.stages) for one in what]
     group, used, replicas, stages = np.array(figures, dtype=np.int64)[variant].T
     tp, moe_tp = table.tp[layout], table.moe_tp[layout]
-    limits = found.named("limit")
-    seconds = list(limits.values())
     return Sweep(
         deployment=deployment,
         layout=variant,
@@ -411,11 +311,8 @@ def _result(
         batch=found["batch"],
         max_batch=most[layout],
         step_s=found["step_s"],
-        lower_step_s=found["lower_s"],
         tok_s=found["tok_s"],
-        bound_by=np.argmax(seconds, axis=0) if seconds else np.zeros(0, dtype=np.int64),
-        limits=tuple(limits),
-        terms_s=found.named("term"),
+        parts_of=Details(pricer, table, pipelines, layout, found["batch"], imbalance),
         variants=tuple(variants),
         shortage_bytes=shortage,
         imbalance=imbalance,

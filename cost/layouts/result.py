@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -55,6 +55,42 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
     return order[kept][::-1].astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class StepParts:
+    """What steps are spent on; every array is ``[configurations]``.
+
+    Attributes
+    ----------
+    lower_step_s:
+        Seconds that no schedule can beat at data-sheet peaks.
+    bound_by:
+        What most of the step is spent on, as an index into ``limits``.
+    terms_s:
+        Seconds of the step by part; they add up to ``step_s``.
+    """
+
+    lower_step_s: NDArray[np.float64]
+    bound_by: NDArray[np.int64]
+    limits: tuple[str, ...]
+    terms_s: Mapping[str, NDArray[np.float64]]
+
+    def __call__(self, which: NDArray[np.int64]) -> StepParts:
+        """Return those of some of the configurations."""
+        terms = {name: seconds[which] for name, seconds in self.terms_s.items()}
+        return StepParts(self.lower_step_s[which], self.bound_by[which], self.limits, terms)
+
+
+@dataclass(frozen=True, eq=False)
+class _Some:
+    """What finds the parts of steps, for some of the configurations that it knows."""
+
+    parts_of: Callable[[NDArray[np.int64]], StepParts]
+    which: NDArray[np.int64]
+
+    def __call__(self, which: NDArray[np.int64]) -> StepParts:
+        return self.parts_of(self.which[which])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Shown):
     """Layouts at batches that fit; every array is ``[configurations]``.
@@ -72,14 +108,13 @@ class Sweep(Shown):
     batch, max_batch:
         Sequences (prefill: prompts) per GPU in use, and the most that fit HBM and the chunk with the layers split so;
         below 1 a group of ``tp`` GPUs has ``batch * tp`` of them.
-    step_s, lower_step_s:
-        Expected seconds of a step (:class:`cost.score.Score`), and what no schedule can beat at data-sheet peaks.
+    step_s:
+        Expected seconds of a step (:class:`cost.score.Score`).
     tok_s:
         Output (prefill: input) tokens per second of all replicas.
-    bound_by:
-        What most of the step is spent on, as an index into ``limits``.
-    terms_s:
-        Seconds of the step by part; they add up to ``step_s``.
+    parts_of:
+        Finds what the steps of some configurations are spent on, which costs far more than to price them: whoever
+        shows a few takes :meth:`rows` first.
     shortage_bytes:
         HBM bytes per GPU that the layout nearest to fitting one sequence lacks; 0 where something fits.
     imbalance:
@@ -98,11 +133,8 @@ class Sweep(Shown):
     batch: NDArray[np.float64]
     max_batch: NDArray[np.float64]
     step_s: NDArray[np.float64]
-    lower_step_s: NDArray[np.float64]
     tok_s: NDArray[np.float64]
-    bound_by: NDArray[np.int64]
-    limits: tuple[str, ...]
-    terms_s: Mapping[str, NDArray[np.float64]]
+    parts_of: Callable[[NDArray[np.int64]], StepParts]
     variants: tuple[Variant, ...]
     shortage_bytes: float = 0.0
     imbalance: float | None = 1.0
@@ -120,6 +152,31 @@ class Sweep(Shown):
         return len(self.step_s)
 
     @cached_property
+    def parts(self) -> StepParts:
+        """What every step is spent on."""
+        return self.parts_of(np.arange(len(self)))
+
+    @property
+    def lower_step_s(self) -> NDArray[np.float64]:
+        """Seconds of a step that no schedule can beat at data-sheet peaks."""
+        return self.parts.lower_step_s
+
+    @property
+    def bound_by(self) -> NDArray[np.int64]:
+        """What most of the step is spent on, as an index into ``limits``."""
+        return self.parts.bound_by
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What may bind a step."""
+        return self.parts.limits
+
+    @property
+    def terms_s(self) -> Mapping[str, NDArray[np.float64]]:
+        """Seconds of the step by part; they add up to ``step_s``."""
+        return self.parts.terms_s
+
+    @cached_property
     def tok_s_per_user(self) -> NDArray[np.float64]:
         """Output (prefill: input) tokens per second of one sequence."""
         return np.asarray(self.deployment.workload.tokens_per_step / self.step_s)
@@ -134,14 +191,14 @@ class Sweep(Shown):
         """Output (prefill: input) tokens per second over the GPUs in use."""
         return np.asarray(self.tok_s / (self.gpus * self.replicas))
 
-    def rows(self, which: NDArray[np.int64]) -> Sweep:
+    def rows(self, which: Sequence[int] | NDArray[np.int64]) -> Sweep:
         """Return some of the configurations."""
+        which = np.asarray(which, dtype=np.int64)
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen: dict[str, Any] = {
             name: value[which] for name, value in arrays.items() if isinstance(value, np.ndarray)
         }
-        terms = {name: seconds[which] for name, seconds in self.terms_s.items()}
-        return replace(self, terms_s=terms, **chosen)
+        return replace(self, parts_of=_Some(self.parts_of, which), **chosen)
 
     def frontier(self) -> NDArray[np.int64]:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""

@@ -64,10 +64,12 @@ class Line:
 class StageTable:
     """Distinct stages of all pipelines, one after the other: the columns of :class:`Stage`, ``[stages]``.
 
-    ``pipeline`` is that which a stage is of, ``times`` how many stages of it are alike; ``counts`` are its layers of
-    each distinct kind, ``[kinds, stages]``; ``first`` and ``last`` say whether it has the embedding, and the head.
+    ``kind`` is the place of each among those it was made of, ``pipeline`` that which a stage is of, ``times`` how
+    many stages of it are alike; ``counts`` are its layers of each distinct kind, ``[kinds, stages]``; ``first`` and
+    ``last`` say whether it has the embedding, and the head.
     """
 
+    kind: Index
     pipeline: Index
     times: Array
     counts: Array
@@ -96,7 +98,7 @@ class StageTable:
         machine = np.array([stage.machine for stage in stages], dtype=np.int64)[kind]
         names = ("gpus", "domain_gpus", "hbm_bytes", "in_flight", "at_once")
         columns = (np.array([getattr(stage, name) for stage in stages], dtype=np.float64) for name in names)
-        return cls(pipeline, times, counts, first, last, machine, *(column[kind] for column in columns))
+        return cls(kind, pipeline, times, counts, first, last, machine, *(column[kind] for column in columns))
 
     @classmethod
     def bare(cls, stages: Sequence[Stage], kinds: int) -> StageTable:
@@ -321,14 +323,24 @@ class Pipelines:
     lead: Index
 
     @cached_property
-    def _of_variant(self) -> Index:
-        """Variant of each row of ``stages``, growing."""
-        return self.variant[self.stages.pipeline]
+    def _of_variant(self) -> tuple[Index, Index]:
+        """The first pipeline of each variant, and how many it has."""
+        length = np.bincount(self.variant)
+        return np.cumsum(length) - length, length
 
-    def rows(self, variants: Index) -> tuple[Index, Index]:
-        """Rows of the stages of each entry of ``variants``: the entry's place, and the row (:func:`expand`)."""
-        length = np.bincount(self._of_variant)
-        return expand(np.cumsum(length) - length, length, variants)
+    @cached_property
+    def _of_pipeline(self) -> tuple[Index, Index]:
+        """The first row of ``stages`` of each pipeline, and how many it has."""
+        length = np.bincount(self.stages.pipeline)
+        return np.cumsum(length) - length, length
+
+    def of(self, variants: Index) -> tuple[Index, Index]:
+        """Pipelines of each entry of ``variants``: the entry's place, and the pipeline (:func:`expand`)."""
+        return expand(*self._of_variant, variants)
+
+    def rows(self, pipelines: Index) -> tuple[Index, Index]:
+        """Rows of the stages of each entry of ``pipelines``: the entry's place, and the row (:func:`expand`)."""
+        return expand(*self._of_pipeline, pipelines)
 
 
 def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:

@@ -60,7 +60,8 @@ def report_points(deployment: Deployment, redundant: int | None) -> list[ReportP
     shown |= whole & np.isin(layout, layout[edge])
     near = np.isin(layout, _nearest(found, layout, whole, edge))
     shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
-    return [_point(found, int(index)) for index in np.flatnonzero(shown)]
+    told = found.rows(np.flatnonzero(shown))
+    return [_point(told, index) for index in range(len(told))]
 
 
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.afd import AfdSweep
 from cost.cache_path import FetchOrRecompute
@@ -126,6 +127,7 @@ def sweep_csv(sweeps: Sequence[Sweep]) -> str:
 def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
     deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
+    shown = found.rows(thinned(edge.tolist(), MOST_ROWS))
     most = found.totals(int(edge[0]))
     title = f"{deployment.model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
     swept = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
@@ -151,7 +153,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     return sections(
         [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],
         [Text(swept, "Swept"), *set_blocks("Set", deployment.cluster)],
-        [_frontier_table(found, thinned(edge.tolist(), MOST_ROWS))],
+        [_frontier_table(shown)],
         [_speed_table(found, targets)] if targets else [],
         [Text("At most throughput, the first of the frontier:"), *totals_blocks(most)],
         legend,
@@ -206,9 +208,9 @@ def _workload(found: Sweep) -> list[Block]:
     ]
 
 
-def _frontier_table(found: Sweep, indices: Sequence[int]) -> Table:
+def _frontier_table(found: Sweep) -> Table:
     return Table.of(
-        indices,
+        range(len(found)),
         ("on the frontier", found.label),
         ("batch", lambda index: f"{found.batch[index]:.4g}"),
         ("tok/s/user", lambda index: f"{found.tok_s_per_user[index]:,.1f}"),
@@ -224,8 +226,15 @@ def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
     def cell(shown: Callable[[int], str], absent: str = "-") -> Callable[[tuple[float, int | None]], str]:
         return lambda row: absent if row[1] is None else shown(row[1])
 
+    best = [best_at(found, target) for target in targets]
+    there = [index for index in best if index is not None]
+    found = found.rows(there)
+    place = iter(range(len(there)))
     return Table.of(
-        [(target, best_at(found, target)) for target in targets],
+        [
+            (target, None if index is None else next(place))
+            for target, index in zip(targets, best, strict=True)
+        ],
         ("at tok/s/user", lambda row: f"{row[0]:g}"),
         ("tok/s/GPU", cell(lambda index: f"{found.tok_s_per_gpu[index]:,.0f}", "unreachable")),
         ("layout", cell(found.label)),
@@ -389,8 +398,8 @@ def _match_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
 
 def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
     """Return a sweep's frontier and its best at each target; null where nobody is as fast."""
-    deployment, workload = found.deployment, found.deployment.workload
-    layouts = set(zip(found.layout.tolist(), found.tp.tolist(), found.moe_tp.tolist(), strict=True))
+    deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
+    layouts = np.unique(np.stack([found.layout, found.tp, found.moe_tp]), axis=1)
     return {
         "cluster": deployment.cluster.name,
         "gpus": len(deployment.cluster.gpus),
@@ -401,10 +410,10 @@ def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         **set_data(deployment.cluster),
         "imbalance": _imbalance(found),
         "configurations": len(found),
-        "layouts": len(layouts),
-        "pareto": [_configuration(found, int(index)) for index in found.frontier()],
+        "layouts": layouts.shape[1],
+        "pareto": _configurations(found, edge),
         "iso": [{"target_tok_s_per_user": target, **_at(found, target)} for target in targets],
-        "totals": totals_to_dict(found.totals(int(found.frontier()[0]))),
+        "totals": totals_to_dict(found.totals(int(edge[0]))),
         "calibration": error_to_dict(errors_in(deployment)),
     }
 
@@ -413,7 +422,14 @@ def _at(found: Sweep, target: float) -> dict[str, Any]:
     index, plan = best_at(found, target), _plan_at(found, target)
     if index is None:
         return {"tok_s_per_gpu": None}
-    return {**_configuration(found, index), "plan": None if plan is None else _configuration(found, plan)}
+    best, *planned = _configurations(found, [index] if plan is None else [index, plan])
+    return {**best, "plan": planned[0] if planned else None}
+
+
+def _configurations(found: Sweep, which: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Return some configurations as data."""
+    shown = found.rows(which)
+    return [_configuration(shown, index) for index in range(len(shown))]
 
 
 def _configuration(found: Sweep, index: int) -> dict[str, Any]:
@@ -453,9 +469,9 @@ def _match_data(pools: Pools) -> dict[str, Any]:
         },
         "prefix_hit": workload.prefix_hit,
         "cached_tokens": workload.prompt_cached,
-        "best": None if best is None else _match(best, pools),
+        "best": None if best is None else _matches([best], pools)[0],
         "calibration": error_to_dict(pools.errors),
-        "pareto": [_match(matches.row(int(index)), pools) for index in matches.frontier()],
+        "pareto": _matches([matches.row(int(index)) for index in matches.frontier()], pools),
     }
     if matches.fetch_path is not None:
         data["kv_offload"] = {
@@ -478,9 +494,25 @@ def _total(row: RateMatch | None) -> float | None:
     return None if row is None else row.total_tok_s_per_gpu
 
 
-def _match(row: RateMatch, pools: Pools) -> dict[str, Any]:
+def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[dict[str, Any]]:
+    """Return pairs of pools as data."""
+    sides = [pools.sides(row) for row in rows]
+    workers = (
+        _configurations(found[0][1], [index for _, _, index, _ in found])
+        for found in zip(*sides, strict=True)
+    )
+    told = zip(*workers, strict=True) if rows else ()
+    return [_match(row, side, of, pools) for row, side, of in zip(rows, sides, told, strict=True)]
+
+
+def _match(
+    row: RateMatch,
+    sides: Sequence[tuple[str, Sweep, int, int]],
+    told: Sequence[dict[str, Any]],
+    pools: Pools,
+) -> dict[str, Any]:
     data: dict[str, Any] = {
-        name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **_configuration(found, index)}
-        for name, found, index, workers in pools.sides(row)
+        name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **of}
+        for (name, found, index, workers), of in zip(sides, told, strict=True)
     }
     return data | picked(row, _MATCH) | {"totals": totals_to_dict(pools.totals(row))}

@@ -1,0 +1,94 @@
+"""Milliseconds of an answer under sliders: figures of the machine by random factors, everything priced again.
+
+``python benchmarks/serve_latency.py`` prints the table of ``benchmarks/RESULTS.md``: CPU milliseconds in this
+process, the median, the 95th percentile and the largest of ``--requests`` random positions, by part of the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import rackplan
+from rackplan.results import view_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RACK = ("gb200-nvl72",)
+FIVE = ("gb200-nvl72", "hgx-h200@72", "hgx-b200@72", "mi355x@72", "gb300-nvl72")
+LENGTHS = {"isl": 8192, "osl": 1024}
+CASES: tuple[tuple[str, Sequence[str], dict[str, Any]], ...] = (
+    ("deepseek-v3", RACK, {}),
+    ("kimi-k2", RACK, {}),
+    ("qwen3-235b-a22b", RACK, {}),
+    ("llama-3.1-405b", RACK, {}),
+    ("deepseek-v3", RACK, {"context": 131_072}),
+    ("deepseek-v3", RACK, {"draft_tokens": 2}),
+    ("deepseek-v3", RACK, {"phase": "prefill"}),
+    ("deepseek-v3", RACK, LENGTHS),
+    ("deepseek-v3", RACK, {**LENGTHS, "tpot_ms": 25.0, "ttft_ms": 3000.0}),
+    ("qwen3-235b-a22b", RACK, LENGTHS),
+    ("deepseek-v3", FIVE, {}),
+    ("deepseek-v3", FIVE, LENGTHS),
+)
+SLIDERS = (
+    "gpu.hbm_bytes_per_s",
+    "gpu.flop_per_s",
+    "scale-up.link_bytes_per_s",
+    "scale-out.link_bytes_per_s",
+)
+LEAST, MOST = 0.5, 4.0
+PARTS = ("resolve", "price", "view", "json", "whole")
+
+
+def main() -> None:
+    """Print a row a case."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--requests", type=int, default=200)
+    asked = options.parse_args()
+    print(f"Python {platform.python_version()}, {platform.machine()}; {asked.requests} positions\n")
+    print(f"| model | clusters | asked | {' | '.join(PARTS)} |")
+    print(f"|---|---|---|{'---|' * len(PARTS)}")
+    for number, (model, clusters, kw) in enumerate(CASES):
+        rng = np.random.default_rng(number)
+        answer(model, clusters, rng, kw)
+        seconds = np.array([answer(model, clusters, rng, kw) for _ in range(asked.requests)]) * 1e3
+        said = " ".join(f"{name} {value}" for name, value in kw.items()) or "decode"
+        where = clusters[0] if len(clusters) == 1 else f"{len(clusters)} of 72 GPUs"
+        print(f"| {model} | {where} | {said} | {' | '.join(map(shown, seconds.T))} |", flush=True)
+
+
+def answer(model: str, clusters: Sequence[str], rng: np.random.Generator, kw: dict[str, Any]) -> list[float]:
+    """Return seconds of each part of an answer at a random position of the sliders."""
+    factors = np.exp(rng.uniform(np.log(LEAST), np.log(MOST), len(SLIDERS)))
+    settings = {name: f"{factor:.2f}x" for name, factor in zip(SLIDERS, factors, strict=True)}
+    price: Callable[..., Any] = rackplan.pools if "isl" in kw else rackplan.sweep
+    spent = np.zeros(len(PARTS))
+    for cluster in clusters:
+        at = [time.process_time()]
+        made = rackplan.make_cluster(cluster, settings=settings)
+        at.append(time.process_time())
+        found = price(model, made, **kw)
+        at.append(time.process_time())
+        view = view_of(found)
+        at.append(time.process_time())
+        json.dumps(None if view is None else view.data)
+        at.append(time.process_time())
+        spent += [*np.diff(at), at[-1] - at[0]]
+    return [float(one) for one in spent]
+
+
+def shown(ms: NDArray[np.float64]) -> str:
+    """The median, the 95th percentile and the largest."""
+    return f"{np.median(ms):.0f} / {np.percentile(ms, 95):.0f} / {ms.max():.0f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Stages as sums of single layers, against the step of each of them; what steps are spent on, for a few of many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.deployment import Deployment
+from cost.layouts import sweep
+from cost.layouts.candidates import arrangements
+from cost.layouts.lines import runs_of
+from cost.layouts.partition import variants_of
+from cost.layouts.stages import Pricer, pipelines_of
+from cost.layouts.units import Widths, numbered, stage_seconds
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from topology import resolve_cluster
+
+
+@given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 2**40))
+def test_numbers_of_distinct_values(values: list[int], more: int) -> None:
+    given = np.array([*values, values[0] + more])
+    found, place = numbered(given)
+    assert (np.diff(found) > 0).all()
+    assert (found[place] == given).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "workload", "imbalance"),
+    [
+        ("deepseek-v2-lite", Workload(draft_tokens=1, accept_length=1.5), 1.0),
+        ("deepseek-v2-lite", Workload(overlap=True), None),
+        ("gpt-oss-20b", Workload(phase="prefill", context=900), 1.3),
+    ],
+)
+def test_stages_are_sums_of_their_layers(model: str, workload: Workload, imbalance: float | None) -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model(model), workload)
+    pricer = Pricer(deployment)
+    pipelines = pipelines_of(
+        pricer, variants_of(pricer, arrangements(deployment.cluster, deployment.model)[:12])
+    )
+    stages = pipelines.stages
+    every = np.arange(len(stages.machine))
+    one = np.ones(len(every), dtype=np.int64)
+    rng = np.random.default_rng(1)
+    tp = np.where(stages.gpus % 2 == 0, rng.integers(1, 3, len(every)), one)
+    batch = rng.integers(1, 40, len(every)) / tp
+    asked = Widths(tp, one, batch, imbalance)
+    found = stage_seconds(pricer, stages, every, every, asked)
+    shape = pricer.shape(stages, every, tp=tp, moe_tp=one, batch=batch, imbalance=imbalance)
+    told = pricer.seconds(stages, every, shape, stages.held(deployment, every))
+    assert found == pytest.approx(told["step_s"], rel=1e-12)
+
+
+def test_parts_of_a_few_are_those_of_all() -> None:
+    found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite"), Workload()))
+    edge = found.frontier()
+    few = found.rows(edge).rows(range(len(edge) - 1, -1, -3))
+    which = edge[::-3]
+    assert few.step_s.tolist() == found.step_s[which].tolist()
+    assert few.lower_step_s.tolist() == found.lower_step_s[which].tolist()
+    assert [few.bound(at) for at in range(len(few))] == [found.bound(int(at)) for at in which]
+    for name, seconds in few.terms_s.items():
+        assert seconds.tolist() == found.terms_s[name][which].tolist()
+    assert sum(found.terms_s.values()) == pytest.approx(found.step_s, rel=1e-12)
+    assert (found.lower_step_s <= found.step_s).all()
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
+def test_runs_of_equal_keys(lengths: list[int]) -> None:
+    keys = np.repeat(np.arange(len(lengths)), lengths)
+    values = np.random.default_rng(0).random(len(keys))
+    runs = runs_of(keys)
+    assert runs.max(values).tolist() == [values[keys == key].max() for key in range(len(lengths))]
+    assert values[runs.argmax(values)].tolist() == runs.max(values).tolist()

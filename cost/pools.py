@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.layouts import Sweep
-from cost.layouts.result import pareto
+from cost.layouts.front import pareto
 from cost.pool_room import Array, Index, Rooms, Workers, best_first, partners, served_per_s, worth_trying
 from cost.workload import Workload
 from topology.errors import InputError

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.layout import StageSpec
+from cost.layouts.front import pareto
 from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
@@ -22,13 +23,19 @@ Group = tuple[int, ...]
 
 
 MOST_STAGES = 16
+MOST_REMEMBERED = 32
+"""Clusters and models whose arrangements are kept: they depend on no figure of either."""
 
 
 def domain_gpus(cluster: Cluster) -> list[Group]:
     """Return the GPUs of each scale-up domain, as indices into ``Cluster.gpus``."""
+    return _members(gpu.domain for gpu in cluster.gpus)
+
+
+def _members(domains: Iterable[int]) -> list[Group]:
     members: dict[int, list[int]] = {}
-    for index, gpu in enumerate(cluster.gpus):
-        members.setdefault(gpu.domain, []).append(index)
+    for index, domain in enumerate(domains):
+        members.setdefault(domain, []).append(index)
     return [tuple(gpus) for gpus in members.values()]
 
 
@@ -135,10 +142,15 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
     Few whole domains may be left over (:data:`MOST_JOINED`, :data:`MOST_SPANNED`), groups inside domains not: those
     are in :func:`left_over`. Where domains differ in size, one stage on each domain comes last.
     """
-    domains, where = domain_gpus(cluster), _Places.of(cluster)
+    return list(_arrangements(_Places.of(cluster), _Cut.of(model)))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _arrangements(where: _Places, cut: _Cut) -> tuple[Arrangement, ...]:
+    domains = where.domains
     largest = max(len(domain) for domain in domains)
     found = []
-    most = min(MOST_STAGES, len(model.layers))
+    most = min(MOST_STAGES, cut.layers)
     for size in group_sizes(domains):
         groups = equal_groups(domains, size)
         kinds = _GroupKinds.of(where, groups)
@@ -148,10 +160,10 @@ def arrangements(cluster: Cluster, model: Model) -> list[Arrangement]:
             if _always(len(groups), stages, size // largest)
         ]
     sizes = {len(domain) for domain in domains}
-    if model.moe is not None and len(sizes) > 1 and len(domains) <= most:
+    if cut.moe and len(sizes) > 1 and len(domains) <= most:
         kinds = _GroupKinds.of(where, domains)
         found.append(kinds.arrangement((tuple(domains),), cut=False))
-    return found
+    return tuple(found)
 
 
 MOST_REPLICA_GPUS = 512
@@ -165,16 +177,20 @@ def left_over(cluster: Cluster, model: Model) -> list[Arrangement]:
     :data:`MOST_REPLICA_GPUS` a replica: what some domains hold, more of them hold too. Sizes that no tensor
     parallelism of a model without experts can have are left out.
     """
-    domains, where = domain_gpus(cluster), _Places.of(cluster)
+    return list(_left_over(_Places.of(cluster), _Cut.of(model)))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _left_over(where: _Places, cut: _Cut) -> tuple[Arrangement, ...]:
+    domains = where.domains
     largest = max(len(domain) for domain in domains)
     whole = sum(len(domain) == largest for domain in domains)
     known = group_sizes(domains)
     joined = range(2, min(whole, MOST_REPLICA_GPUS // largest) + 1)
     sizes = {*known, *(largest * count for count in joined)}
-    if model.moe is None:
-        heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
-        sizes = {size for size in sizes if size <= largest and heads % size == 0}
-    most = min(MOST_STAGES, len(model.layers))
+    if not cut.moe:
+        sizes = {size for size in sizes if size <= largest and cut.heads % size == 0}
+    most = min(MOST_STAGES, cut.layers)
     found = []
     for size in sorted(sizes, reverse=True):
         groups = equal_groups(domains, size)
@@ -183,7 +199,7 @@ def left_over(cluster: Cluster, model: Model) -> list[Arrangement]:
         if more:
             kinds = _GroupKinds.of(where, groups)
             found += [kinds.arrangement(replicas_of(groups, stages)) for stages in more]
-    return found
+    return tuple(found)
 
 
 def _always(groups: int, stages: int, spanned: int) -> bool:
@@ -199,25 +215,53 @@ def arrangement_of(
     return _GroupKinds.of(_Places.of(cluster), groups).arrangement(replicas, cut=cut)
 
 
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Where each GPU of a cluster is, ``[gpus]``: its domain, leaf and pod.
+@dataclass(frozen=True)
+class _Cut:
+    """What of a model says how groups of GPUs may cut it; equal for models that may be cut alike.
 
-    ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`), ``spec_ids`` which domains are alike.
+    ``heads``: of which every width of tensor parallelism is a divisor. ``columns``: of the experts of each MoE layer.
     """
 
-    domain: Sequence[int]
-    leaf: Sequence[int]
-    pod: Sequence[int]
-    marks: Mapping[int, object]
-    spec_ids: Sequence[int]
+    moe: bool
+    layers: int
+    heads: int
+    columns: tuple[float, ...]
+
+    @classmethod
+    def of(cls, model: Model) -> _Cut:
+        """Return that of a model."""
+        ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
+        columns = tuple(expert_columns(ffn, model.expert_hidden) for ffn in ffns)
+        heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+        return cls(model.moe is not None, len(model.layers), heads, columns)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where each GPU of a cluster is, ``[gpus]``: its domain, leaf and pod; equal for clusters cut alike.
+
+    ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`), ``kinds`` which domains are alike.
+    """
+
+    domain: tuple[int, ...]
+    leaf: tuple[int, ...]
+    pod: tuple[int, ...]
+    marks: tuple[tuple[int, tuple[float, int]], ...]
+    kinds: tuple[int, ...]
 
     @classmethod
     def of(cls, cluster: Cluster) -> _Places:
         """Return those of a cluster."""
         leaf, pod = leaves_and_pods(cluster.spec, cluster.gpus)
-        spec_ids = [id(domain) for domain in cluster.spec.domains]
-        return cls([gpu.domain for gpu in cluster.gpus], leaf, pod, unlike_gpus(cluster), spec_ids)
+        number: dict[int, int] = {}
+        kinds = tuple(number.setdefault(id(domain), len(number)) for domain in cluster.spec.domains)
+        marks = tuple(unlike_gpus(cluster).items())
+        return cls(tuple(gpu.domain for gpu in cluster.gpus), tuple(leaf), tuple(pod), marks, kinds)
+
+    @property
+    def domains(self) -> list[Group]:
+        """The GPUs of each domain (:func:`domain_gpus`)."""
+        return _members(self.domain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +290,7 @@ class _GroupKinds:
         kinds: list[int] = []
         places: list[tuple[int, int, int]] = []
         runs: set[int] = set()
-        leaf, pod, marks, spec_ids = where.leaf, where.pod, where.marks, where.spec_ids
+        leaf, pod, marks, spec_ids = where.leaf, where.pod, dict(where.marks), where.kinds
         for index, group in enumerate(groups):
             parts: tuple[tuple[int, int], ...]
             domain = where.domain[group[0]]
@@ -307,10 +351,13 @@ def layouts_of(
     ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
     one expert.
     """
-    rows = []
+    rows: list[tuple[int, int, int]] = []
+    known: dict[int, tuple[list[int], list[int]]] = {}
     for number, variant in enumerate(variants):
         what = variant.arrangement
-        widths, parts = widths_of(model, what, cut_experts=cut_experts)
+        if id(what) not in known:
+            known[id(what)] = widths_of(model, what, cut_experts=cut_experts)
+        widths, parts = known[id(what)]
         if model.moe is not None:
             smallest = min(len(stage) for stage in what.replicas[0])
             copies = model.moe.experts + (redundant or 0)
@@ -331,15 +378,20 @@ def group_widths(
     model: Model, group: int, runs: Collection[int], *, cut_experts: bool
 ) -> tuple[list[int], list[int]]:
     """Return those of a group of ``group`` GPUs, which has one of ``runs`` in each scale-up domain."""
-    heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
-    widths = [w for w in _divisors(group) if heads % w == 0 and all(run % w == 0 for run in runs)]
-    if model.moe is None:
-        return ([group] if group in widths else []), [1]
-    if not cut_experts or set(runs) != {group}:
-        return widths, [1]
-    ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
-    columns = [expert_columns(ffn, model.expert_hidden) for ffn in ffns]
-    return widths, [part for part in _divisors(group) if all(each % part == 0 for each in columns)]
+    widths, parts = _widths(_Cut.of(model), group, frozenset(runs), cut_experts=cut_experts)
+    return list(widths), list(parts)
+
+
+@lru_cache(maxsize=4096)
+def _widths(
+    cut: _Cut, group: int, runs: frozenset[int], *, cut_experts: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    widths = tuple(w for w in _divisors(group) if cut.heads % w == 0 and all(run % w == 0 for run in runs))
+    if not cut.moe:
+        return ((group,) if group in widths else ()), (1,)
+    if not cut_experts or runs != {group}:
+        return widths, (1,)
+    return widths, tuple(part for part in _divisors(group) if all(each % part == 0 for each in cut.columns))
 
 
 def _divisors(number: int) -> list[int]:
@@ -455,10 +507,9 @@ def batches_between(
     """
     first = np.flatnonzero(layout[1:] == layout[:-1])
     second = first + 1
-    order = np.argsort(-speed, kind="stable")
-    best = np.maximum.accumulate(rate[order])
-    as_fast = np.searchsorted(-speed[order], -speed[first] * (1 - _ALIKE), side="right") - 1
-    needed = best[as_fast] < rate[second] * (1 - _ALIKE)
+    edge = pareto(speed, rate)[::-1]  # the fastest first: at any speed the last that is as fast yields most
+    as_fast = np.searchsorted(-speed[edge], -speed[first] * (1 - _ALIKE), side="right") - 1
+    needed = rate[edge][as_fast] < rate[second] * (1 - _ALIKE)
     first, second = first[needed], second[needed]
     # of whole sequences: each GPU's, or below one each a group's
     unit = np.where(batch[first] < 1, tp[first], 1)

@@ -19,11 +19,12 @@ from cost.layouts.candidates import (
     left_over,
     most_that_fit,
 )
+from cost.layouts.front import pareto
 from cost.layouts.lines import Details, pipeline_seconds, runs_of
 from cost.layouts.partition import variants_of
-from cost.layouts.result import Sweep, pareto
-from cost.layouts.stages import Columns, Pipelines, Pricer, pipelines_of
-from cost.layouts.units import Widths
+from cost.layouts.result import Sweep
+from cost.layouts.stages import Columns, Pipelines, Pricer, pairs, pipelines_of
+from cost.layouts.units import Widths, numbered
 from cost.layouts.unlike_stages import with_free_orders
 from cost.memory import batch_room
 from cost.workload import CHUNK_TOKENS
@@ -252,14 +253,19 @@ def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Arr
 
 def _best_splits(table: LayoutTable, variants: Sequence[Variant], found: Columns) -> Index:
     """Rows by layout and batch, without those that another split of the layers beats on the same GPUs and batch."""
-    layout, batch = found["layout"], found["batch"]
+    layout, batch, step_s = found["layout"], found["batch"], found["step_s"]
     number: dict[int, int] = {}
     arrangement = np.array(
         [number.setdefault(id(v.arrangement), len(number)) for v in variants], dtype=np.int64
     )
-    keys = arrangement[table.variant[layout]], table.tp[layout], table.moe_tp[layout], batch
-    order = np.lexsort((found["step_s"], *reversed(keys)))
-    kept = order[runs_of(*(key[order] for key in keys)).start]
+    cut = numbered(pairs(arrangement[table.variant], pairs(table.tp, table.moe_tp)))[1]
+    sequences = np.rint(batch * table.tp[layout]).astype(np.int64)
+    alike = numbered(pairs(cut[layout], sequences))[1]
+    fastest = np.full(int(alike.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(fastest, alike, step_s)
+    able = np.flatnonzero(step_s == fastest[alike])
+    kept = np.full(len(fastest), len(layout))
+    np.minimum.at(kept, alike[able], able)
     return np.asarray(kept[np.lexsort((batch[kept], layout[kept]))])
 
 

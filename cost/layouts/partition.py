@@ -51,9 +51,11 @@ def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray
     """What layers ``i`` to ``j - 1`` take on each stage, ``[stages, i, j]``; infinite where there are none."""
     count = layers.shape[1]
     ends = np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
-    runs = ends[:, None, :] - ends[:, :, None] + fixed[:, None, None]
-    start, end = np.arange(count + 1)[:, None], np.arange(count + 1)[None, :]
-    return np.where(start >= end, np.inf, runs)
+    runs: Array = ends[:, None, :] - ends[:, :, None]
+    runs += fixed[:, None, None]
+    place = np.arange(count + 1)
+    runs[:, place[:, None] >= place] = np.inf
+    return runs
 
 
 def best_cuts(runs: Array, row_of: Sequence[int] | None = None) -> tuple[float, tuple[range, ...]]:
@@ -74,24 +76,22 @@ def best_cuts(runs: Array, row_of: Sequence[int] | None = None) -> tuple[float, 
     IEEE Transactions on Computers 37).
     """
     row_of = range(len(runs)) if row_of is None else row_of
-    count, ends = runs.shape[1] - 1, np.arange(runs.shape[1])
+    count = runs.shape[1] - 1
     backward = np.ascontiguousarray(
         runs.transpose(0, 2, 1)
     )  # [rows, j, i]: what is compared lies side by side
-    best = np.maximum(runs[row_of[0], 0], 0.0)
-    cuts = []
+    # of the first stages, for the first so many layers; the cuts are looked for where they matter, at the end
+    best = [np.maximum(runs[row_of[0], 0], 0.0)]
+    worst = np.empty_like(backward[0])
     for row in row_of[1:-1]:
-        worst = np.maximum(best, backward[row])
-        cuts.append(worst.argmin(axis=1))
-        best = worst[ends, cuts[-1]]
-    found = [count]
-    if len(row_of) > 1:
-        worst = np.maximum(best, backward[row_of[-1], count])
-        found.append(int(worst.argmin()))
-        best = worst[found[-1:] * (count + 1)]
-    for cut in reversed(cuts):
-        found.append(int(cut[found[-1]]))
-    return float(best[count]), tuple(range(a, b) for a, b in pairwise([0, *found[::-1]]))
+        best.append(np.maximum(best[-1], backward[row], out=worst).min(axis=1))
+    stops, largest = [count], float(best[-1][count])
+    for stage in range(len(row_of) - 1, 0, -1):
+        last = np.maximum(best[stage - 1], backward[row_of[stage], stops[-1]])
+        stops.append(int(last.argmin()))
+        if stage == len(row_of) - 1:
+            largest = float(last[stops[-1]])
+    return largest, tuple(range(a, b) for a, b in pairwise([0, *stops[::-1]]))
 
 
 TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.layout import StageSpec
+from cost.layout import Joint, Place, StageSpec, joint
 from cost.layouts.candidates import Arrangement, Variant, expand, slots_of
 from cost.machine import Machine
 from cost.memory import domain_hbm_bytes, even_memory
 from cost.model import StageShard
 from cost.quantity import Quantity
 from cost.step import even_step
-from cost.terms.pipeline import hops
+from cost.terms.pipeline import hand_over
 from cost.terms.work import StepCost
 from cost.workload import StepShape, with_imbalance
 from topology.units import added
@@ -175,6 +175,8 @@ class Pricer:
     _kind: dict[Stage, int] = field(default_factory=dict)
     _lines: dict[tuple[Arrangement, int], Line] = field(default_factory=dict)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
+    _where: dict[tuple[int, ...], Place] = field(default_factory=dict)
+    _hops: dict[tuple[object, ...], tuple[str, float, float, float]] = field(default_factory=dict)
 
     def line(self, what: Arrangement, replica: int) -> Line:
         """Return one replica of an arrangement, wherever its layers are cut."""
@@ -182,7 +184,7 @@ class Pricer:
             stages = [StageSpec(gpus, range(0)) for gpus in what.replicas[replica]]
             total = sum(len(stage.gpus) for stage in stages)
             kinds = [self._kind_of(stage, total, len(stages)) for stage in stages]
-            self._lines[what, replica] = Line(kinds, total, _hops(self.deployment, stages))
+            self._lines[what, replica] = Line(kinds, total, _hops(self, stages))
         return self._lines[what, replica]
 
     def _kind_of(self, stage: StageSpec, total: int, depth: int) -> int:
@@ -202,6 +204,30 @@ class Pricer:
             hbm_bytes = min(domain_hbm_bytes(deployment, stage).values())
             self._places[stage.gpus] = self._number(stage), deployment.smallest_part(stage), hbm_bytes
         return self._places[stage.gpus]
+
+    def hop(
+        self, stage: StageSpec, after: StageSpec, sequences: float, *, back: bool
+    ) -> tuple[str, float, float, float]:
+        """Return the fabric of a hop, its fixed seconds, and those for each sequence per GPU, expected and at peak.
+
+        ``sequences``: over all GPUs of the group, for each per GPU of the replica; ``back`` as in
+        :func:`cost.terms.pipeline.hand_over`.
+        """
+        deployment = self.deployment
+        ends = (stage, after) if deployment.fabric_faults is not None else self._near(stage, after)
+        key = self.place(stage)[0], len(stage.gpus), len(after.gpus), ends, sequences, back
+        if key not in self._hops:
+            fabric, fixed_s, _ = hand_over(deployment, stage, after, 0.0, back=back)
+            _, one_s, peak_s = hand_over(deployment, stage, after, sequences, back=back)
+            self._hops[key] = fabric, fixed_s, one_s - fixed_s, peak_s
+        return self._hops[key]
+
+    def _near(self, stage: StageSpec, after: StageSpec) -> Joint:
+        """How near two stages are."""
+        for one in (stage, after):
+            if one.gpus not in self._where:
+                self._where[one.gpus] = self.deployment.place(one)
+        return joint(self._where[stage.gpus], self._where[after.gpus])
 
     def _number(self, stage: StageSpec) -> int:
         """Index of the machine that ``stage`` runs on."""
@@ -367,12 +393,12 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     before[1:] = np.cumsum(np.array(model.kind_of)[:, None] == np.arange(len(model.kinds)), axis=0)
     counts = before[stop] - before[start]
     held = np.unique(counts, axis=0, return_inverse=True)[1].reshape(-1)
-    stage = _pairs(_pairs(kind, held), (2 * first + last).astype(np.int64))
-    _, at, times = np.unique(_pairs(pipeline, stage), return_index=True, return_counts=True)
+    stage = pairs(pairs(kind, held), (2 * first + last).astype(np.int64))
+    _, at, times = np.unique(pairs(pipeline, stage), return_index=True, return_counts=True)
     order = np.argsort(at)
     at = at[order]
     _, leader, same = np.unique(
-        _pairs(variant[pipeline[at]], stage[at]), return_index=True, return_inverse=True
+        pairs(variant[pipeline[at]], stage[at]), return_index=True, return_inverse=True
     )
     table = StageTable.of(
         pricer.kinds,
@@ -394,17 +420,17 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     )
 
 
-def _pairs(one: Index, other: Index) -> Index:
+def pairs(one: Index, other: Index) -> Index:
     """Return a number of each pair of two columns of numbers."""
     return one * (int(other.max(initial=0)) + 1) + other
 
 
-def _hops(deployment: Deployment, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:
+def _hops(pricer: Pricer, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:
     """Fixed seconds, seconds and peak seconds for each sequence per GPU, by fabric: hops are linear in the batch."""
     found: dict[str, tuple[float, float, float]] = {}
-    for (fabric, fixed_s, _), (_, one_s, peak_s) in zip(
-        hops(deployment, stages, 0.0), hops(deployment, stages, 1.0), strict=True
-    ):
-        before = found.get(fabric, (0.0, 0.0, 0.0))
-        found[fabric] = (before[0] + fixed_s, before[1] + one_s - fixed_s, before[2] + peak_s)
+    total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
+    for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True) if depth > 1 else ():
+        hop = pricer.hop(stage, after, total / depth, back=after is stages[0])
+        before = found.get(hop[0], (0.0, 0.0, 0.0))
+        found[hop[0]] = (before[0] + hop[1], before[1] + hop[2], before[2] + hop[3])
     return found

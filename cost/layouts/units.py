@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.layouts.stages import MOST_ROWS, Pricer, Stage, StageTable
+from cost.layouts.stages import MOST_ROWS, Pricer, Stage, StageTable, pairs
 from cost.model import StageShard
 from cost.step import even_step
 from cost.terms.registry import TERMS
@@ -65,9 +65,8 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
     place = {kind: number for number, kind in enumerate(kinds)}
     kind_of = np.array([place[_of_step(kind)] for kind in pricer.kinds], dtype=np.int64)
     sequences = np.rint(asked.batch * asked.tp).astype(np.int64)  # of a group, always whole
-    width = numbered(asked.tp * (int(asked.moe_tp.max(initial=0)) + 1) + asked.moe_tp)[1]
-    amount = numbered(sequences)[1]
-    cut, configuration = numbered(width * (int(amount.max(initial=0)) + 1) + amount)
+    width = numbered(pairs(asked.tp, asked.moe_tp))[1]
+    cut, configuration = numbered(pairs(width, numbered(sequences)[1]))
     sample = np.zeros(len(cut), dtype=np.int64)
     sample[configuration] = np.arange(len(configuration))  # one of those that are alike
     shapes, unit = numbered(kind_of[stages.kind[rows]] * len(cut) + configuration[of])

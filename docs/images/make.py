@@ -119,7 +119,7 @@ def frontier_of_tutorial() -> str:
     import numpy as np
 
     import rackplan
-    from cost.layouts.result import pareto
+    from cost.layouts.front import pareto
     from rackplan.views.charts import series
 
     lines: dict[str, list[tuple[float, float]]] = {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
-from cost.layouts.result import pareto
+from cost.layouts.front import pareto
 
 MOST_LAYOUTS = 12
 """Layouts shown at all powers of two: those that come nearest to the frontier."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.layouts.result import pareto
+from cost.layouts.front import pareto
 from topology.errors import InputError
 
 COORDINATE = st.one_of(

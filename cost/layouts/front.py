@@ -1,0 +1,48 @@
+"""The points that no other beats."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from topology.errors import InputError
+
+
+def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
+    """Return the points that no other beats, in order of rising ``x`` (and so of falling ``y``).
+
+    A point is beaten by one that is at least as large in both and larger in one. Of equal points the first is
+    kept; a point with a NaN is never on the frontier. Sorting makes it ``O(n log n)``, and the answer is exact.
+
+    Parameters
+    ----------
+    x, y:
+        Figures of each point, ``[points]`` each.
+
+    Returns
+    -------
+    Indices into ``x``, int64.
+
+    Raises
+    ------
+    InputError
+        If the two are not of one length.
+    """
+    right, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if right.ndim != 1 or right.shape != up.shape:
+        raise InputError(
+            f"pareto: x has shape {list(right.shape)} and y {list(up.shape)}; give equal lengths."
+        )
+    known = np.flatnonzero(~(np.isnan(right) | np.isnan(up)))
+    # most are beaten by one that is as fast and higher: they need no place among the rest
+    known = known[np.argsort(-right[known])]
+    known = known[up[known] >= np.maximum.accumulate(up[known])]
+    # largest x first, then largest y, then the earliest point: each next one must be higher than all before
+    order = known[np.lexsort((known, -up[known], -right[known]))]
+    if not len(order):
+        return order.astype(np.int64)
+    height = up[order]
+    highest = np.maximum.accumulate(height)
+    kept = np.ones(len(order), dtype=bool)
+    kept[1:] = height[1:] > highest[:-1]
+    return order[kept][::-1].astype(np.int64)

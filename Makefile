@@ -39,7 +39,7 @@ browser: $(STAMP)
 site: $(STAMP)
 	@if "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[docs]" \
 		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[docs]"; \
-		then NO_MKDOCS_2_WARNING=1 "$(BIN)/python" -m mkdocs build --strict --quiet && echo "Wrote site/index.html"; \
+		then NO_MKDOCS_2_WARNING=1 "$(BIN)/python" -m mkdocs build --strict && echo "Wrote site/index.html"; \
 		else echo "make site: mkdocs-material cannot be installed here; the documentation site is not built."; fi
 
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.

@@ -26,6 +26,7 @@ PAGES = {
 """Pages by the files that they are."""
 DECISIONS = "decisions/index.md"
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
 
 
@@ -75,8 +76,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _page_of(file) or (DECISIONS if file.is_dir() else _kept(file))
         return f"{match[1]}{posixpath.relpath(target, here or '.')}{match[3]}"
 
+    # a comment at the start of a line would end the paragraph that it stands in
     parts = _CODE.split(markdown)
-    return "".join(part if number % 2 else _LINK.sub(moved, part) for number, part in enumerate(parts))
+    return "".join(
+        part if number % 2 else _LINK.sub(moved, _COMMENT.sub("", part)) for number, part in enumerate(parts)
+    )
 
 
 def _origin(page: str) -> str:

@@ -20,7 +20,20 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 FONT = "DejaVu Sans, Verdana, sans-serif"
-INK, SOFT, RULE = "#1b1f24", "#57606a", "#d0d7de"
+INK, SOFT, RULE, PAPER = "ink", "soft", "rule", "paper"
+_NEUTRAL = {
+    INK: ("#1b1f24", "#e6edf3"),
+    SOFT: ("#57606a", "#9ea7b3"),
+    RULE: ("#d0d7de", "#3d444d"),
+    PAPER: ("#fff", "#0d1117"),
+}
+"""Colours of what is no series, in light and in dark."""
+STYLE = (
+    "".join(f".{name}{{fill:{light}}}.{name}-line{{stroke:{light}}}" for name, (light, _) in _NEUTRAL.items())
+    + "@media(prefers-color-scheme:dark){"
+    + "".join(f".{name}{{fill:{dark}}}.{name}-line{{stroke:{dark}}}" for name, (_, dark) in _NEUTRAL.items())
+    + "}"
+)
 WIDTH = 760
 
 
@@ -37,24 +50,24 @@ class Canvas:
     def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         """Draw a filled box."""
         self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {_paint(colour)}/>'
         )
 
     def line(self, points: Iterable[tuple[float, float]], colour: str, width: float = 1) -> None:
         """Draw a line through points."""
         way = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polyline points="{way}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
+        self.parts.append(f'<polyline points="{way}" fill="none" {_stroke(colour)} stroke-width="{width}"/>')
 
     def dot(self, x: float, y: float, colour: str) -> None:
         """Draw a dot."""
-        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>')
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" {_paint(colour)}/>')
 
     def words(
         self, x: float, y: float, text: str, colour: str = INK, anchor: str = "start", size: int = 13
     ) -> None:
         """Write a line of words."""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" '
+            f'<text x="{x:.1f}" y="{y:.1f}" {_paint(colour)} text-anchor="{anchor}" '
             f'font-size="{size}">{escape(text)}</text>'
         )
 
@@ -63,8 +76,18 @@ class Canvas:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height:.0f}" width="{WIDTH}" '
             f'height="{self.height:.0f}" font-family="{FONT}" role="img"><title>{escape(self.title)}</title>'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join(self.parts) + "\n</svg>\n"
+            f'<style>{STYLE}</style><rect width="100%" height="100%" {_paint(PAPER)}/>\n'
+            + "\n".join(self.parts)
+            + "\n</svg>\n"
         )
+
+
+def _paint(colour: str) -> str:
+    return f'class="{colour}"' if colour in _NEUTRAL else f'fill="{colour}"'
+
+
+def _stroke(colour: str) -> str:
+    return f'class="{colour}-line"' if colour in _NEUTRAL else f'stroke="{colour}"'
 
 
 @cache

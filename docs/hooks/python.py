@@ -1,0 +1,71 @@
+"""The reference of the library: every public name, from its docstring (mkdocstrings), in the order of use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+PAGE = "reference/python.md"
+HEAD = """# Python
+
+`import rackplan` is the whole public face: functions that do what the commands do, and what they take and return.
+The [tutorial](../tutorial.md#the-same-in-python) shows them at work; here is every name.
+
+Figures have SI units, which the names say (`step_s` seconds, `hbm_bytes` bytes); keywords in milliseconds end in `_ms`.
+What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`, each with a line for people.
+"""
+SECTIONS = {
+    "One line each": (
+        "plan score replan sweep compare fleet size draw export write_report make_cluster make_deployment make_loads"
+    ),
+    "Keywords": "rackplan.library.Served rackplan.library.Asked rackplan.library.Requests",
+    "Results": (
+        "Plan Score Comparison cost.layouts.result.Sweep cost.sizing.Size placement.fleet.fleet.Fleet "
+        "placement.migrate.replan.Replanned placement.engines.export.Exported"
+    ),
+    "Options": (
+        "PlanOptions placement.migrate.replan.ReplanOptions placement.fleet.options.FleetOptions PriceBook Workload"
+    ),
+    "Models, clusters, loads": (
+        "Model model_names model_from_config resolve_model Cluster cluster_names resolve_cluster parse_setting "
+        "with_figures ExpertLoads read_loads Deployment Assignment"
+    ),
+    "Step by step": (
+        "make_plan read_plan plan_to_dict score_placement verify_plan compare_clusters find_levers draw_cluster"
+    ),
+    "Errors": "RackplanError InputError InfeasibleError",
+}
+"""Public names of ``rackplan``, and what else its functions take and return by its full name."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, PAGE, content=python_page()))
+    return files
+
+
+def python_page() -> str:
+    """Return a section for each group of names, which mkdocstrings fills."""
+    lines = [HEAD]
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        for name in names.split():
+            apart = "false" if name.split(".")[-1][0].isupper() else "true"
+            lines += [
+                f"::: {home_of(name)}",
+                f"    options: {{heading_level: 3, separate_signature: {apart}}}",
+                "",
+            ]
+    return "\n".join(lines)
+
+
+def home_of(name: str) -> str:
+    """Return the full name of a public one, in the module where it is defined."""
+    import rackplan
+
+    return name if "." in name else f"{getattr(rackplan, name).__module__}.{name}"

@@ -1,0 +1,172 @@
+"""The documentation site: pages in its navigation, words explained, pictures and references as the code has them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from rackplan.cli import COMMANDS
+from rackplan.help import EXAMPLES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+def script(path: str) -> ModuleType:
+    """A file below docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def pages(entries: Any) -> Iterator[str]:
+    """The files of a navigation."""
+    if isinstance(entries, str):
+        yield entries
+    else:
+        for entry in entries.values() if isinstance(entries, dict) else entries:
+            yield from pages(entry)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = list(pages(CONFIG["nav"]))
+    assert len(named) == len(set(named))
+    made = {script(f"hooks/{name}.py").PAGE for name in ("commands", "python")}
+    made |= {*script("hooks/repository.py").PAGES.values(), "decisions/"}
+    assert set(named) == {path.name for path in DOCS.glob("*.md")} | made
+
+
+def test_the_site_asks_no_other_host() -> None:
+    assert CONFIG["theme"]["font"] is False
+    assert CONFIG["use_directory_urls"] is False
+    assert not re.search(r"https?://", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+def test_the_reference_has_every_command_with_all_its_options() -> None:
+    text = script("hooks/commands.py").commands_page()
+    assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == set(COMMANDS)
+    assert "| <code>--goal GOAL</code> |" in text
+    assert all(example in text for examples in EXAMPLES.values() for example in examples)
+    foot = script("hooks/commands.py").FOOT
+    assert set(foot) == set(COMMANDS)
+    assert [
+        page for names in foot.values() for page in names.split() if not (DOCS / f"{page}.md").is_file()
+    ] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    import rackplan
+
+    hook = script("hooks/python.py")
+    named = {name for names in hook.SECTIONS.values() for name in names.split()}
+    assert {name for name in rackplan.__all__ if not name.startswith("__")} <= named
+    assert "::: placement.plan.Plan\n" in hook.python_page()
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "becomes"),
+    [
+        ("index.md", "docs/size.md#json", "size.md#json"),
+        ("index.md", "docs/decisions", "decisions/index.md"),
+        ("size.md", "../CONTRIBUTING.md", "contributing.md"),
+        (
+            "decisions/0001-cost-under-placement.md",
+            "../../benchmarks/RESULTS.md#online",
+            "../results.md#online",
+        ),
+        ("cost.md", "../cost/score.py", "files/cost/score.py"),
+        ("size.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("size.md", "none.md", "none.md"),
+    ],
+)
+def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, becomes: str) -> None:
+    class File:
+        src_uri = page
+
+    class Page:
+        file = File
+
+    hook = script("hooks/repository.py")
+    assert hook.on_page_markdown(f"see [it]({link})\n", Page, None, None) == f"see [it]({becomes})\n"
+    assert hook.on_page_markdown(f"```\n[it]({link})\n```\n", Page, None, None) == f"```\n[it]({link})\n```\n"
+
+
+def words_of_the_glossary() -> set[str]:
+    """Its headings, and what is bold in it, in small letters."""
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    titles = [word for title in re.findall(r"^### (.*)$", text, re.MULTILINE) for word in title.split(", ")]
+    found = {word.lower() for word in [*titles, *re.findall(r"\*\*([^*]+)\*\*", text)]}
+    return found | {re.sub(r" \(.*\)$", "", word) for word in found}
+
+
+def test_what_explain_heads_its_figures_with_is_in_the_glossary() -> None:
+    import rackplan
+    from rackplan.views.blocks import Heading, Table, Text
+    from rackplan.views.explain import explain_plan, explain_view
+
+    plan = rackplan.plan("olmoe-1b-7b", "hgx-h100@16", time_limit_s=0)
+    terms: set[str] = set()
+    for block in explain_view(explain_plan(plan)).blocks:
+        if isinstance(block, Table):
+            terms |= {str(column) for column in block.columns}
+            if block.columns and block.columns[0] in {"part of the step", "resource", "use"}:
+                terms |= {str(row[0]) for row in block.rows}
+        elif isinstance(block, Text):
+            terms.add(block.label or "")
+        elif isinstance(block, Heading):
+            terms.add(block.text)
+    units = {"", "ms", "bytes", "gb", "in all"}
+    fabrics = {"nvlink4", "ib-ndr400"}
+    known = words_of_the_glossary() | units | fabrics | {"use"}
+    assert len(terms) > 20
+    assert sorted(term for term in terms if term.lower().replace("_", " ") not in known) == []
+
+
+def test_pictures_are_listed() -> None:
+    names = {path.name for path in (DOCS / "images").glob("*.svg")}
+    assert names - set(script("images/make.py").PICTURES) == set()
+
+
+@pytest.mark.wide
+def test_pictures_are_what_the_code_draws() -> None:
+    old = [
+        name
+        for name, draw in script("images/make.py").PICTURES.items()
+        if (DOCS / "images" / name).read_text(encoding="utf-8") != draw()
+    ]
+    assert old == [], "python docs/images/make.py makes them anew"
+
+
+@pytest.mark.wide
+def test_the_site_builds_and_nothing_in_it_leads_outside(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed: the site is not built")
+    pytest.importorskip("material", reason="the extra `docs` is not installed: the site is not built")
+    pytest.importorskip("mkdocstrings", reason="the extra `docs` is not installed: the site is not built")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    fetched = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?https?:")
+    outside = [
+        path.name for path in tmp_path.rglob("*.html") if fetched.search(path.read_text(encoding="utf-8"))
+    ]
+    assert outside == []
+    assert (tmp_path / "site" / "search" / "search_index.js").is_file()

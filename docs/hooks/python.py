@@ -12,14 +12,15 @@ PAGE = "reference/python.md"
 HEAD = """# Python
 
 `import rackplan` is the whole public face: functions that do what the commands do, and what they take and return.
-The [tutorial](../tutorial.md#the-same-in-python) shows them at work; here is every name.
+[From Python](../python.md) shows them at work; here is every name.
 
 Figures have SI units, which the names say (`step_s` seconds, `hbm_bytes` bytes); keywords in milliseconds end in `_ms`.
 What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`, each with a line for people.
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan sweep compare fleet size draw export write_report make_cluster make_deployment make_loads"
+        "plan score replan sweep compare fleet size draw export write_report "
+        "make_cluster make_deployment make_loads"
     ),
     "Keywords": "rackplan.library.Served rackplan.library.Asked rackplan.library.Requests",
     "Results": (

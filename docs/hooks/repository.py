@@ -25,7 +25,10 @@ PAGES = {
 }
 """Pages by the files that they are."""
 DECISIONS = "decisions/index.md"
+FOLDERS = {"docs/decisions": DECISIONS, "examples": "examples.md"}
+"""Pages by the folders that they list."""
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_PICTURE = re.compile(r"""(\bsrc(?:set)?=")([^"]+)(")""")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
 
@@ -73,14 +76,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         file = _target(source, match[2])
         if file is None or not file.exists():
             return match[0]
-        target = _page_of(file) or (DECISIONS if file.is_dir() else _kept(file))
+        target = _page_of(file) or _kept(file)
         return f"{match[1]}{posixpath.relpath(target, here or '.')}{match[3]}"
 
     # a comment at the start of a line would end the paragraph that it stands in
     parts = _CODE.split(markdown)
-    return "".join(
-        part if number % 2 else _LINK.sub(moved, _COMMENT.sub("", part)) for number, part in enumerate(parts)
-    )
+    for number in range(0, len(parts), 2):
+        parts[number] = _PICTURE.sub(moved, _LINK.sub(moved, _COMMENT.sub("", parts[number])))
+    return "".join(parts)
 
 
 def _origin(page: str) -> str:
@@ -96,9 +99,8 @@ def _target(source: str, link: str) -> Path | None:
 
 def _page_of(file: Path) -> str | None:
     name = file.relative_to(ROOT).as_posix()
-    return PAGES.get(
-        name, name.removeprefix("docs/") if name.startswith("docs/") and file.is_file() else None
-    )
+    known = PAGES.get(name) or FOLDERS.get(name)
+    return known or (name.removeprefix("docs/") if name.startswith("docs/") else None)
 
 
 def _kept(file: Path) -> str:

@@ -12,6 +12,7 @@ from functools import cache
 from html import escape
 from math import log10
 from pathlib import Path
+from runpy import run_path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -198,9 +199,17 @@ def curves(
     return chart.svg()
 
 
+@cache
+def of_readme() -> Mapping[str, str]:
+    """Return the picture of the README, in light and in dark."""
+    found: Mapping[str, str] = run_path(str(FOLDER / "readme.py"))["pictures"]()
+    return found
+
+
 PICTURES: Mapping[str, Callable[[], str]] = {
+    "readme-light.svg": lambda: of_readme()["readme-light.svg"],
+    "readme-dark.svg": lambda: of_readme()["readme-dark.svg"],
     "plan-gb200-nvl72.svg": lambda: drawn(planned("gb200-nvl72")),
-    "gb200-nvl72-144.svg": lambda: drawn("gb200-nvl72@144"),
     "tutorial-topology.svg": lambda: drawn(planned(TUTORIAL)),
     "tutorial-step.svg": step_of_tutorial,
     "tutorial-frontier.svg": frontier_of_tutorial,

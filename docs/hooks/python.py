@@ -14,7 +14,8 @@ HEAD = """# Python
 `import rackplan` is the whole public face: functions that do what the commands do, and what they take and return.
 [From Python](../python.md) shows them at work; here is every name.
 
-Figures have SI units, which the names say (`step_s` seconds, `hbm_bytes` bytes); keywords in milliseconds end in `_ms`.
+Figures have SI units, which the names say (`step_s` seconds, `hbm_bytes` bytes); keywords in milliseconds end in
+`_ms`.
 What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`, each with a line for people.
 """
 SECTIONS = {

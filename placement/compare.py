@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.deployment import Deployment
@@ -11,6 +11,7 @@ from cost.layouts import best_at, sweep
 from cost.loads import ExpertLoads
 from cost.model import Model
 from cost.quantity import rounded_down
+from cost.score import Score
 from cost.service_limits import LimitError, giving_way
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
@@ -44,6 +45,8 @@ class CompareRow:
         Whether the cluster's kind is shipping, announced, hypothetical...
     errors:
         How far off figures on each chip of the cluster may be.
+    score:
+        What the figures are taken from; None where nothing is reached, and for batches below 1.
     """
 
     cluster: str
@@ -59,6 +62,7 @@ class CompareRow:
     reason: str = ""
     status: str = ""
     errors: tuple[ErrorOf, ...] = ()
+    score: Score | None = field(default=None, repr=False)
 
 
 def compare_clusters(
@@ -149,6 +153,7 @@ def _row(
         bound_by=score.bound_by,
         layout=placed.candidate.layout.short(moe=deployment.model.moe is not None),
         evidence=score.evidence.label,
+        score=score,
     )
 
 

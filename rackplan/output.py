@@ -210,7 +210,53 @@ def require_form(path: Path | None, *endings: str) -> None:
     """
     if path is not None and path.suffix.lower() not in endings:
         *others, last = endings
-        raise InputError(f"-o {path}: the form follows the ending: {', '.join(others)} or {last}.")
+        listed = f"{', '.join(others)} or {last}" if others else last
+        raise InputError(f"-o {path}: the form follows the ending: {listed}.")
+
+
+def command_line() -> str:
+    """Return the command that runs, as a shell takes it."""
+    return shlex.join(["rackplan", *sys.argv[1:]])
+
+
+Forms = Mapping[str, "str | Callable[[], str]"]
+"""Text of each file of a result by its name, or what makes it."""
+
+
+@contextmanager
+def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], list[str]] | None]:
+    """Yield what writes the files ``names`` of a result into a folder, or the one of them that ``path`` ends as.
+
+    Yields None where nobody asked for files. A folder is made and locked now, so that nothing is computed in vain.
+    What is yielded returns the paths.
+
+    Raises
+    ------
+    InputError
+        If ``path`` ends as a file of another form, or cannot be written.
+    """
+    endings = {Path(name).suffix: name for name in names}
+    if path is None:
+        yield None
+    elif path.is_dir() or not path.suffix:
+        with output_folder(path) as folder:
+
+            def all_of(forms: Forms) -> list[str]:
+                write_together(
+                    folder, {name: make if isinstance(make, str) else make() for name, make in forms.items()}
+                )
+                return [str(folder / name) for name in forms]
+
+            yield all_of
+    else:
+        require_form(path, *endings)
+
+        def one_of(forms: Forms) -> list[str]:
+            make = forms[endings[path.suffix.lower()]]
+            write_whole(path, (make if isinstance(make, str) else make()).encode())
+            return [str(path)]
+
+        yield one_of
 
 
 def write_plan(
@@ -231,7 +277,7 @@ def write_plan(
     from rackplan.views.plan_page import plan_page
     from topology.draw import draw_cluster
 
-    command = shlex.join(["rackplan", *sys.argv[1:]])
+    command = command_line()
 
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it

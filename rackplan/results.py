@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,12 +148,14 @@ def rows_of(result: object) -> Any:
     Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
     """
     from cost.layouts import Sweep
+    from placement.compare import CompareRow
     from placement.plan import Plan
 
     if isinstance(result, Sweep):
         return result.columns()
     if isinstance(result, Comparison):
-        return [asdict(row) for row in result.rows]
+        names = [one.name for one in fields(CompareRow) if one.name != "score"]
+        return [{name: getattr(row, name) for name in names} for row in result.rows]
     return _slots(result) if isinstance(result, Plan) else None
 
 
@@ -199,7 +201,7 @@ def page_of(result: object) -> str:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.render.html import page
-    from rackplan.views.compare import compare_page
+    from rackplan.views.compare_page import compare_page
     from rackplan.views.plan_page import plan_page
     from rackplan.views.replan import replan_section
 

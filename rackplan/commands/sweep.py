@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -188,15 +185,20 @@ def compare(
     serving: options.Serving,
     pricing: options.Pricing,
     seed: options.Seed = 0,
-    output: Annotated[Path | None, opt("-o --output", "Write compare.json and report.html.", "DIR")] = None,
+    output: Annotated[
+        Path | None,
+        opt("-o --output", "Folder for report.html and compare.json, or one.", "DIR|FILE.html|.json"),
+    ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from placement.options import PlanOptions
-    from rackplan.output import json_text, output_folder, show, write_together
+    from rackplan.output import command_line, json_text, output_forms, show
     from rackplan.progress import progress
     from rackplan.render.html import page
-    from rackplan.views.compare import compare_page, compare_view
+    from rackplan.results import svg
+    from rackplan.views.compare import compare_view
+    from rackplan.views.compare_page import compare_page
 
     free = tok_s_user is not None and tok_s_user.strip().lower() == "none"
     targets = [] if tok_s_user is None or free else options.speeds(tok_s_user)
@@ -208,15 +210,19 @@ def compare(
     deployments = [replace(first, cluster=side) for side in sides]
     expert_loads = options.model_loads(first.model, loads or [], seed)
     asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
-    with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
+    with output_forms(output, "compare.json", "report.html") as write, progress() as reporter:
         rows, told = _compared(deployments, expert_loads, asked, targets, reporter.stage, story=story)
         usual = not targets and asked.service_level(first.workload).usual
         view = compare_view(rows, deployments, expert_loads, told, usual=usual)
-        if folder:
-            reporter.stage("drawing frontiers")
-            command = shlex.join(["rackplan", *sys.argv[1:]])
-            report = page(compare_page(rows, deployments, expert_loads, command=command, story=told))
-            write_together(folder, {"compare.json": json_text(view.data), "report.html": report})
+
+        def report() -> str:
+            reporter.stage("drawing")
+            drawings = {side.name: svg(side) or "" for side in sides}
+            given: dict[str, Any] = {"command": command_line(), "story": told, "drawings": drawings}
+            return page(compare_page(rows, deployments, expert_loads, **given))
+
+        if write is not None:
+            write({"compare.json": lambda: json_text(view.data), "report.html": report})
     show(view, json=json)
     if all(row.tok_s_per_gpu is None for row in rows):
         raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)

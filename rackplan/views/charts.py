@@ -18,6 +18,7 @@ from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
 from placement.story import Story
 from rackplan.views.blocks import thinned
+from rackplan.views.explain import HBM_USES
 from rackplan.views.measured import MeasuredPoint
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
@@ -29,6 +30,14 @@ SAND = "#ddcc77"
 """Of a part of a step that nobody declared."""
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
+HBM_COLOURS = {
+    "weights": "#117733",
+    "kv_cache": "#88ccee",
+    "workspace": "#aa4499",
+    "free": "#e4e8ec",
+    "reserved": NEUTRAL,
+}
+"""Of the uses of HBM, as :mod:`rackplan.views.pictures.memory` has them."""
 MEASURED = "#d6409f"
 """Of runs that somebody measured: no layout, part or resource has it."""
 MOST_FAINT = 400
@@ -100,10 +109,7 @@ def pareto_chart(
         faint = {"color": NEUTRAL, "size": 4, "opacity": 0.5}
         data.append(_points(rest, "other layouts", tokens, marker=faint))
     if measured:
-        ring = {"color": MEASURED, "symbol": "circle", "size": 9, "line": {"color": "#ffffff", "width": 1}}
-        across, up = [one.tok_s_per_user for one in measured], [one.tok_s_per_gpu for one in measured]
-        said = {"hovertext": [plotly_text(one.words) for one in measured], "hoverinfo": "text"}
-        data.append(_scatter("measured by others", "markers", across, up, marker=ring, **said))
+        data.append(_measured(measured, "#ffffff"))
     speeds = [*(one.tok_s_per_user for one in points), *(one.tok_s_per_user for one in measured)]
     if chosen is not None:
         layout, score = chosen
@@ -151,9 +157,12 @@ def runners_up(points: Sequence[ReportPoint]) -> list[str]:
 
 
 def frontier_chart(
-    points: Mapping[str, Sequence[ReportPoint]], rows: Sequence[CompareRow], tokens: str
+    points: Mapping[str, Sequence[ReportPoint]],
+    rows: Sequence[CompareRow],
+    tokens: str,
+    measured: Mapping[str, Sequence[MeasuredPoint]] | None = None,
 ) -> Figure:
-    """Return the frontier of each cluster, and what its rows reach with experts as placed."""
+    """Return the frontier of each cluster, what its rows reach with experts as placed, and rings of measured runs."""
     data, speeds = [], []
     for index, ((cluster, mine), colour) in enumerate(zip(points.items(), series(len(points)), strict=True)):
         name, best = plotly_text(cluster), frontier(mine)
@@ -175,8 +184,79 @@ def frontier_chart(
         before = f"{name}, as placed: "
         shared: Figure = {"legendgroup": name, "showlegend": False, "marker": star}
         data.append(_points(placed, name, tokens, before=before, **shared))
+    colours = dict(zip(points, series(len(points)), strict=True))
+    for cluster, runs in (measured or {}).items():
+        if runs:
+            data.append(_measured(runs, colours[cluster], f"{plotly_text(cluster)}, measured: "))
+            speeds += [run.tok_s_per_user for run in runs]
     speeds += [row.tok_s_per_user for row in rows if row.tok_s_per_user is not None]
     return _figure(data, **_speed_axes(speeds, tokens))
+
+
+def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> Figure:
+    """Return measured runs as dots with a ring of their own."""
+    ring = {"color": colour, "symbol": "circle", "size": 10, "line": {"color": MEASURED, "width": 2.5}}
+    across, up = [run.tok_s_per_user for run in runs], [run.tok_s_per_gpu for run in runs]
+    words = [f"{before}{plotly_text(run.words)}" for run in runs]
+    said = {"hovertext": words, "hoverinfo": "text", "showlegend": not before}
+    return _scatter("measured by others", "markers", across, up, marker=ring, **said)
+
+
+def steps_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
+    """Return a bar for each named score, its step by part: the parts in the same colours everywhere."""
+    colours = by_term(dict.fromkeys(name for _, score in rows for name in score.terms_s))
+    order = {name: place for place, name in enumerate(TERMS)}
+    data = [
+        _stack(
+            rows,
+            name.replace("_", " "),
+            [score.terms_s.get(name, 0.0) * 1e3 for _, score in rows],
+            colours[name],
+            "ms",
+        )
+        for name in sorted(colours, key=lambda name: order.get(name, len(order)))
+    ]
+    return _stacked(data, "ms a step")
+
+
+def memories_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
+    """Return a bar for each named score, HBM of its fullest GPU by use."""
+    uses = dict.fromkeys(name for _, score in rows for name in score.hbm_bytes)
+    data = [
+        _stack(
+            rows,
+            HBM_USES.get(name, name),
+            [score.hbm_bytes.get(name, 0.0) / 1e9 for _, score in rows],
+            HBM_COLOURS.get(name, NEUTRAL),
+            "GB",
+        )
+        for name in uses
+    ]
+    return _stacked(data, "GB of the fullest GPU")
+
+
+def _stack(
+    rows: Sequence[tuple[str, Score]], name: str, values: Sequence[float], colour: str, unit: str
+) -> Figure:
+    words = [
+        f"{plotly_text(row)}, {name}: {value:,.2f} {unit}"
+        for (row, _), value in zip(rows, values, strict=True)
+    ]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": [plotly_text(row) for row, _ in rows],
+        "x": values,
+        "hovertext": words,
+        "hoverinfo": "text",
+        "marker": {"color": colour},
+    }
+
+
+def _stacked(data: Sequence[Figure], title: str) -> Figure:
+    down = {"autorange": "reversed", "automargin": True, "ticksuffix": " ", "type": "category"}
+    return _figure([one for one in data if any(one["x"])], barmode="stack", xaxis=_axis(title), yaxis=down)
 
 
 def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:

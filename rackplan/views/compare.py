@@ -15,10 +15,7 @@ from placement.options import USUAL_TPOT
 from placement.story import Story
 from rackplan.views.blocks import (
     Block,
-    Chart,
     Heading,
-    Items,
-    Page,
     Table,
     Text,
     View,
@@ -26,16 +23,13 @@ from rackplan.views.blocks import (
     picked,
     sections,
 )
-from rackplan.views.charts import frontier_chart, speed_chart
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
-from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.story import NOTE, story_blocks, story_data, story_page
+from rackplan.views.story import NOTE, story_blocks, story_data
 from rackplan.views.words import (
     doubts,
     error_blocks,
     load_blocks,
-    load_names,
     phase_words,
     range_words,
     serving_words,
@@ -75,7 +69,7 @@ def compare_view(
         "rows": [
             {
                 **_row_data(row, model.name, workload.token_word),
-                "totals": totals_to_dict(_totals(row, bills, workload)),
+                "totals": totals_to_dict(row_totals(row, bills, workload)),
             }
             for row in rows
         ]
@@ -95,11 +89,11 @@ def compare_view(
                 *set_blocks("Set", *clusters),
                 *load_blocks(loads),
             ],
-            [_table(rows)],
+            [row_table(rows)],
             story_blocks(story, workload.token_word) if story else [],
             [money_table(rows, bills, workload)],
             legend,
-            _errors(rows),
+            error_rows(rows),
         ),
         data,
     )
@@ -111,44 +105,6 @@ def _usual_words(rows: Sequence[CompareRow]) -> str:
     if rows[0].target_tok_s_per_user is None:
         return f"each at the largest batch that fits, since none reaches {at} (default; --tok-s-user)"
     return f"{at} (default; --tok-s-user; --tok-s-user none for the largest batch that fits)"
-
-
-def compare_page(
-    rows: Sequence[CompareRow],
-    deployments: Sequence[Deployment],
-    loads: ExpertLoads | None,
-    *,
-    command: str,
-    story: Story | None = None,
-) -> list[Block]:
-    """Return the page of a comparison: ``deployments`` has each cluster with the model and the workload."""
-    first = deployments[0]
-    points = {deployment.cluster.name: report_points(deployment, None) for deployment in deployments}
-    tokens, bills = first.workload.token_word, {one.cluster.name: one.bill for one in deployments}
-    reasons = {
-        (row.cluster, row.reason): f"{row.cluster}: {row.reason}" for row in rows if row.tok_s_per_gpu is None
-    }
-    note = (
-        f"{tokens.capitalize()} tokens; tok/s/GPU over all GPUs of a cluster, ratio at the same speed to "
-        f"{rows[0].cluster}; {LEGEND}"
-    )
-    says = f"{tokens} tok/s/GPU of each cluster by speed per user"
-    return [
-        Heading(f"{first.model.name} on {len(points)} clusters of {len(first.cluster.gpus)} GPUs"),
-        Text(compare_verdict(rows, tokens), style="verdict"),
-        Heading("At the same speed for the user", 2),
-        Chart("speeds", speed_chart(rows, tokens), says, 400),
-        _table(rows),
-        Text(note, style="note"),
-        Heading("What it costs", 2),
-        money_table(rows, bills, first.workload),
-        *bill_blocks(bills),
-        *set_blocks("Set", *(deployment.cluster for deployment in deployments)),
-        Items(list(reasons.values())),
-        *(story_page(story, tokens) if story else []),
-        *_frontiers(points, rows, tokens),
-        *_grounds(rows, first, loads, command),
-    ]
 
 
 def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
@@ -165,7 +121,7 @@ def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
     }
 
 
-def _errors(rows: Sequence[CompareRow]) -> list[Block]:
+def error_rows(rows: Sequence[CompareRow]) -> list[Block]:
     """Return how far off throughput may be, with a row for each cluster and each of its chips."""
     errors: dict[tuple[str, ErrorOf], None] = dict.fromkeys(
         (row.cluster, error) for row in rows for error in row.errors
@@ -173,7 +129,7 @@ def _errors(rows: Sequence[CompareRow]) -> list[Block]:
     return error_blocks(list(errors)) if errors else []
 
 
-def _table(rows: Sequence[CompareRow]) -> Table:
+def row_table(rows: Sequence[CompareRow]) -> Table:
     """Return the table of the rows; what nobody reaches is ``unreachable``."""
     found = []
     base = {
@@ -203,7 +159,7 @@ def _table(rows: Sequence[CompareRow]) -> Table:
     return Table(columns, found, words=(0, 6, 7))
 
 
-def _totals(row: CompareRow, bills: Mapping[str, Bill], workload: Workload) -> Totals:
+def row_totals(row: CompareRow, bills: Mapping[str, Bill], workload: Workload) -> Totals:
     """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
     bill = bills[row.cluster]
     return Totals(bill, (row.tok_s_per_gpu or 0.0) * bill.gpus, workload.token_word, alone=workload.phase)
@@ -213,7 +169,7 @@ def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload:
     """Return what each row comes to over the whole cluster: tokens, dollars and megawatts."""
 
     def totals(row: CompareRow) -> Totals:
-        return _totals(row, bills, workload)
+        return row_totals(row, bills, workload)
 
     def speed(row: CompareRow) -> str:
         wanted = row.target_tok_s_per_user
@@ -241,47 +197,6 @@ def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload:
     )
 
 
-def _frontiers(
-    points: Mapping[str, Sequence[ReportPoint]], rows: Sequence[CompareRow], tokens: str
-) -> list[Block]:
-    columns = ("cluster", *ReportPoint.COLUMNS)
-    cells = [(cluster, *point.cells) for cluster, mine in points.items() for point in frontier(mine)]
-    note = (
-        "The best of all layouts and batches of each cluster, experts taken as perfectly balanced; stars are "
-        "the rows above, experts as placed."
-    )
-    return [
-        Heading("Throughput against speed per user", 2),
-        Chart("frontiers", frontier_chart(points, rows, tokens), "Frontier of each cluster", 480),
-        Text(note, style="note"),
-        Page([Table(columns, cells, words=(0, 1, 6))], fold="The frontiers as a table"),
-    ]
-
-
-def _grounds(
-    rows: Sequence[CompareRow], first: Deployment, loads: ExpertLoads | None, command: str
-) -> list[Block]:
-    workload, model = first.workload, first.model
-    batch = f"batch {workload.batch:,} per GPU" if workload.batch else "batch the largest that fits"
-    served = [f"{phase_words(workload)}, {batch}, KV cache {workload.kv_dtype}"]
-    inputs = [
-        ("model", f"{model.name} ({model.precision_source})"),
-        ("workload", "; ".join([*served, *serving_words(workload, first.engine)])),
-        ("loads", load_names(loads.names) if loads is not None else "none: no routed experts"),
-        ("command", command),
-    ]
-    by_cluster = {row.cluster: row for row in rows if row.evidence} or {row.cluster: row for row in rows}
-    evidence = [(name, row.evidence or "-", doubts(row.status) or "-") for name, row in by_cluster.items()]
-    synthetic = loads is not None and loads.synthetic
-    return [
-        Heading("Inputs and evidence", 2),
-        Table(("input", "value"), inputs, words=(0, 1)),
-        Table(("cluster", "weakest evidence", "note"), evidence, words=(0, 1, 2)),
-        *_errors(rows),
-        *([Text("The loads are synthetic: nobody measured them.")] if synthetic else []),
-    ]
-
-
 def compare_verdict(rows: Sequence[CompareRow], tokens: str) -> str:
     """Return the comparison in a few sentences: who cannot run it first, then the best at a speed, then limits.
 
@@ -290,21 +205,35 @@ def compare_verdict(rows: Sequence[CompareRow], tokens: str) -> str:
     """
     clusters = list(dict.fromkeys(row.cluster for row in rows))
     said = [_cannot(cluster, rows) for cluster in clusters]
-    reached: dict[float, list[CompareRow]] = {}
-    for row in rows:
-        if row.tok_s_per_gpu is not None:
-            reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
+    reached = reached_by_speed(rows)
     if not reached:
         return " ".join([*filter(None, said), "No cluster reaches a speed that was asked for."])
-    several = {speed: found for speed, found in reached.items() if len(found) > 1} or reached
-    common = {s: found for s, found in several.items() if any(row.cluster == clusters[0] for row in found)}
-    speed = max(common or several)
+    speed = speed_to_compare(rows)
     said.append(_best(reached[speed], clusters[0], speed, tokens))
     highest = max(reached)
     if highest > speed:
         said.append(f"Only {', '.join(row.cluster for row in reached[highest])} reach {highest:g}.")
     said += [f"{row.cluster} is {doubts(row.status)}." for row in reached[speed] if doubts(row.status)]
     return " ".join(filter(None, said))
+
+
+def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]]:
+    """Return the rows that reach each speed asked for; 0 stands for as much throughput as fits."""
+    reached: dict[float, list[CompareRow]] = {}
+    for row in rows:
+        if row.tok_s_per_gpu is not None:
+            reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
+    return reached
+
+
+def speed_to_compare(rows: Sequence[CompareRow]) -> float:
+    """Return the highest speed that the first cluster and another reach; else that any two reach, or one."""
+    reached = reached_by_speed(rows)
+    several = {speed: found for speed, found in reached.items() if len(found) > 1} or reached
+    common = {
+        s: found for s, found in several.items() if any(row.cluster == rows[0].cluster for row in found)
+    }
+    return max(common or several)
 
 
 def _cannot(cluster: str, rows: Sequence[CompareRow]) -> str:

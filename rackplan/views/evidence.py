@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cost.calibration.alltoall import Kernel
+from cost.deployment import Deployment
 from cost.dtypes import multiply_dtype
 from cost.layout import StageSpec
 from cost.machine import Machine
@@ -80,9 +81,22 @@ def term_evidence(plan: Plan, term: str) -> Evidence | None:
 
 def machine_figures(plan: Plan) -> list[UsedFigure]:
     """Return the figures of the GPUs and fabrics in use, each once."""
-    cluster, model = plan.deployment.cluster, plan.deployment.model
+    cluster = plan.deployment.cluster
     stages = [stage for replica in plan.layout.replicas for stage in replica]
-    used = sorted({cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus})
+    used = {cluster.gpus[gpu].domain for stage in stages for gpu in stage.gpus}
+    return _figures_of(plan.deployment, sorted(used))
+
+
+def deployment_figures(deployment: Deployment) -> list[UsedFigure]:
+    """Return the figures of all GPUs and fabrics of a cluster, and what kernels reach there, without a plan."""
+    reached = deployment.kernels_reach()
+    kernels = [UsedFigure("kernels", reached.chip, name, one) for name, one in reached.figures().items()]
+    return [*_figures_of(deployment, range(len(deployment.cluster.spec.domains))), *kernels]
+
+
+def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]:
+    """Return the figures of the domains ``used``, each once; of the scale-out fabric where there are several."""
+    cluster, model = deployment.cluster, deployment.model
     found: dict[tuple[str, str], UsedFigure] = {}
 
     def add(of: str, name: str, figure: Figure) -> None:

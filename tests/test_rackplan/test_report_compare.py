@@ -34,7 +34,11 @@ def written(run: Run, tmp_path: Path) -> tuple[list[dict[str, Any]], str]:
 def test_figures_are_those_of_the_rows(written: tuple[list[dict[str, Any]], str]) -> None:
     rows, text = written
     charts = {name: json.loads(data) for name, data in CHART.findall(text)}
-    assert set(charts) == {"speeds", "frontiers"}
+    assert set(charts) == {"speeds", "frontiers", "steps", "memories"}
+    reached = [row for row in rows if row["tok_s_per_gpu"] is not None]
+    for place, row in enumerate(reached):
+        parts = [bars["x"][place] for bars in charts["steps"]["data"]]
+        assert sum(parts) == pytest.approx(row["step_s"] * 1e3)
     for bars in charts["speeds"]["data"]:
         mine = [row["tok_s_per_gpu"] for row in rows if row["cluster"] == bars["name"]]
         assert bars["y"] == mine
@@ -71,6 +75,7 @@ def test_no_cluster_holds_the_model(run: Run, tmp_path: Path) -> None:
     result = run("compare", "hgx-h100", "--model", "deepseek-v3", "-o", "out")
     assert result.code == 3
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert ">No cluster reaches a speed that was asked for.</p>" in text
     verdict = text[text.index('class="verdict"') :]
     assert verdict.index("HBM capacity binds") < verdict.index("No cluster reaches")
 
@@ -84,6 +89,16 @@ def row(
         if gpu is None
         else replace(filled, tok_s_per_user=speed, tok_s_per_gpu=gpu, bound_by="compute")
     )
+
+
+def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:
+    asked = ("compare", *CLUSTERS, "--model", "mixtral-8x7b", "-o")
+    assert run(*asked, "one.html").code == 0
+    text = (tmp_path / "one.html").read_text(encoding="utf-8")
+    assert "Cheapest at 20 tok/s/user: " in text
+    assert re.search(r"a ratio of \d\.\d\d: (closer|further) than the factor", text)
+    assert [path.name for path in tmp_path.iterdir()] == ["one.html"]
+    assert "the form follows the ending: .json or .html" in run(*asked, "one.pdf").error_line
 
 
 def test_verdict_says_capacity_first_then_the_best() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from topology import InputError, build_cluster, cluster_names, resolve_cluster
 from topology.draw import Overlay, dot_source, draw_cluster
+from topology.draw.finish import dark_colour
 from topology.draw.overlay import Ramp
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,8 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     # At 100 % zoom one point is 4/3 pixels, and letters are at least 10 pixels high.
     sizes = {float(text.get("font-size", "0")) for text in svg.iter(f"{SVG}text")}
     assert min(sizes) * 4 / 3 >= 10
-    families = {text.get("font-family") for text in svg.iter(f"{SVG}text")}
+    assert {text.get("font-family") for text in svg.iter(f"{SVG}text")} == {None}  # all have the drawing's
+    families = {group.get("font-family") for group in svg.iter(f"{SVG}g")} - {None}
     assert families == {"DejaVu Sans, Verdana, sans-serif"}
     first = next(svg.iter(f"{SVG}polygon"))
     assert first.get("fill") == "#ffffff"  # a light ground of its own, on dark pages too
@@ -273,3 +275,26 @@ def test_the_environment_and_the_fonts_are_left_alone(
     assert "FONTCONFIG_PATH" not in os.environ
     names = {path.name for path in (ROOT / "topology" / "fonts").iterdir()}
     assert names == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "LICENSE-DejaVu"}
+
+
+def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) -> None:
+    one = draw_svg("gb200-nvl72", tmp_path)
+    named = [(group.get("data-kind"), group.get("data-id")) for group in one.iter(f"{SVG}g")]
+    cluster = resolve_cluster("gb200-nvl72")
+    assert {name for kind, name in named if kind == "gpu"} == {gpu.id for gpu in cluster.gpus}
+    assert {name for kind, name in named if kind == "node"} == {gpu.node for gpu in cluster.gpus}
+    titles = [title.text or "" for title in one.iter(f"{SVG}title")]
+    assert "72 x 50 GB/s = 3.6 TB/s each way" in titles
+    assert not [text for text in titles if text in ("rackplan", "band", "words", "title")]
+    eight = draw_svg("gb200-nvl72@576", tmp_path)
+    domains = [group.get("data-id") for group in eight.iter(f"{SVG}g") if group.get("data-kind") == "domain"]
+    assert domains == [f"d{number}" for number in range(8)]
+
+
+def test_dark_colours_are_the_light_ones_upside_down() -> None:
+    white, black, grey = (dark_colour(colour) for colour in ("#ffffff", "#000000", "#767676"))
+    assert max(int(white[at : at + 2], 16) for at in (1, 3, 5)) < 0x20
+    assert min(int(black[at : at + 2], 16) for at in (1, 3, 5)) > 0xE0
+    assert abs(int(grey[1:3], 16) - 0x76) < 8
+    green = [int(dark_colour("#e3efcc")[at : at + 2], 16) for at in (1, 3, 5)]
+    assert green[1] == max(green)  # the hue stays

@@ -317,7 +317,8 @@ def add_rows(
             sheet.line(row.header, 14, colspan=columns + 1, size=SMALL_POINTS, bold=True)
             continue
         text = _row_header(painter, row, shared)
-        painter.host_rows(sheet, painter.places(row.host), columns, cell_width, header=(text, header))
+        places = painter.places(row.host)
+        painter.host_rows(sheet, places, columns, cell_width, header=(text, header), host=row.host)
         faults = painter.fault_rows(painter.names(row.host), columns + 1, 2, width=sheet.width - 8)
         sheet.add_all(faults, 12)
 

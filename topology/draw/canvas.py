@@ -114,6 +114,11 @@ def _html(attributes: dict[str, object]) -> str:
     return "".join(f' {key}="{safe(value)}"' for key, value in sorted(attributes.items()))
 
 
+def named(kind: str, identity: str, *words: str) -> dict[str, object]:
+    """Return the attributes of a cell that stands for a GPU, node, rack, domain or switch: its tip and its name."""
+    return {"tooltip": "; ".join([identity, *words]), "href": f"#{kind}:{identity}"}
+
+
 @dataclass
 class Canvas:
     """Collects boxes and links; :meth:`source` writes them as DOT. Lengths are points, y grows downwards.

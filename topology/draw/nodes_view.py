@@ -17,6 +17,7 @@ from topology.draw.canvas import (
     QUIET,
     Point,
     cell,
+    named,
     table,
     text_width,
 )
@@ -413,8 +414,11 @@ class _View:
                 rail = painter.cluster.gpus[number].rail
                 extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
         tall = (height - _PAD - 15 * len(extra)) // len(lines)
+        what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if kind in ("switch", "upper") else "")
+        names = named(what, name, *words) if what else {}
+        look: dict[str, object] = {"size": 8, "height": tall, "width": inside}
         rows += [
-            [cell(text, bold=i == 0, size=8, height=tall, width=inside, ink=FAULT if text in words else None)]
+            [cell(text, bold=i == 0, ink=FAULT if text in words else None, **look, **({} if i else names))]
             for i, text in enumerate(lines)
         ]
         return table([*rows, *extra], border=1, color=line, bgcolor=fill)

@@ -15,6 +15,8 @@ from topology.units import format_number, format_quantity
 _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
+_SHADES = 40
+"""Steps of a ramp: more cannot be told apart, and each colour has a rule of its own in a picture."""
 _NONE = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
 _WHITE_FROM = 0.55
@@ -109,7 +111,7 @@ class Ramp:
 
     def fill(self, value: float) -> str:
         """Return the colour of ``value``."""
-        return _mix(self.fraction(value))
+        return _mix(round(self.fraction(value) * _SHADES) / _SHADES)
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""

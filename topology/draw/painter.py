@@ -20,6 +20,7 @@ from topology.draw.canvas import (
     Sheet,
     cell,
     ink_on,
+    named,
     rail_colour,
     text_width,
     wrapped,
@@ -198,15 +199,18 @@ class Painter:
         width: float = 1.0,
         dashed: bool = False,
         tip: str = "",
+        links: Links | None = None,
     ) -> None:
         """Draw a bundle of links: ``pairs`` are the ends of each, None where traffic means nothing for it.
 
-        With traffic, colour and width are how busy its busiest link is, and so is the tip where none is given.
+        With traffic, colour and width are how busy its busiest link is. The tip says that and, where none is given,
+        how many ``links`` there are of which rate.
         """
+        tip = tip or (links.text() if links is not None and links.count else "")
         if self.usage is not None and pairs is not None:
             share = self.usage.busiest(pairs)
             colour, width = self.colour(pairs, colour), self.usage.width(share)
-            tip = tip or f"{percent(share)} of the time busy"
+            tip = "; ".join([*filter(None, [tip]), f"{percent(share)} of the time busy"])
         self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
 
     def say(
@@ -252,6 +256,10 @@ class Painter:
         """Return what a domain is called: its name in a raw graph, else ``d3``."""
         return (self._raw_names[number] if number < len(self._raw_names) else None) or f"d{number}"
 
+    def named_host(self, host: Host) -> dict[str, object]:
+        """Return the attributes of a cell that names a host."""
+        return named("node", host.id, f"node of {plural(host.places, 'GPU')}, rack {host.rack}")
+
     def gpu_ids(self, hosts: Iterable[Host]) -> list[str]:
         """Return the ids of the working GPUs of some hosts."""
         return [self.cluster.gpus[i].id for host in hosts for i in host.gpus]
@@ -274,15 +282,16 @@ class Painter:
             "width": width,
             "height": height,
             "size": SMALL_POINTS,
-            "href": "#",
             "border": 1,
         }
         if isinstance(place, str):
+            size["href"] = "#"
             tip = f"{place}: out of service"
             return cell("out", tooltip=tip, bgcolor=FAULT_FILL, ink=FAULT, color=FAULT, bold=True, **size)
         identity = self.cluster.gpus[place].id
         words = self.marks.of(identity)
         tip = "; ".join([identity, *words])
+        size["href"] = f"#gpu:{identity}"
         colour = FAULT if words else "#c8c8c8"
         if self.overlay is None or self.overlay.values is None or self.ramp is None:
             ink, fill = (FAULT, FAULT_FILL) if words else (INK, "#ffffff")
@@ -350,12 +359,18 @@ class Painter:
         width: int,
         height: int = 14,
         header: tuple[str, int] | None = None,
+        host: Host | None = None,
     ) -> None:
-        """Add GPUs in rows of ``columns``, with their tags; ``header``: text before the first row, and its width."""
+        """Add GPUs in rows of ``columns``, with their tags.
+
+        ``header``: text before the first row, and its width; it names the ``host`` that they are on.
+        """
         text, wide = header or ("", 0)
+        names = {} if host is None else self.named_host(host)
         for start in range(0, len(places), columns):
             part = places[start : start + columns]
-            first = cell("" if start else text, width=wide, size=SMALL_POINTS, align="left")
+            look: dict[str, object] = {"width": wide, "size": SMALL_POINTS, "align": "left"}
+            first = cell("" if start else text, **look, **({} if start else names))
             cells = [self.gpu(place, width, height) for place in part]
             sheet.add([first, *cells] if header else cells, height)
             if tags := self.tag_row(part):

@@ -18,6 +18,7 @@ from topology.draw.canvas import (
     Sheet,
     cell,
     fitting,
+    named,
     text_width,
     wrapped,
 )
@@ -149,8 +150,7 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
     if not words:
         return painter.rail_cell(leaf.rail, width, name, height=16)
     style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": SMALL_POINTS}
-    tip = "; ".join([leaf.id, *words])
-    return cell(name, width=width, height=16, tooltip=tip, href="#", **style)
+    return cell(name, width=width, height=16, **named("switch", leaf.id, *words), **style)
 
 
 def _short(leaf: Switch, leaves: list[Switch]) -> str:
@@ -281,7 +281,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
             for r in range(columns)
         ]
         sheet.add([cell("", width=header), *cells], 13)
-    sheet.line(title, 15, bold=True, colspan=span)
+    sheet.line(title, 15, bold=True, colspan=span, **_named_block(block))
     if block.alike:
         others = sorted(set(block.alike) - set(block.numbers))
         if others:
@@ -290,6 +290,17 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     for line, fill, ink in band:
         sheet.line(line, 13, colspan=span, bgcolor=fill, size=SMALL_POINTS, ink=ink)
     return BlockView(block, sheet, by_rail, header, columns, cell_width)
+
+
+def _named_block(block: Block) -> dict[str, object]:
+    """Return the attributes of the title of a block that is one domain; nothing of other blocks."""
+    if not block.whole or len(block.numbers) != 1:
+        return {}
+    number = block.numbers[0]
+    racks = list(dict.fromkeys(host.rack for host in block.hosts))
+    where = f"rack {racks[0]}" if len(racks) == 1 else plural(len(racks), "rack")
+    gpus = sum(host.places for host in block.hosts)
+    return named("domain", f"d{number}", f"domain of {plural(gpus, 'GPU')}, {where}")
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:

@@ -16,6 +16,7 @@ from topology.draw.canvas import (
     SMALL_POINTS,
     Sheet,
     cell,
+    named,
     table,
     text_width,
 )
@@ -58,7 +59,8 @@ def draw_rack_view(painter: Painter, number: int) -> None:
         if links.count:
             width, middle = 1.0 + min(3.0, links.count / 72), y + sheet.height / 2
             line = ((name, (rack.width - 2, middle)), ("band", (x + 2, middle)))
-            painter.link(line, rack.pairs(name), colour=NVLINK, width=width, dashed=links.degraded)
+            pairs = rack.pairs(name)
+            painter.link(line, pairs, colour=NVLINK, width=width, dashed=links.degraded, links=links)
         y += sheet.height + _GAP
     size = (_BAND, y - top + _GAP)
     band = [[cell("", width=size[0], height=round(size[1]))]]
@@ -124,7 +126,8 @@ class _Rack:
         name = f"tray {host.id}".replace(":", ";")
         self.members[name] = painter.gpu_ids([host])
         sheet = Sheet(self.width, OUTLINE)
-        cells = [cell(self._title(host), width=self.head, height=_ROW, size=8, bold=True, align="left")]
+        look = {"width": self.head, "height": _ROW, "size": 8, "bold": True, "align": "left"}
+        cells = [cell(self._title(host), **look, **painter.named_host(host))]
         cells += [cell("CPU", width=_CPU, height=_ROW, size=8, bgcolor="#e4e4e4") for _ in range(self.cpus)]
         cells += [painter.gpu(place, self.cell, _ROW) for place in places]
         cells += [cell("", width=self.cell) for _ in range(self.columns - len(places))]
@@ -182,12 +185,13 @@ class _Rack:
         """Return the cell of one switch chip."""
         words = self.painter.marks.of(chip.id)
         fill, ink = (FAULT_FILL, FAULT) if words else (NVLINK_FILL, BAND_INK)
-        tip = "; ".join([chip.id, *words])
         text = (
             f"{'NVSwitch' if self.domain.fabric.kind == 'nvlink' else 'switch'} {chip.id.rpartition('.')[2]}"
         )
         text = text if text_width(text, SMALL_POINTS) <= wide else chip.id.rpartition(".")[2]
-        return cell(text, width=wide, height=_ROW, size=8, bgcolor=fill, ink=ink, tooltip=tip, href="#")
+        return cell(
+            text, width=wide, height=_ROW, size=8, bgcolor=fill, ink=ink, **named("switch", chip.id, *words)
+        )
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
         """Return the scale-up links of a tray, where traffic asks for them."""

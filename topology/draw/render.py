@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 from xml.sax.saxutils import escape
 
-from topology.draw.canvas import FONT
+from topology.draw.finish import finished
 from topology.errors import RackplanError
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
@@ -94,16 +94,8 @@ def _configuration() -> Path:
 
 FORMATS = ("svg", "png", "pdf", "dot")
 _PNG_DPI = 144
-_FAMILIES = f"{FONT}, Verdana, sans-serif"
 _LOCK = Lock()  # Graphviz keeps global state
-_TIP = re.compile(r'<a xlink:href="[^"]*" xlink:title="([^"]*)">(.*?)</a>', re.DOTALL)
-# The library numbers these through all drawings of the process: equal drawings would differ.
-_COUNTED = re.compile(r'<g id="a_[^"]*">')
-_DOT_TIP = re.compile(r' href="#"| tooltip="[^"]*"(?=[^>]*>)')
-# A reader who asked for dark pages gets a dark picture: light and dark change places, hues stay.
-_DARK_LOOK = "invert(.9) hue-rotate(180deg) saturate(1.8)"
-_DARK = f"<style>@media (prefers-color-scheme: dark){{svg.rackplan{{filter:{_DARK_LOOK}}}}}</style>\n"
-_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
 def render(source: str, suffix: str) -> bytes:
@@ -133,14 +125,4 @@ def render(source: str, suffix: str) -> bytes:
             graph.close()
     if not picture:
         raise RackplanError(f"the drawing library gave no {suffix}.")
-    return _finish_svg(bytes(picture).decode()).encode() if suffix == "svg" else bytes(picture)
-
-
-def _finish_svg(svg: str) -> str:
-    """Name fallback fonts, add dark colours, turn link tooltips into plain ones, drop comments and numbers."""
-    svg = svg.replace(f'font-family="{FONT}"', f'font-family="{_FAMILIES}"')
-    svg = _TIP.sub(r"<title>\1</title>\2", svg)
-    svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1).replace(
-        '<g id="graph0"', f'{_DARK}<g id="graph0"', 1
-    )
-    return _COMMENT.sub("", _COUNTED.sub("<g>", svg))
+    return finished(bytes(picture).decode()).encode() if suffix == "svg" else bytes(picture)

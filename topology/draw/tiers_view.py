@@ -189,7 +189,8 @@ class TieredView:
         elif links.count and not part.continued:
             pairs = [(s.id, core) for s in group.spines for core in sorted(s.above)]
             middle = (part.left + part.right) / 2
-            self.painter.link((("core", (middle, y - _DROP)), (part.bar, (middle, y))), pairs, width=3.0)
+            line = (("core", (middle, y - _DROP)), (part.bar, (middle, y)))
+            self.painter.link(line, pairs, width=3.0, links=links)
             self.painter.say((middle, y - _DROP / 2), links, kind="core")
 
     def _bar(
@@ -255,7 +256,7 @@ class TieredView:
         ]
         dashed = links.degraded or not view.column.open
         line = (above, (view.name, (view.centre, y)))
-        self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed)
+        self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed, links=links)
         self.painter.say((view.centre, above[1][1] + _DROP / 2), links, kind="up")
 
     def _blocks(self, view: PodView, above: tuple[str, float], block_at: float, *, bundled: bool) -> None:
@@ -302,7 +303,8 @@ class TieredView:
         pairs = self.painter.around(high, self.fold.parts(hosts))
         drawn = block.block is not None
         dashed = not drawn or (self.number is not None and links.degraded)
-        self.painter.link(line, pairs, colour=self.line, width=3.0 if drawn else 2.0, dashed=dashed)
+        wide = 3.0 if drawn else 2.0
+        self.painter.link(line, pairs, colour=self.line, width=wide, dashed=dashed, links=links)
         (_, (above, _)), (_, (x, y)) = line
         total = self.number is not None and self.painter.cluster.spec.domains[self.number].links_bundled
         if abs(x - above) < 1:

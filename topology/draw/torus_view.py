@@ -54,7 +54,7 @@ def draw_torus_view(painter: Painter, number: int) -> None:
         target = places.get(following, i + 1)
         if not links.count or target >= len(planes):
             continue
-        style: dict[str, Any] = {"colour": NVLINK, "width": 3.0, "dashed": links.degraded}
+        style: dict[str, Any] = {"colour": NVLINK, "width": 3.0, "dashed": links.degraded, "links": links}
         right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
         painter.say((right - 2, middle - 18), links)
         left, there = corners[target][0], corners[target][1] + grid.middle

@@ -1,0 +1,1 @@
+"""The local page: a server on the loopback interface, its requests, its jobs and its files."""

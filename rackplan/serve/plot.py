@@ -1,0 +1,192 @@
+"""What the page plots: the frontier of each cluster, runners-up, measured runs, and the best at the service level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.calibration.errors import errors_in
+from cost.layouts import best_at
+from cost.layouts.result import pareto
+from rackplan.serve.asked import Asked
+from rackplan.serve.command import explore_command
+from rackplan.serve.pricing import Side, explored, limits_s
+from rackplan.views.blocks import thinned
+from rackplan.views.measured import ONE_POOL, POOLS, measured_points
+from rackplan.views.settings import set_words
+from rackplan.views.words import cluster_doubts, factor_words
+
+MOST_POINTS = 240
+"""Points of a frontier that are sent: more lie on one another on a screen."""
+RUNNERS, RUNNER_POINTS = 6, 24
+"""Layouts shown beside the frontier of one cluster, and points of each."""
+
+
+def plot(asked: Asked) -> dict[str, Any]:
+    """Return what the page draws: a frontier for each cluster, runners-up of one alone, measured runs, the command.
+
+    Columns are arrays of one length; ``usd`` and ``mw`` are dollars per million tokens and tok/s per megawatt where
+    one GPU makes one token a second: divided by it, and multiplied with it.
+
+    Raises
+    ------
+    FieldError
+        If something asked cannot be used: what, by field.
+    """
+    found = explored(asked)
+    first = found.sides[0].deployment
+    tpot_s, _ = limits_s(asked)
+    dots: dict[str, dict[str, Any]] = {}
+    for place, side in enumerate(found.sides):
+        for dot in measured_points(side.deployment, POOLS if asked.pools else ONE_POOL):
+            dots.setdefault(
+                dot.id,
+                {
+                    "cluster": place,
+                    "user": _short(dot.tok_s_per_user),
+                    "gpu": _short(dot.tok_s_per_gpu),
+                    "words": dot.words,
+                    "source": dot.source,
+                },
+            )
+    return {
+        "model": found.model.name,
+        "title": f"{found.model.name}, {_lengths(asked)}",
+        "clusters": [_side_data(side, tpot_s, runners=len(found.sides) == 1) for side in found.sides],
+        "measured": list(dots.values()),
+        "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
+        "usual_tpot": asked.tpot_ms is None,
+        "notes": found.notes,
+        "said": [note for note in (found.model.beyond(first.workload.context), *found.model.notes) if note],
+        "command": explore_command(asked, found.sides),
+    }
+
+
+def _lengths(asked: Asked) -> str:
+    if asked.pools:
+        return f"prompts of {asked.isl:,} and answers of {asked.osl:,} tokens, prefill and decode pools"
+    return f"decode at {asked.context:,} tokens ({asked.isl:,} + half of {asked.osl:,})"
+
+
+def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, Any]:
+    deployment, cluster = side.deployment, side.deployment.cluster
+    bill, gpus = deployment.bill, len(cluster.gpus)
+    data: dict[str, Any] = {
+        "name": cluster.name,
+        "gpus": gpus,
+        "usd_per_h": bill.usd_per_h,
+        "power_w": bill.power_w,
+        "usd": None if bill.usd_per_h is None else bill.usd_per_h / 3600 * 1e6 / gpus,
+        "mw": None if bill.power_w is None else 1e6 * gpus / bill.power_w,
+        "left_out": list(bill.left_out),
+        "doubt": cluster_doubts(cluster),
+        "set": set_words(cluster),
+        "reason": side.reason,
+    }
+    if side.reason:
+        return data
+    labels = _Labels(side)
+    user, gpu = side.speeds
+    edge = pareto(user, gpu)
+    shown = np.array(thinned(edge.tolist(), MOST_POINTS))
+    data |= {
+        "configurations": len(user),
+        "frontier": labels.columns(shown),
+        "runners": [labels.columns(row) for row in _runners(side, edge)] if runners else [],
+        "factor": factor_words(errors_in(deployment)),
+    }
+    if tpot_s is not None:
+        best = _best(side, 1 / tpot_s)
+        data["best"] = None if best is None else labels.columns(np.array([best]))
+    data["layouts"], data["bounds"] = labels.layouts, labels.bounds
+    return data
+
+
+def _best(side: Side, target: float) -> int | None:
+    """Return the configuration with most throughput of those as fast as ``target``."""
+    if side.pools is None and side.sweep is not None:
+        return best_at(side.sweep, target)
+    user, gpu = side.speeds
+    fast = np.flatnonzero(user >= target * (1 - 1e-12))
+    return int(fast[np.argmax(gpu[fast])]) if len(fast) else None
+
+
+class _Labels:
+    """Columns of points, with layouts and resources as numbers of a list that is sent once."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self.layouts: list[str] = []
+        self.bounds: list[str] = []
+
+    def columns(self, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
+        """Return the points of ``rows``."""
+        side, sweep = self._side, self._side.sweep
+        assert sweep is not None  # noqa: S101 - asked of sides that fit
+        user, gpu = side.speeds
+        decode = rows if side.pools is None else side.pools.matches.decode[rows]
+        return {
+            "user": [_short(value) for value in user[rows].tolist()],
+            "gpu": [_short(value) for value in gpu[rows].tolist()],
+            "batch": [float(f"{value:.6g}") for value in sweep.batch[decode].tolist()],
+            "step": [_short(value * 1e3) for value in sweep.step_s[decode].tolist()],
+            "layout": [_place(self.layouts, label_of(side, row)) for row in rows.tolist()],
+            "bound": [_place(self.bounds, sweep.bound(row)) for row in decode.tolist()],
+        }
+
+
+def label_of(side: Side, row: int) -> str:
+    """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
+    assert side.sweep is not None  # noqa: S101 - asked of sides that fit
+    if side.pools is None:
+        return side.sweep.label(row)
+    match = side.pools.matches
+    decode = side.pools.decode.label(int(match.decode[row]))
+    prefill = side.pools.prefill.label(int(match.prefill[row]))
+    return f"{match.decode_workers[row]} of {_engine(decode)} + {match.prefill_workers[row]} of {_engine(prefill)}"
+
+
+def _engine(label: str) -> str:
+    """Return a layout without its replicas."""
+    return label.rsplit(" x", 1)[0]
+
+
+def _place(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)
+
+
+def _runners(side: Side, edge: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the points of layouts that come nearest to the frontier but are seldom on it, a row for each."""
+    sweep = side.sweep
+    if side.pools is not None or sweep is None:
+        return []
+    user, gpu = side.speeds
+    keys = np.stack([sweep.layout, sweep.tp, sweep.moe_tp])
+    layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    rival = edge[np.minimum(np.searchsorted(user[edge], user), len(edge) - 1)]
+    loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(loss, layout, gpu[rival] / gpu)
+    on_edge = np.bincount(layout[edge], minlength=len(loss))
+    order = np.lexsort((loss, -on_edge))
+    found: list[NDArray[np.int64]] = []
+    seen: set[str] = set()
+    for key in order.tolist():
+        rows = np.flatnonzero(layout == key)
+        rows = rows[np.argsort(user[rows], kind="stable")]
+        name = sweep.label(int(rows[0]))
+        if len(rows) < 2 or name in seen:
+            continue
+        seen.add(name)
+        found.append(np.array(thinned(rows.tolist(), RUNNER_POINTS)))
+        if len(found) == RUNNERS:
+            break
+    return found
+
+
+def _short(value: float) -> float:
+    """Return a figure with as many digits as a plot shows."""
+    return float(f"{value:.5g}")

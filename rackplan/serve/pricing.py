@@ -1,0 +1,223 @@
+"""Clusters priced for the page: every layout at every batch, or two pools matched, under what is asked."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.deployment import Deployment
+from cost.layouts import Sweep
+from cost.money import gpu_named
+from cost.pools import TTFT_LIMIT, match_rates, serving_workloads
+from placement.fitting import TP_WIDTHS
+from placement.options import USUAL_TPOT
+from rackplan import library
+from rackplan.serve.asked import Asked, FieldError, clusters_of, model_of
+from topology.errors import InfeasibleError, RackplanError
+
+if TYPE_CHECKING:
+    from cost.model import Model
+    from rackplan.views.sweep import Pools
+    from topology.cluster import Cluster
+
+T = TypeVar("T")
+KEPT = 12
+"""Answers kept: those of the sliders' last positions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One cluster priced: its sweep, or why nothing fits; with pools both sweeps and their matches."""
+
+    deployment: Deployment
+    sweep: Sweep | None = None
+    pools: Pools | None = None
+    reason: str = ""
+
+    @cached_property
+    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Output tokens per second of one user, and per GPU, of every configuration or pair of pools."""
+        if self.pools is not None:
+            matches = self.pools.matches
+            return matches.tok_s_per_user, matches.output_tok_s_per_gpu
+        assert self.sweep is not None  # noqa: S101 - asked of sides that fit
+        return self.sweep.tok_s_per_user, self.sweep.tok_s_per_gpu
+
+
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """All that one request needs: what was asked, the clusters, and notes beside fields."""
+
+    asked: Asked
+    model: Model
+    sides: tuple[Side, ...]
+    notes: dict[str, str]
+
+
+class Recent:
+    """The last few answers by what was asked."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._found: OrderedDict[Any, Any] = OrderedDict()
+        self._most = most
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """Return what ``make`` returns, or what it returned for the same key not long ago."""
+        if key in self._found:
+            self._found.move_to_end(key)
+        else:
+            self._found[key] = make()
+            while len(self._found) > self._most:
+                self._found.popitem(last=False)
+        found: T = self._found[key]
+        return found
+
+
+_RECENT = Recent()
+
+
+def explored(asked: Asked) -> Explored:
+    """Return the clusters priced.
+
+    Raises
+    ------
+    FieldError
+        If something asked cannot be used: what, by field.
+    """
+    return _RECENT.get(asked, lambda: _explored(asked))
+
+
+def _explored(asked: Asked) -> Explored:
+    wrong: dict[str, str] = {}
+    model = None
+    try:
+        model = model_of(asked.model, asked.weights)
+    except FieldError as error:
+        wrong |= error.fields
+    try:
+        clusters, notes = clusters_of(asked)
+    except FieldError as error:
+        raise FieldError(wrong | error.fields) from None
+    if wrong or model is None:
+        raise FieldError(wrong)
+    own = _own_prices(asked, clusters)
+    sides = tuple(_side(asked, model, cluster, own) for cluster in clusters)
+    return Explored(asked, model, sides, notes)
+
+
+def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
+    """Return the user's prices by the catalog's name of each GPU."""
+    prices: dict[str, float] = {}
+    for name, price in asked.prices:
+        try:
+            prices[gpu_named(name, clusters)] = price
+        except RackplanError as error:
+            raise FieldError({"prices": str(error)}) from None
+    return prices
+
+
+def prices_on(asked: Asked, cluster: Cluster, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
+    """Return the prices of a cluster's GPUs that the user sets: given ones, all times the slider's factor."""
+    chips = {domain.gpu.name for domain in cluster.spec.domains}
+    prices = {name: price for name, price in own.items() if name in chips}
+    if asked.price_factor != 1:
+        for part in base.bill.parts:
+            if part.usd_per_h is not None and part.name in chips:
+                price = prices.get(part.name, part.usd_per_h.value)
+                prices[part.name] = float(f"{price * asked.price_factor:.6g}")
+    return prices
+
+
+def _side(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Side:
+    """Price one cluster; where nothing fits the side says why."""
+    served = asked.served | {"context": asked.context}
+    try:
+        base = library.make_deployment(model, cluster, **served)
+        prices = prices_on(asked, cluster, base, own)
+        deployment = library.make_deployment(model, cluster, prices=prices, **served) if prices else base
+    except RackplanError as error:
+        raise FieldError({_field_of(str(error)): str(error)}) from None
+    try:
+        if asked.pools:
+            pools = _pools(asked, deployment)
+            return Side(deployment, pools.decode, pools, "" if len(pools.matches) else _no_match(pools, asked))
+        found = priced(deployment)
+        return Side(deployment, found, reason="" if len(found) else _too_little(found))
+    except RackplanError as error:
+        return Side(deployment, reason=str(error))
+
+
+def _field_of(message: str) -> str:
+    """Return the field that a message of the library names, ``request`` where it names none."""
+    return next((field for word, field in _FIELDS.items() if word in message), "request")
+
+
+_FIELDS = {
+    "`context`": "isl",
+    "`draft_tokens`": "draft_tokens",
+    "`accept_length`": "draft_tokens",
+    "`price`": "prices",
+    "basis": "price_basis",
+    "`kv_dtype`": "kv_dtype",
+    "cache": "kv_dtype",
+    "weights": "weights",
+}
+
+
+def _pools(asked: Asked, deployment: Deployment) -> Pools:
+    from cost.layouts import sweep
+    from rackplan.views.sweep import Pools
+
+    decoding, prefilling = serving_workloads(deployment.workload, asked.isl, asked.osl)
+    tpot_s, ttft_s = limits_s(asked)
+    speeds = [1 / tpot_s] if tpot_s else []
+    decode = sweep(replace(deployment, workload=decoding), imbalance=None, speeds=speeds)
+    prefill = sweep(replace(deployment, workload=prefilling), imbalance=None)
+    for found in (decode, prefill):
+        if not len(found):
+            raise InfeasibleError(_too_little(found))
+    matches = match_rates(decode, prefill, osl=asked.osl, ttft_s=ttft_s)
+    return Pools(matches, decode, prefill, ttft_s=ttft_s, ttft_default=asked.ttft_ms is None)
+
+
+def limits_s(asked: Asked) -> tuple[float | None, float | None]:
+    """Return the longest time per output token and to the first token in seconds; None: no limit."""
+    found: list[float | None] = []
+    for given, usual in ((asked.tpot_ms, USUAL_TPOT), (asked.ttft_ms, TTFT_LIMIT)):
+        found.append(usual.value if given is None else None if math.isinf(given) else given / 1e3)
+    return found[0], found[1]
+
+
+def _too_little(found: Sweep) -> str:
+    return (
+        f"HBM capacity binds: no layout holds a sequence of {found.deployment.workload.context:,} tokens; the nearest "
+        f"lacks {found.shortage_bytes / 1e9:,.1f} GB per GPU."
+    )
+
+
+def _no_match(pools: Pools, asked: Asked) -> str:
+    fastest = pools.matches.fastest_ttft_s * 1e3
+    limit = "none" if pools.ttft_s is None else f"{pools.ttft_s * 1e3:,.0f} ms"
+    return (
+        f"no two pools keep a first token within {limit}: the fastest prefill of {asked.isl:,} tokens takes "
+        f"{fastest:,.0f} ms."
+    )
+
+
+def may_be_planned(sweep: Sweep, row: int) -> bool:
+    """Whether a plan may have a configuration: experts whole, and at least a sequence per GPU."""
+    return bool(sweep.moe_tp[row] == 1 and sweep.batch[row] >= 1 and sweep.tp[row] in TP_WIDTHS)
+
+
+def priced(deployment: Deployment) -> Sweep:
+    """Return every layout at every batch, as ``rackplan sweep`` prices them."""
+    from cost.layouts import sweep
+
+    return sweep(deployment)

@@ -173,6 +173,102 @@ def read_asked(data: object) -> Asked:
     return asked
 
 
+@dataclass(frozen=True)
+class Point:
+    """One point of the plot: the cluster by its place, the layout in letters, sequences per GPU."""
+
+    cluster: int
+    layout: str
+    batch: float
+
+
+def read_point(data: object, clusters: int) -> Point:
+    """Return the point that a JSON value of the page names.
+
+    Raises
+    ------
+    FieldError
+        If it is not such an object.
+    """
+    reader = _Reader(data)
+    point = Point(
+        reader.get("cluster", _whole(0, clusters - 1), 0),
+        reader.get("layout", _layout, ""),
+        reader.get("batch", lambda value: _number(value, 1e-6, 1e9), 1.0),
+    )
+    reader.done()
+    return point
+
+
+def _layout(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 120:
+        raise InputError("expected a layout, like EP72 TP1 PP1 x1.")
+    return value
+
+
+@dataclass(frozen=True)
+class PlanOrder:
+    """What is asked of a plan: cluster by its place, widths and batch (None: the best), loads, seconds of search."""
+
+    cluster: int = 0
+    ep: int | None = None
+    tp: int | None = None
+    stages: int | None = None
+    batch: int | None = None
+    loads: str = "lognormal:0.63"
+    seconds: float = 0.0
+
+
+MOST_SEARCH_S = 600.0
+
+
+def read_order(data: object, clusters: int) -> PlanOrder:
+    """Return the plan that a JSON value of the page orders.
+
+    Raises
+    ------
+    FieldError
+        If it is not such an object.
+    """
+    reader = _Reader(data)
+    order = PlanOrder(
+        cluster=reader.get("cluster", _whole(0, clusters - 1), 0),
+        ep=reader.get("ep", _whole(1, MOST_GPUS), None),
+        tp=reader.get("tp", _whole(1, MOST_GPUS), None),
+        stages=reader.get("stages", _whole(1, MOST_GPUS), None),
+        batch=reader.get("batch", _whole(1, 10**9), None),
+        loads=reader.get("loads", _loads, "lognormal:0.63"),
+        seconds=reader.get("seconds", lambda value: _number(value, 0, MOST_SEARCH_S), 0.0),
+    )
+    reader.done()
+    return order
+
+
+def _loads(value: object) -> str:
+    """Return a generator of loads; files are the command line's."""
+    if not isinstance(value, str) or not re.fullmatch(r"uniform|(?:lognormal|zipf):[0-9.]{1,10}", value):
+        raise InputError("expected uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's.")
+    return value
+
+
+MOST_LOST = 256
+_ID = re.compile(r"[A-Za-z0-9_.:/@-]{1,120}")
+
+
+def read_lost(value: object) -> tuple[str, ...]:
+    """Return the names of what is lost.
+
+    Raises
+    ------
+    FieldError
+        If it is not a list of names.
+    """
+    good = isinstance(value, list) and 1 <= len(value) <= MOST_LOST
+    if not good or not all(isinstance(one, str) and _ID.fullmatch(one) for one in value):  # type: ignore[attr-defined]
+        raise FieldError({"lost": f"expected 1 to {MOST_LOST} ids of GPUs, nodes or racks."})
+    return tuple(dict.fromkeys(value))  # type: ignore[call-overload]
+
+
 def _named(value: object, what: str) -> Named:
     if not isinstance(value, dict) or not set(value) <= {"name", "text"}:
         raise InputError(f"expected {what}: a name of the catalog, or a dropped file.")
@@ -237,7 +333,7 @@ def _flag(value: object) -> bool:
     return value
 
 
-def _word(value: object) -> str | None:
+def _word(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:+-]{1,60}", value):
         raise InputError("expected one word.")
     return value.lower()
@@ -314,7 +410,7 @@ def label_of(asked: Named) -> str:
 
 
 def clusters_of(asked: Asked) -> tuple[list[Cluster], dict[str, str]]:
-    """Return the clusters with the sliders' figures, all of one size; and notes by field of sliders that move nothing.
+    """Return the clusters with the sliders' figures, all of one size; and notes of sliders that move nothing.
 
     Raises
     ------

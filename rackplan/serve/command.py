@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rackplan.serve.asked import Asked, Named
+from rackplan.serve.asked import Asked, Named, PlanOrder
 
 if TYPE_CHECKING:
     from rackplan.serve.pricing import Side
@@ -25,19 +25,17 @@ def explore_command(asked: Asked, sides: Sequence[Side]) -> str:
     return shlex.join(["rackplan", *words, *_pricing(asked, sides)])
 
 
-def plan_command(asked: Asked, side: Side, layout: dict[str, int], batch: int | None, loads: str, seconds: float) -> str:
+def plan_command(asked: Asked, place: int, side: Side, order: PlanOrder) -> str:
     """Return the plan of one cluster: of a layout at a batch, or the best at the service level."""
-    place = asked.clusters[[named.name for named in asked.clusters].index(side.deployment.cluster.name)] if False else None
-    del place
-    name = side.deployment.cluster.name
-    words = ["plan", "--model", _file(asked.model, ".json"), "--cluster", name, "--context", str(asked.context)]
-    for option, width in layout.items():
-        words += [f"--{option}", str(width)]
-    if batch is not None:
-        words += ["--batch", str(batch)]
-    elif asked.tpot_ms is not None:
+    words = ["plan", "--model", _file(asked.model, ".json"), "--cluster", _cluster(asked.clusters[place], side)]
+    words += ["--context", str(asked.context)]
+    for option in ("ep", "tp", "stages", "batch"):
+        width = getattr(order, option)
+        if width is not None:
+            words += [f"--{option}", str(width)]
+    if order.batch is None and asked.tpot_ms is not None:
         words += ["--tpot-ms", "none" if math.isinf(asked.tpot_ms) else f"{asked.tpot_ms:g}"]
-    words += ["--loads", loads, "--time-limit", f"{seconds:g}"]
+    words += ["--loads", order.loads, "--time-limit", f"{order.seconds:g}"]
     return shlex.join(["rackplan", *words, *_pricing(asked, [side])])
 
 

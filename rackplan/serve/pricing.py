@@ -147,7 +147,8 @@ def _side(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, float]
     try:
         if asked.pools:
             pools = _pools(asked, deployment)
-            return Side(deployment, pools.decode, pools, "" if len(pools.matches) else _no_match(pools, asked))
+            reason = "" if len(pools.matches) else _no_match(pools, asked)
+            return Side(deployment, pools.decode, pools, reason)
         found = priced(deployment)
         return Side(deployment, found, reason="" if len(found) else _too_little(found))
     except RackplanError as error:

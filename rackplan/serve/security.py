@@ -1,4 +1,4 @@
-"""Who may ask: this machine alone, from the page that this server gave; and what a browser may do with the answers."""
+"""Who may ask: this machine alone, from the page that this server gave; and what a browser may do with answers."""
 
 from __future__ import annotations
 

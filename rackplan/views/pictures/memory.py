@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost.deployment import USABLE_HBM
+from cost.deployment import USABLE_HBM, Deployment
+from cost.layout import Layout
 from cost.memory import expert_bytes, replica_memory
+from cost.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Picture
 from topology.units import added
@@ -30,13 +34,21 @@ _ALIKE = 1e-9  # of bytes
 
 def memory_picture(plan: Plan) -> Picture:
     """Return HBM of the plan's fullest GPU by use; the uses add up to what its driver reports."""
-    held = dict(plan.score.hbm_bytes)
-    experts = routed_bytes(plan)
+    slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
+    return memory_of(plan.deployment, plan.layout, slots, plan.score)
+
+
+def memory_of(
+    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
+) -> Picture:
+    """Return the same of a layout whose GPUs have so many expert slots, by stage, ``[gpus]`` each."""
+    held = dict(score.hbm_bytes)
+    experts = routed_bytes(deployment, layout, slots, held["weights"])
     if experts:
         held = {"experts": experts, **held, "weights": held["weights"] - experts}
     total = added(held.values())
-    gpu = plan.deployment.cluster.gpus[plan.layout.replicas[0][0].gpus[0]].domain
-    figure = plan.deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
+    gpu = deployment.cluster.gpus[layout.replicas[0][0].gpus[0]].domain
+    figure = deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
     uses: list[dict[str, Any]] = [
         {
             "name": name,
@@ -61,12 +73,15 @@ def memory_picture(plan: Plan) -> Picture:
     )
 
 
-def routed_bytes(plan: Plan) -> float:
-    """Return the bytes of routed experts on the plan's fullest GPU; 0 without experts, or where that is not known."""
-    deployment, weights = plan.deployment, plan.score.hbm_bytes["weights"]
-    slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
-    stages = plan.layout.replicas[0]
-    memories = replica_memory(deployment, stages, tp=plan.layout.tp, slots=slots)
+def routed_bytes(
+    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], weights: float
+) -> float:
+    """Return the bytes of routed experts on the fullest GPU, which has ``weights`` bytes of weights.
+
+    0 without experts, or where that is not known.
+    """
+    stages = layout.replicas[0]
+    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots)
     for stage, row, memory in zip(stages, slots, memories, strict=True):
         if row.size and abs(memory.weights - weights) <= _ALIKE * weights:
             return expert_bytes(deployment, stage, row)

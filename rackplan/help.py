@@ -70,6 +70,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
     "validate": ("rackplan validate", "rackplan validate points.csv --all"),
+    "serve": ("rackplan serve", "rackplan serve out --port 0"),
 }
 """Two commands to copy, by command."""
 
@@ -118,7 +119,7 @@ class Commands(TyperGroup):
 
     SECTIONS: Mapping[str, str] = {
         "Plans": "plan replan score explain what-if diff replay",
-        "Clusters and money": "compare sweep size fleet draw traffic",
+        "Clusters and money": "compare sweep size fleet draw traffic serve",
         "Engines": "export import-plan check",
         "Data": "import loads catalog validate",
     }

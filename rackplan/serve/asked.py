@@ -247,7 +247,9 @@ def read_order(data: object, clusters: int) -> PlanOrder:
 def _loads(value: object) -> str:
     """Return a generator of loads; files are the command line's."""
     if not isinstance(value, str) or not re.fullmatch(r"uniform|(?:lognormal|zipf):[0-9.]{1,10}", value):
-        raise InputError("expected uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's.")
+        raise InputError(
+            "expected uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's."
+        )
     return value
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rackplan.serve.asked import Asked, Named, PlanOrder
 
 if TYPE_CHECKING:
-    from rackplan.serve.pricing import Side
+    from cost.deployment import Deployment
 
 
-def explore_command(asked: Asked, sides: Sequence[Side]) -> str:
+def explore_command(asked: Asked, sides: Sequence[Deployment]) -> str:
     """Return the sweep of one cluster, or the comparison of several, at the same figures."""
     names = [_cluster(named, side) for named, side in zip(asked.clusters, sides, strict=True)]
     if len(names) == 1:
@@ -25,9 +25,15 @@ def explore_command(asked: Asked, sides: Sequence[Side]) -> str:
     return shlex.join(["rackplan", *words, *_pricing(asked, sides)])
 
 
-def plan_command(asked: Asked, place: int, side: Side, order: PlanOrder) -> str:
+def plan_command(asked: Asked, place: int, side: Deployment, order: PlanOrder) -> str:
     """Return the plan of one cluster: of a layout at a batch, or the best at the service level."""
-    words = ["plan", "--model", _file(asked.model, ".json"), "--cluster", _cluster(asked.clusters[place], side)]
+    words = [
+        "plan",
+        "--model",
+        _file(asked.model, ".json"),
+        "--cluster",
+        _cluster(asked.clusters[place], side),
+    ]
     words += ["--context", str(asked.context)]
     for option in ("ep", "tp", "stages", "batch"):
         width = getattr(order, option)
@@ -35,7 +41,9 @@ def plan_command(asked: Asked, place: int, side: Side, order: PlanOrder) -> str:
             words += [f"--{option}", str(width)]
     if order.batch is None and asked.tpot_ms is not None:
         words += ["--tpot-ms", "none" if math.isinf(asked.tpot_ms) else f"{asked.tpot_ms:g}"]
-    words += ["--loads", order.loads, "--time-limit", f"{order.seconds:g}"]
+    if side.model.moe is not None:
+        words += ["--loads", order.loads]
+    words += ["--time-limit", f"{order.seconds:g}"]
     return shlex.join(["rackplan", *words, *_pricing(asked, [side])])
 
 
@@ -44,9 +52,9 @@ def _file(named: Named, ending: str) -> str:
     return named.name if not named.text or named.name.endswith(ending) else f"{named.name}{ending}"
 
 
-def _cluster(named: Named, side: Side) -> str:
+def _cluster(named: Named, side: Deployment) -> str:
     if not named.text:
-        return side.deployment.cluster.name
+        return side.cluster.name
     return named.name if named.name.endswith((".yaml", ".yml")) else f"{named.name}.yaml"
 
 
@@ -63,7 +71,7 @@ def _lengths(asked: Asked) -> list[str]:
     return words
 
 
-def _pricing(asked: Asked, sides: Sequence[Side]) -> list[str]:
+def _pricing(asked: Asked, sides: Sequence[Deployment]) -> list[str]:
     """Return formats, drafts, the sliders' figures and prices."""
     words: list[str] = []
     if asked.weights is not None:
@@ -76,7 +84,7 @@ def _pricing(asked: Asked, sides: Sequence[Side]) -> list[str]:
         words += ["--set", f"{figure}={factor}"]
     if asked.price_basis is not None:
         words += ["--price-basis", asked.price_basis]
-    prices = {name: price for side in sides for name, price in side.deployment.prices.prices.items()}
+    prices = {name: price for side in sides for name, price in side.prices.prices.items()}
     for name, price in prices.items():
         words += ["--price", f"{name}={price:g}"]
     return words

@@ -133,7 +133,7 @@ class Jobs:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, a module of ours
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "rackplan.serve.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ from rackplan.serve.asked import Asked
 from rackplan.serve.command import explore_command
 from rackplan.serve.pricing import Side, explored, limits_s
 from rackplan.views.blocks import thinned
+from rackplan.views.charts import series
 from rackplan.views.measured import ONE_POOL, POOLS, measured_points
 from rackplan.views.settings import set_words
 from rackplan.views.words import cluster_doubts, factor_words
@@ -54,13 +55,16 @@ def plot(asked: Asked) -> dict[str, Any]:
     return {
         "model": found.model.name,
         "title": f"{found.model.name}, {_lengths(asked)}",
-        "clusters": [_side_data(side, tpot_s, runners=len(found.sides) == 1) for side in found.sides],
+        "clusters": [
+            _side_data(side, tpot_s, runners=len(found.sides) == 1) | {"colour": colour}
+            for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
+        ],
         "measured": list(dots.values()),
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": asked.tpot_ms is None,
         "notes": found.notes,
         "said": [note for note in (found.model.beyond(first.workload.context), *found.model.notes) if note],
-        "command": explore_command(asked, found.sides),
+        "command": explore_command(asked, [side.deployment for side in found.sides]),
     }
 
 
@@ -91,10 +95,12 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
     user, gpu = side.speeds
     edge = pareto(user, gpu)
     shown = np.array(thinned(edge.tolist(), MOST_POINTS))
+    runner_up = _runners(side, edge) if runners else []
     data |= {
         "configurations": len(user),
         "frontier": labels.columns(shown),
-        "runners": [labels.columns(row) for row in _runners(side, edge)] if runners else [],
+        "runners": [labels.columns(row) for row in runner_up],
+        "runner_colours": series(len(runner_up) + 1)[1:],
         "factor": factor_words(errors_in(deployment)),
     }
     if tpot_s is not None:

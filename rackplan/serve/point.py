@@ -27,6 +27,8 @@ NOT_PLANNED = (
     "of the sweep; choose another point to place experts."
 )
 
+BALANCED = "Experts perfectly balanced: place them to see what loads make of it."
+
 
 def point_data(asked: Asked, point: Point) -> dict[str, Any]:
     """Return what the page shows of a point: the nearest batch of its layout that there is under what is asked.
@@ -111,7 +113,9 @@ def _inside(asked: Asked, point: Point, side: Side, at: int) -> dict[str, Any]:
     if fit is None:
         return {"pictures": [picture_data(_terms(sweep, at))], "note": NOT_PLANNED}
     score = fit.scorer.at(fit.batch)
-    pictures = [waterfall(score), memory_of(sweep.deployment, fit.layout, fit.slots, score)]
+    # the experts of pools are not counted as balanced, so theirs is the step of the sweep
+    step = _terms(sweep, at) if asked.pools else waterfall(score)
+    pictures = [step, memory_of(sweep.deployment, fit.layout, fit.slots, score)]
     experts = side.deployment.model.moe is not None
     order = PlanOrder(
         point.cluster, fit.layout.ep if experts else None, fit.layout.tp, fit.layout.stages, fit.batch
@@ -119,12 +123,12 @@ def _inside(asked: Asked, point: Point, side: Side, at: int) -> dict[str, Any]:
     data: dict[str, Any] = {
         "pictures": [picture_data(one) for one in pictures],
         "experts": experts,
-        "note": "Experts perfectly balanced: place them to see what loads make of it." if experts else "",
+        "note": BALANCED if experts and not asked.pools else "",
         "kind": f"weakest figure: {score.evidence.label}",
     }
     if not asked.pools:
         data["order"] = {"cluster": point.cluster, **{name: getattr(order, name) for name in _ORDERED}}
-        data["command"] = plan_command(asked, point.cluster, side, order)
+        data["command"] = plan_command(asked, point.cluster, side.deployment, order)
     return data
 
 
@@ -160,7 +164,9 @@ def _terms(sweep: Sweep, at: int) -> Picture:
     )
     picture = waterfall(score)
     terms = [{**term, "limits": []} for term in picture.data["terms"]]
-    return Picture(picture.kind, picture.name, {**picture.data, "terms": terms, "resources": {}}, picture.says)
+    return Picture(
+        picture.kind, picture.name, {**picture.data, "terms": terms, "resources": {}}, picture.says
+    )
 
 
 def picture_data(picture: Picture) -> dict[str, Any]:

@@ -95,6 +95,18 @@ def explored(asked: Asked) -> Explored:
 
 
 def _explored(asked: Asked) -> Explored:
+    model, deployments, notes = deployed(asked)
+    return Explored(asked, model, tuple(_side(asked, one) for one in deployments), notes)
+
+
+def deployed(asked: Asked) -> tuple[Model, list[Deployment], dict[str, str]]:
+    """Return the model, what is priced on each cluster, and notes by field of sliders that move nothing.
+
+    Raises
+    ------
+    FieldError
+        If something asked cannot be used: what, by field.
+    """
     wrong: dict[str, str] = {}
     model = None
     try:
@@ -108,8 +120,17 @@ def _explored(asked: Asked) -> Explored:
     if wrong or model is None:
         raise FieldError(wrong)
     own = _own_prices(asked, clusters)
-    sides = tuple(_side(asked, model, cluster, own) for cluster in clusters)
-    return Explored(asked, model, sides, notes)
+    return model, [_deployment(asked, model, cluster, own) for cluster in clusters], notes
+
+
+def _deployment(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Deployment:
+    served = asked.served | {"context": asked.context}
+    try:
+        base = library.make_deployment(model, cluster, **served)
+        prices = prices_on(asked, base, own)
+        return library.make_deployment(model, cluster, prices=prices, **served) if prices else base
+    except RackplanError as error:
+        raise FieldError({_field_of(str(error)): str(error)}) from None
 
 
 def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
@@ -123,9 +144,9 @@ def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
     return prices
 
 
-def prices_on(asked: Asked, cluster: Cluster, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
+def prices_on(asked: Asked, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
     """Return the prices of a cluster's GPUs that the user sets: given ones, all times the slider's factor."""
-    chips = {domain.gpu.name for domain in cluster.spec.domains}
+    chips = {domain.gpu.name for domain in base.cluster.spec.domains}
     prices = {name: price for name, price in own.items() if name in chips}
     if asked.price_factor != 1:
         for part in base.bill.parts:
@@ -135,15 +156,8 @@ def prices_on(asked: Asked, cluster: Cluster, base: Deployment, own: Mapping[str
     return prices
 
 
-def _side(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Side:
+def _side(asked: Asked, deployment: Deployment) -> Side:
     """Price one cluster; where nothing fits the side says why."""
-    served = asked.served | {"context": asked.context}
-    try:
-        base = library.make_deployment(model, cluster, **served)
-        prices = prices_on(asked, cluster, base, own)
-        deployment = library.make_deployment(model, cluster, prices=prices, **served) if prices else base
-    except RackplanError as error:
-        raise FieldError({_field_of(str(error)): str(error)}) from None
     try:
         if asked.pools:
             pools = _pools(asked, deployment)
@@ -198,8 +212,8 @@ def limits_s(asked: Asked) -> tuple[float | None, float | None]:
 
 def _too_little(found: Sweep) -> str:
     return (
-        f"HBM capacity binds: no layout holds a sequence of {found.deployment.workload.context:,} tokens; the nearest "
-        f"lacks {found.shortage_bytes / 1e9:,.1f} GB per GPU."
+        f"HBM capacity binds: no layout holds a sequence of {found.deployment.workload.context:,} tokens; the "
+        f"nearest lacks {found.shortage_bytes / 1e9:,.1f} GB per GPU."
     )
 
 

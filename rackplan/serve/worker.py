@@ -1,0 +1,202 @@
+"""The process that does the jobs: orders come as lines of JSON, progress and results go back as such."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import math
+import os
+import queue
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+from topology.errors import RackplanError
+
+if TYPE_CHECKING:
+    from cost.deployment import Deployment
+    from placement.plan import Plan
+    from rackplan.serve.asked import Asked, PlanOrder
+
+
+class Desk:
+    """Where orders come in and answers go out; a job asks it whether it was cancelled."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.cancelled = threading.Event()
+        self.job = ""
+
+    def read(self, lines: IO[str]) -> None:
+        """Take orders until the server is gone, then end with it."""
+        for line in lines:
+            message = json.loads(line)
+            if "cancel" in message:
+                if message["cancel"] == self.job:
+                    self.cancelled.set()
+                    _thread.interrupt_main()
+            else:
+                self.orders.put(message)
+        os._exit(0)
+
+    def say(self, **message: Any) -> None:
+        """Answer about the job that runs."""
+        with self._lock:
+            self._out.write(json.dumps({"job": self.job, **message}) + "\n")
+            self._out.flush()
+
+    def work(self, kinds: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]]) -> None:
+        """Do one job after the other."""
+        while True:
+            try:
+                self._one(kinds)
+            except KeyboardInterrupt:  # it came when the job was over
+                continue
+
+    def _one(self, kinds: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]]) -> None:
+        order = self.orders.get()
+        self.cancelled.clear()
+        self.job = order["job"]
+        try:
+            self.say(**kinds[order["kind"]](order, self))
+        except KeyboardInterrupt:
+            self.say(failed="cancelled; nothing was placed yet.", state="cancelled")
+        except RackplanError as error:
+            self.say(failed=str(error))
+        except MemoryError:
+            self.say(failed="out of memory; try a smaller cluster.")
+        except Exception as error:  # noqa: BLE001 - the page says so, and the next job runs
+            self.say(failed=f"a defect of rackplan, please report it: {type(error).__name__}: {error}")
+        finally:
+            self.job = ""
+
+
+def place(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    """Plan one cluster."""
+    from rackplan.serve.asked import read_asked, read_order
+    from rackplan.serve.command import plan_command
+    from rackplan.serve.placed import plan_data
+    from rackplan.serve.pricing import deployed
+
+    asked = read_asked(order["asked"])
+    wanted = read_order(order["order"], len(asked.clusters))
+    desk.say(progress={"stage": "reading model and cluster"})
+    side = deployed(asked)[1][wanted.cluster]
+    made = _planned(side, asked, wanted, desk)
+    return _handed(plan_data(made, command=plan_command(asked, wanted.cluster, side, wanted)), made)
+
+
+def _planned(deployment: Deployment, asked: Asked, wanted: PlanOrder, desk: Desk) -> Plan:
+    from placement.options import PlanOptions
+    from placement.planner import make_plan
+    from rackplan import library
+
+    limit: float | Literal["none"] | None = asked.tpot_ms
+    if asked.tpot_ms is not None:
+        limit = "none" if math.isinf(asked.tpot_ms) else asked.tpot_ms / 1e3
+    options = PlanOptions(
+        tpot_s=limit if wanted.batch is None else None,
+        time_limit_s=wanted.seconds,
+        ep=wanted.ep,
+        tp=wanted.tp,
+        stages=wanted.stages,
+    )
+    at = deployment if wanted.batch is None else deployment.with_batch(wanted.batch)
+    loads = library.make_loads(at.model, wanted.loads if at.model.moe else None)
+    hear = Hearing(desk)
+    return make_plan(at, loads, options, on_progress=hear.layers, on_stage=hear.stage)
+
+
+class Hearing:
+    """Tells the page what a search does."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._stage = ""
+
+    def stage(self, name: str) -> None:
+        """Tell the stage."""
+        self._stage = name
+        self._desk.say(progress={"stage": name})
+
+    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
+        """Tell how far the experts are placed, with incumbent and bound."""
+        figures = {"done": done, "total": total, "objective": objective, "bound": bound}
+        self._desk.say(progress={"stage": self._stage, **figures, "elapsed_s": elapsed_s})
+
+
+def lose(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    """Re-plan a plan without what is lost."""
+    from rackplan import library
+    from rackplan.serve.asked import read_lost
+    from rackplan.serve.placed import loss_data
+
+    before = _read(order["plan"])
+    lost = read_lost(order["lost"])
+    desk.say(progress={"stage": "re-planning without what is lost"})
+    found = library.replan(before, lost=lost)
+    command = " ".join(["rackplan replan PLAN", *(f"--lost {one}" for one in lost)])
+    return _handed(loss_data(found, before, lost, command=command), found.plan)
+
+
+def open_plan(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    """Show a plan that was made before."""
+    from rackplan.serve.placed import plan_data
+
+    desk.say(progress={"stage": "reading the plan"})
+    plan = _read(order["plan"])
+    return {"done": plan_data(plan, command=str(order.get("command", ""))), "plan": order["plan"]}
+
+
+def report(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
+    """Write the page that is forwarded: of a plan, of a sweep, or of several clusters."""
+    from rackplan.serve.report import report_page
+
+    desk.say(progress={"stage": "writing the report"})
+    plan = _read(order["plan"]) if order.get("plan") else None
+    name, text = report_page(order.get("asked"), plan)
+    return {"done": {"name": name, "page": text}}
+
+
+def _handed(data: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    from placement.plan_file import plan_to_dict, plan_to_json
+
+    return {"done": data, "plan": plan_to_json(plan_to_dict(plan, command=data["command"]))}
+
+
+def _read(text: str) -> Plan:
+    """Read the text of a plan file by way of a file of ours."""
+    from placement.plan_file import read_plan
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(text, encoding="utf-8")
+        return read_plan(path)
+
+
+KINDS: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]] = {
+    "place": place,
+    "lose": lose,
+    "open": open_plan,
+    "report": report,
+}
+
+
+def main() -> None:
+    """Take orders on standard input; only answers go to standard output."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    desk = Desk(out)
+    threading.Thread(target=desk.read, args=(sys.stdin,), daemon=True).start()
+    desk.work(KINDS)
+
+
+if __name__ == "__main__":
+    main()

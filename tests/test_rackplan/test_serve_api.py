@@ -1,0 +1,308 @@
+"""The local page's requests: who may ask, what is answered, and what hostile ones get."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+pytest.importorskip("httpx", reason="httpx is not installed")
+
+import warnings
+
+from rackplan.serve.app import SCRIPTS, make_app
+from rackplan.serve.asked import MOST_TEXT
+from rackplan.serve.security import MOST_BODY
+from rackplan.serve.start import Start
+
+PORT = 8710
+HERE = f"http://127.0.0.1:{PORT}"
+SMALL = {"model": {"name": "mixtral-8x7b"}, "clusters": [{"name": "hgx-h100"}]}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from starlette.testclient import TestClient
+
+        with TestClient(make_app(Start(), PORT), base_url=HERE, raise_server_exceptions=True) as one:
+            yield one
+
+
+def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "<script>" not in page.text
+    assert page.headers["x-content-type-options"] == "nosniff"
+    for name in (*SCRIPTS, "page.css", "pictures.js", "pictures.css", "plotly.js"):
+        found = client.get(f"/static/{name}")
+        assert found.status_code == 200, name
+        assert found.headers["content-type"].startswith(
+            "text/css" if name.endswith(".css") else "text/javascript"
+        )
+
+
+@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "index.html", "%2fetc%2fpasswd", "app.py"])
+def test_no_other_file_is_served(client, name):
+    assert client.get(f"/static/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": f"evil.example:{PORT}"},
+        {"host": "127.0.0.1:1"},
+        {"host": f"127.0.0.1.evil.example:{PORT}"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": f"https://127.0.0.1:{PORT}"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/api/start"])
+def test_foreign_hosts_and_pages_are_refused(client, headers, path):
+    found = client.get(path, headers=headers)
+    assert found.status_code == 403
+    assert found.json()["errors"]["request"]
+    assert "content-security-policy" in found.headers
+
+
+@pytest.mark.parametrize(
+    "host", [f"localhost:{PORT}", f"127.0.0.1:{PORT}", f"[::1]:{PORT}", f"LOCALHOST:{PORT}"]
+)
+def test_its_own_names_are_answered(client, host):
+    assert client.get("/api/start", headers={"host": host, "origin": HERE}).status_code == 200
+
+
+def test_the_start_is_a_real_example(client):
+    start = client.get("/api/start").json()
+    assert start["asked"] == {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}]}
+    assert {"name": "deepseek-v3", "title": "DeepSeek-V3"} in start["models"]
+    assert "gb200-nvl72" in start["clusters"]
+
+
+def plot(client, **asked):
+    return client.post("/api/plot", json=SMALL | asked)
+
+
+def test_a_plot_has_frontier_money_and_the_command(client):
+    data = plot(client).json()
+    (side,) = data["clusters"]
+    edge = side["frontier"]
+    assert edge["user"] == sorted(edge["user"])
+    assert edge["gpu"] == sorted(edge["gpu"], reverse=True)
+    assert len({len(column) for column in edge.values()}) == 1
+    assert side["layouts"][edge["layout"][0]].startswith("EP")
+    assert side["usd"] > 0
+    assert side["best"]["user"][0] >= 1e3 / data["tpot_ms"]
+    assert data["command"] == "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --context 4608"
+
+
+def test_the_figures_are_those_of_a_sweep(client):
+    import rackplan
+
+    edge = plot(client, factors={"hbm": 2, "price": 1.5}).json()["clusters"][0]
+    swept = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=4608, settings={"gpu.hbm_bytes_per_s": "2x"})
+    first = int(swept.frontier()[0])
+    assert edge["frontier"]["gpu"][0] == pytest.approx(swept.tok_s_per_gpu[first], rel=1e-4)
+    dollars = edge["usd"] / edge["frontier"]["gpu"][0]
+    assert dollars == pytest.approx(1.5 * swept.totals(first).usd_per_million, rel=1e-4)
+
+
+def test_sliders_stand_in_the_command(client):
+    said = plot(client, factors={"up": 0.5, "price": 2}, draft_tokens=1, tpot_ms=25).json()["command"]
+    assert "--set scale-up.link_bytes_per_s=0.5x" in said
+    assert "--draft-tokens 1" in said
+    assert "--tok-s-user 40" in said
+    assert "--price h100-sxm=" in said
+
+
+def test_several_clusters_have_one_size(client):
+    sides = plot(client, clusters=[{"name": "hgx-h100"}, {"name": "hgx-h200@16"}]).json()["clusters"]
+    assert [side["name"] for side in sides] == ["hgx-h100@16", "hgx-h200@16"]
+    assert [side["gpus"] for side in sides] == [16, 16]
+
+
+def test_pools_count_the_gpus_of_prompts(client):
+    data = plot(client, pools=True).json()
+    alone = plot(client).json()
+    assert max(data["clusters"][0]["frontier"]["gpu"]) < max(alone["clusters"][0]["frontier"]["gpu"])
+    assert "--isl 4096 --osl 1024" in data["command"]
+
+
+def test_dropped_files_are_read_as_data(client):
+    from cost.resolve import resolve_model
+
+    config = {key: value for key, value in resolve_model("mixtral-8x7b").config.items() if key != "rackplan"}
+    cluster = "domains:\n  - {part: hgx-h100}\n"
+    data = plot(
+        client,
+        model={"name": "<b>mine</b>.json", "text": json.dumps(config)},
+        clusters=[{"name": "../../etc/own.yaml", "text": cluster}],
+    ).json()
+    assert data["model"] == "b-mine-b"
+    assert data["clusters"][0]["name"] == "etc-own"
+    assert data["clusters"][0]["frontier"] == plot(client).json()["clusters"][0]["frontier"]
+
+
+WRONG = [
+    ({"model": {"name": "deepseek-v33"}}, "model"),
+    ({"model": {"name": "/etc/passwd"}}, "model"),
+    ({"model": {"name": "README.md"}}, "model"),
+    ({"model": {"name": "x.json", "text": "{"}}, "model"),
+    ({"model": {"name": "x.json", "text": "[1]"}}, "model"),
+    ({"model": {"name": "x.json", "text": "{}"}}, "model"),
+    ({"model": {"name": "x", "text": "x" * (MOST_TEXT + 1)}}, "model"),
+    ({"model": "deepseek-v3"}, "model"),
+    ({"clusters": []}, "clusters"),
+    ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
+    ({"clusters": [{"name": "hgx-h100"}, {"name": "nope"}]}, "clusters.1"),
+    ({"clusters": [{"name": "/tmp/x.yaml"}]}, "clusters.0"),
+    ({"clusters": [{"name": "hgx-h100@100000"}]}, "clusters.0"),
+    ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),
+    ({"clusters": [{"name": "x.yaml", "text": "!!python/object/apply:os.system [true]"}]}, "clusters.0"),
+    ({"clusters": [{"name": "x.yaml", "text": "a: &a [*a]"}]}, "clusters.0"),
+    ({"isl": 0}, "isl"),
+    ({"isl": 1.5}, "isl"),
+    ({"isl": "many"}, "isl"),
+    ({"isl": True}, "isl"),
+    ({"osl": 10**12}, "osl"),
+    ({"weights": "fp3"}, "weights"),
+    ({"kv_dtype": "int4"}, "kv_dtype"),
+    ({"draft_tokens": 9}, "draft_tokens"),
+    ({"tpot_ms": -1}, "tpot_ms"),
+    ({"price_basis": "friend"}, "price_basis"),
+    ({"prices": {"gb200": 3}}, "prices"),
+    ({"prices": {"h100-sxm": -3}}, "prices"),
+    ({"factors": {"hbm": 40}}, "factors.hbm"),
+    ({"factors": {"nope": 2}}, "factors"),
+    ({"path": "/etc"}, "path"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"), WRONG, ids=[f"{field}-{n}" for n, (_, field) in enumerate(WRONG)]
+)
+def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
+    found = plot(client, **asked)
+    assert found.status_code == 422
+    (said,) = [text for name, text in found.json()["errors"].items() if name == field]
+    assert said
+    assert "Traceback" not in found.text
+
+
+def test_several_mistakes_are_said_at_once(client):
+    said = plot(client, isl=0, osl=-1).json()["errors"]
+    assert set(said) == {"isl", "osl"}
+
+
+def test_what_does_not_fit_is_said_of_its_cluster(client):
+    data = plot(client, model={"name": "deepseek-v3"}).json()
+    assert "HBM" in data["clusters"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 422),
+        (b"[]", "application/json", 422),
+        (b"\xff\xfe", "application/json", 422),
+        (b"[" * 100_000, "application/json", 422),
+        (b"{}", "text/plain", 415),
+        (b"a=b", "application/x-www-form-urlencoded", 415),
+        (b"x" * (MOST_BODY + 1), "application/json", 413),
+        (b'{"isl": NaN}', "application/json", 422),
+        (b'{"isl": 1e999}', "application/json", 422),
+    ],
+)
+def test_hostile_bodies_get_a_message(client, body, kind, status):
+    for path in ("/api/plot", "/api/point", "/api/jobs"):
+        found = client.post(path, content=body, headers={"content-type": kind})
+        assert found.status_code == status
+        assert found.json()["errors"]
+
+
+def test_a_body_that_hides_its_length_is_cut(client):
+    def parts():
+        for _ in range(40):
+            yield b" " * 100_000
+
+    found = client.post("/api/plot", content=parts(), headers={"content-type": "application/json"})
+    assert found.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/plot", 405),
+        ("PUT", "/", 405),
+        ("GET", "/api/nope", 404),
+        ("GET", "/api/jobs/job-9", 404),
+    ],
+)
+def test_other_requests_get_a_message(client, method, path, status):
+    found = client.request(method, path, headers={"content-type": "application/json"})
+    assert found.status_code == status
+    assert found.json()["errors"]["request"]
+
+
+def test_a_point_has_its_step_and_memory(client):
+    side = plot(client).json()["clusters"][0]
+    edge = side["frontier"]
+    asked = {"cluster": 0, "layout": side["layouts"][edge["layout"][0]], "batch": edge["batch"][0]}
+    data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
+    step, memory = (picture["data"] for picture in data["pictures"])
+    assert sum(term["seconds"] for term in step["terms"]) == pytest.approx(step["step_s"])
+    assert step["step_s"] * 1e3 == pytest.approx(edge["step"][0], rel=1e-4)
+    assert sum(use["bytes"] for use in memory["uses"]) == pytest.approx(memory["total"])
+    assert data["order"]["batch"] == edge["batch"][0]
+    assert data["command"].startswith("rackplan plan --model mixtral-8x7b --cluster hgx-h100")
+
+
+def test_a_point_that_no_plan_has_says_so(client):
+    side = plot(client).json()["clusters"][0]
+    edge = side["frontier"]
+    asked = {"cluster": 0, "layout": side["layouts"][edge["layout"][-1]], "batch": edge["batch"][-1]}
+    data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
+    assert edge["batch"][-1] < 1
+    assert "No plan" in data["note"]
+    assert "order" not in data
+
+
+def test_a_point_that_is_gone_says_so(client):
+    asked = {"cluster": 0, "layout": "EP999 TP1 PP1 x1", "batch": 1}
+    data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
+    assert "does not fit" in data["gone"]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {},
+        {"kind": "place"},
+        {"kind": "shell", "asked": SMALL},
+        {"kind": "place", "asked": SMALL, "order": {"loads": "/etc/passwd"}},
+        {"kind": "place", "asked": SMALL, "order": {"seconds": 1e9}},
+        {"kind": "place", "asked": SMALL, "order": {"cluster": 3}},
+        {"kind": "open", "plan": 0},
+        {"kind": "open", "plan": "../x"},
+    ],
+)
+def test_orders_that_cannot_be_get_a_message(client, order):
+    found = client.post("/api/jobs", json=order)
+    assert found.status_code == 422
+    assert found.json()["errors"]
+
+
+def test_a_loss_needs_a_plan(client):
+    assert (
+        client.post("/api/jobs", json={"kind": "lose", "of": "job-9", "lost": ["d0.n0"]}).status_code == 404
+    )

@@ -13,7 +13,7 @@ from topology.errors import InputError
 def serve(
     *,
     plan: Annotated[
-        Path | None, arg("[PLAN|DIR]", "A plan.json, the folder of one, or a folder of such folders.")
+        Path | None, arg("PLAN|DIR", "A plan.json, the folder of one, or a folder of such folders.")
     ] = None,
     port: Annotated[int, opt("--port", "Port of the loopback interface; 0: a free one.")] = 8710,
 ) -> None:

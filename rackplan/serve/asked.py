@@ -441,6 +441,8 @@ def _scaled(
 
 @lru_cache(maxsize=32)
 def _sides(named: tuple[Named, ...], gpus: int | None) -> tuple[Cluster, ...]:
+    from topology.catalog import cluster_names
+
     found: list[Cluster] = []
     wrong: dict[str, str] = {}
     for place, one in enumerate(named):
@@ -453,9 +455,10 @@ def _sides(named: tuple[Named, ...], gpus: int | None) -> tuple[Cluster, ...]:
     count = gpus or (max(len(side.gpus) for side in found) if len(found) > 1 else None)
     if count is not None:
         for place, one in enumerate(named):
-            if not one.text and "@" not in one.name and len(found[place].gpus) != count:
+            called = found[place].name
+            if not one.text and called in cluster_names() and len(found[place].gpus) != count:
                 try:
-                    found[place] = _cluster(Named(f"{one.name}@{count}"))
+                    found[place] = _cluster(Named(f"{called}@{count}"))
                 except RackplanError as error:
                     wrong[f"clusters.{place}" if gpus is None else "gpus"] = str(error)
             if gpus is not None and len(found[place].gpus) != gpus and "gpus" not in wrong:

@@ -12,6 +12,7 @@ from rackplan.serve.point import picture_data
 from rackplan.views.blocks import Block, Page, Picture, Text
 from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
+from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.replan import replan_section
@@ -97,7 +98,9 @@ def _baselines(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _pictures(plan: Plan) -> list[Picture]:
-    return [step_picture(explain_plan(plan, residual=False)), memory_picture(plan)]
+    experts = expert_map(plan)
+    others = [step_picture(explain_plan(plan, residual=False)), memory_picture(plan)]
+    return others if experts is None else [experts, *others]
 
 
 def _flat(blocks: list[Block]) -> list[Block]:

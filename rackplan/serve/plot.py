@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.errors import errors_in
+from cost.calibration.serving import MOST_DRAFTS
 from cost.layouts import best_at
-from cost.layouts.result import pareto
+from cost.layouts.front import pareto
 from rackplan.serve.asked import Asked
 from rackplan.serve.command import explore_command
 from rackplan.serve.pricing import Side, explored, limits_s
 from rackplan.views.blocks import thinned
 from rackplan.views.charts import series
-from rackplan.views.measured import ONE_POOL, POOLS, measured_points
+from rackplan.views.measured import ONE_POOL, POOLS, MeasuredPoint, measured_points
 from rackplan.views.settings import set_words
 from rackplan.views.words import cluster_doubts, factor_words
 
@@ -50,6 +51,7 @@ def plot(asked: Asked) -> dict[str, Any]:
                     "gpu": _short(dot.tok_s_per_gpu),
                     "words": dot.words,
                     "source": dot.source,
+                    "asked": _asked_of(dot),
                 },
             )
     return {
@@ -65,6 +67,17 @@ def plot(asked: Asked) -> dict[str, Any]:
         "notes": found.notes,
         "said": [note for note in (found.model.beyond(first.workload.context), *found.model.notes) if note],
         "command": explore_command(asked, [side.deployment for side in found.sides]),
+    }
+
+
+def _asked_of(dot: MeasuredPoint) -> dict[str, Any]:
+    """Return what to ask for the conditions of a measured run."""
+    return {
+        "isl": max(1, dot.isl),
+        "osl": max(1, dot.osl),
+        "weights": dot.weights or None,
+        "draft_tokens": min(dot.drafts, MOST_DRAFTS),
+        "pools": dot.phase in POOLS,
     }
 
 

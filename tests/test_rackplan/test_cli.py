@@ -35,7 +35,7 @@ def test_every_command_has_help(run: Run, command: str, flag: str) -> None:
     result = run(command, flag)
     assert (result.code, result.err) == (0, "")
     assert f"Usage: rackplan {command}" in result.out
-    assert "--json" in result.out
+    assert "--json" in result.out or command == "serve"  # it prints an address
 
 
 def test_help_lists_every_command(run: Run) -> None:

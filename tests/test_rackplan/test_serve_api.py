@@ -165,7 +165,7 @@ WRONG = [
     ({"clusters": []}, "clusters"),
     ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
     ({"clusters": [{"name": "hgx-h100"}, {"name": "nope"}]}, "clusters.1"),
-    ({"clusters": [{"name": "/tmp/x.yaml"}]}, "clusters.0"),
+    ({"clusters": [{"name": "/etc/x.yaml"}]}, "clusters.0"),
     ({"clusters": [{"name": "hgx-h100@100000"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "!!python/object/apply:os.system [true]"}]}, "clusters.0"),

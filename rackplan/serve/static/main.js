@@ -63,6 +63,12 @@ function pin(name, answer) {
 }
 
 function choose(point) {
+  if (point.conditions) {
+    Object.assign(state, point.conditions, { point: null });
+    showForm();
+    ask();
+    return;
+  }
   state.point = found.point = point;
   remember();
   points.want({ question: asked(), point });

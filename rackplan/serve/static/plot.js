@@ -73,8 +73,8 @@ function traces(found) {
     made.push({
       type: "scatter", mode: "markers", name: "measured", x: dots.map((dot) => dot.user),
       y: dots.map((dot) => up.of(dot.gpu, found.clusters[dot.cluster])),
-      hovertext: dots.map((dot) => [`measured: ${dot.words}`, `${dot.user.toPrecision(4)} tok/s per user, ${Math.round(dot.gpu).toLocaleString("en-US")} per GPU`, dot.source].map(escaped).join("<br>")),
-      hoverinfo: "text",
+      hovertext: dots.map((dot) => [`measured: ${dot.words}`, `${dot.user.toPrecision(4)} tok/s per user, ${Math.round(dot.gpu).toLocaleString("en-US")} per GPU`, dot.source, "choose it to ask under its lengths and formats"].map(escaped).join("<br>")),
+      hoverinfo: "text", customdata: dots.map((dot) => ({ conditions: dot.asked })),
       marker: { symbol: "circle", size: 11, color: dots.map((dot) => found.clusters[dot.cluster].colour), line: { color: colour("--ink"), width: 2 } },
     });
   }
@@ -181,7 +181,7 @@ function best(found) {
     ...found.said,
     ...found.clusters.flatMap((side) => [side.doubt, side.set ? `${side.name}: ${side.set}` : "", ...(side.left_out || [])]),
     ...new Set(found.clusters.map((side) => side.factor).filter(Boolean)),
-    found.measured.length ? "Dots are measured runs, under lengths, drafts and formats of their own: hold the pointer over one." : "",
+    found.measured.length ? "Dots are measured runs, under lengths, drafts and formats of their own: choose one to ask under those." : "",
   ];
   byId("plot-note").textContent = notes.filter(Boolean).map((note) => note.replace(/\.?$/, ".")).join(" ");
 }

@@ -63,7 +63,8 @@ def draw_rack_view(painter: Painter, number: int) -> None:
             painter.link(line, pairs, colour=NVLINK, width=width, dashed=links.degraded, links=links)
         y += sheet.height + _GAP
     size = (_BAND, y - top + _GAP)
-    band = [[cell("", width=size[0], height=round(size[1]))]]
+    whole = named("rack", hosts[0].rack, f"rack of {plural(len(painter.gpu_ids(hosts)), 'GPU')}")
+    band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
     painter.canvas.box("band", (x, top - _GAP), size, html)
     painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), BAND_INK)

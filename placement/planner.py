@@ -17,11 +17,12 @@ from placement.layout_choice import Placed, choose_layout, place
 from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
+from placement.problem import proven
 from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
-from placement.stop import OnProgress, Stop
+from placement.stop import Cancel, OnProgress, Stop
 from placement.traffic.choose import choose_by_traffic
 from placement.verify import verify_plan
 from topology.errors import InputError
@@ -39,12 +40,18 @@ def make_plan(
     *,
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
+    cancel: Cancel | None = None,
     layouts: Sequence[Fitted] | None = None,
 ) -> Plan:
     """Return a verified plan; where ``layouts`` are given, of one of those.
 
+    ``on_progress`` hears layers done, all layers, objective, bound and seconds, at the end of the search too;
+    ``cancel`` ends it as Ctrl-C does: the best plan so far is finished the fast way.
+
     Raises
     ------
+    CancelledError
+        If ``cancel`` says so before there is a plan.
     InputError
         If a model with experts comes without loads, or the number of copies is to be chosen for one without experts.
     InfeasibleError
@@ -58,7 +65,7 @@ def make_plan(
             f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
         )
-    asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress)
+    asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress, cancel=cancel)
     few = None if loads is None else loads.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
@@ -69,6 +76,7 @@ def make_plan(
         curve = choose_redundant(deployment, few, options, stop)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
+    stop.unless_cancelled()
     fast = choose_layout(deployment, few, options, layouts)
     order = None
     if layouts is None:
@@ -79,6 +87,7 @@ def make_plan(
     with stop:
         placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
     placed = placed or _cut_short(fast, loads, options)
+    _tell(placed, stop)
     report, traffic = None, None
     if loads is not None:
         placed, report, traffic = choose_by_traffic(placed, loads, options, stop, say)
@@ -156,6 +165,15 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
         few = None if loads is None else loads.sampled(FEW_TOKENS)
         return replace(plan, failures=find_failures(replace(plan, loads=few)))
     return plan
+
+
+def _tell(placed: Placed, stop: Stop) -> None:
+    """Report what the search found."""
+    if placed.results and stop.on_progress is not None:
+        proof = _proof(placed.results)
+        done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
+        total = sum(len(result.max_load) for result in placed.results)
+        stop.on_progress(done, total, proof.objective, proof.bound, stop.spent())
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:

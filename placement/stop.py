@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, Self
+
+from topology.errors import RackplanError
 
 OnProgress = Callable[..., None]
 """Called with what a search says of its state, and seconds: of experts placed, done layers, all layers, objective and
@@ -12,6 +17,68 @@ bound; of a migration, a :class:`placement.migrate.migration.State`."""
 
 EVERY_S = 0.1
 """Progress is told no more often."""
+Cancel = Event | Callable[[], bool]
+"""What says that a search shall end: an event that is set, or a function that says so."""
+
+
+class CancelledError(RackplanError):
+    """Ended from outside before there was anything to keep."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a plan or a re-plan is.
+
+    Attributes
+    ----------
+    stage:
+        What is being done, in words.
+    done, total:
+        Layers at their bound (of a re-plan: near a fresh plan), and all that are placed.
+    objective, bound:
+        Of what would be answered now, the mean over layers of largest over mean GPU load, and what no placement is
+        below (of a re-plan: what a fresh plan has); NaN before there is anything.
+    elapsed_s:
+        Seconds since the beginning.
+    """
+
+    stage: str
+    done: int = 0
+    total: int = 0
+    objective: float = math.nan
+    bound: float = math.nan
+    elapsed_s: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """How far the objective may be from the best, as a fraction."""
+        return max(0.0, 1 - self.bound / self.objective) if self.objective > 0 else math.nan
+
+
+class Telling:
+    """Makes a :class:`Progress` of what a plan or a re-plan says of its state, for ``hear``; None: for nobody."""
+
+    def __init__(self, hear: Callable[[Progress], object] | None) -> None:
+        self._hear, self._begun, self._last = hear, time.monotonic(), Progress("starting")
+
+    def stage(self, name: str) -> None:
+        """Tell what is done now; what was placed stays."""
+        self._tell(replace(self._last, stage=name))
+
+    def layers(self, done: int, total: int, objective: float, bound: float, _: float) -> None:
+        """Tell how far the experts are placed."""
+        self._tell(Progress("placing experts", done, total, objective, bound))
+
+    def moves(self, state: Any, _: float) -> None:
+        """Tell how far a re-plan is: a :class:`placement.migrate.migration.State`."""
+        words = f"re-planning: pass {state.search_pass}, {state.phase}; {state.moves:,} moves"
+        near = state.layers_near, state.layers
+        self._tell(Progress(words, *near, 1 / state.balancedness, 1 / state.target))
+
+    def _tell(self, progress: Progress) -> None:
+        self._last = replace(progress, elapsed_s=time.monotonic() - self._begun)
+        if self._hear is not None:
+            self._hear(self._last)
 
 
 class Stop:
@@ -24,11 +91,14 @@ class Stop:
         the search is worth (:func:`placement.solve.worth_searching`).
     on_progress:
         Who hears how far the search is.
+    cancel:
+        What says that it shall end as at Ctrl-C.
 
     Attributes
     ----------
     interrupted:
-        Whether Ctrl-C came: what was found so far is kept, and what is still to do is done the fast way.
+        Whether Ctrl-C came, or ``cancel`` says so: what was found so far is kept, and what is still to do is done the
+        fast way.
     """
 
     def __init__(
@@ -36,10 +106,12 @@ class Stop:
         seconds: float | None = 0.0,
         on_progress: OnProgress | None = None,
         *,
+        cancel: Cancel | None = None,
         whole: Stop | None = None,
         share: float = 1.0,
     ) -> None:
         self.seconds = seconds
+        self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
         self._share = share
         self.on_progress = on_progress
         self._whole = whole
@@ -49,8 +121,21 @@ class Stop:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C came, here or in what this is a part of."""
+        """Whether Ctrl-C or a cancellation came, here or in what this is a part of."""
+        if not self._interrupted and self._cancelled is not None and self._cancelled():
+            self._interrupted = True
         return self._interrupted or (self._whole is not None and self._whole.interrupted)
+
+    def unless_cancelled(self) -> None:
+        """Go on only if nothing came.
+
+        Raises
+        ------
+        CancelledError
+            If it was interrupted.
+        """
+        if self.interrupted:
+            raise CancelledError("cancelled before there was a plan.")
 
     def within(self, seconds: float) -> Stop:
         """Return a part that begins now and takes so long at most; its interruption is that of the whole."""

@@ -7,7 +7,7 @@ of loads are taken as they are. Figures have SI units as the names say (``tpot_m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, ScenarioWeights, Spread
     from placement.plan import Plan
+    from placement.stop import Cancel, Progress
     from rackplan.results import Comparison
     from topology.cluster import Cluster
 
+    Hear = Callable[[Progress], object]
+    """Who hears how far a plan is."""
     ModelLike = str | Path | Model | Mapping[str, object]
     """A name or ``config.json`` as for ``--model``, a model, or the content of such a file."""
     ClusterLike = str | Path | Cluster | Mapping[str, object]
@@ -88,7 +91,24 @@ class Served(TypedDict, total=False):
     powers: Mapping[str, float | str]
 
 
-class Asked(Served, total=False):
+class Watched(TypedDict, total=False):
+    """How long work is watched and ended.
+
+    Attributes
+    ----------
+    on_progress:
+        Called with a :class:`placement.stop.Progress` at each stage, and a few times a second while experts are
+        placed.
+    cancel:
+        A ``threading.Event``, or a function that says so: the best so far is finished the fast way, and its
+        ``interrupted`` is true; before there is any, a :class:`placement.stop.CancelledError` is raised.
+    """
+
+    on_progress: Hear | None
+    cancel: Cancel | None
+
+
+class Asked(Served, Watched, total=False):
     """What is asked of a plan besides: fields of :class:`placement.options.PlanOptions`, limits in milliseconds."""
 
     goal: Goal
@@ -263,7 +283,8 @@ def plan(
     loads, routing:
         Tokens per expert, and traces of tokens; None for the default synthetic ones.
     asked:
-        What is served (:class:`Served`), and what is asked of the plan (:class:`Asked`).
+        What is served (:class:`Served`), what is asked of the plan (:class:`Asked`), and who hears how far it is
+        (:class:`Watched`).
 
     Raises
     ------
@@ -271,11 +292,15 @@ def plan(
         If something given cannot be used.
     InfeasibleError
         If no layout fits: which limit binds, and what would fit.
+    CancelledError
+        If ``cancel`` says so before there is a plan.
     """
     from placement.options import PlanOptions
     from placement.planner import make_plan
+    from placement.stop import Telling
 
     given: dict[str, Any] = dict(asked)
+    told, cancel = Telling(given.pop("on_progress", None)), given.pop("cancel", None)
     for name in ("tpot", "ttft"):
         limit = given.pop(f"{name}_ms", None)
         number = isinstance(limit, int | float)
@@ -283,7 +308,8 @@ def plan(
     names = {one.name for one in fields(PlanOptions)}
     options = PlanOptions(**{name: given.pop(name) for name in list(given) if name in names})
     priced = make_deployment(model, cluster, **given)
-    return make_plan(priced, make_loads(priced.model, loads, routing=routing, seed=options.seed), options)
+    found = make_loads(priced.model, loads, routing=routing, seed=options.seed)
+    return make_plan(priced, found, options, on_progress=told.layers, on_stage=told.stage, cancel=cancel)
 
 
 @asked
@@ -314,6 +340,7 @@ def replan(
     max_moves: int | None = None,
     cluster: ClusterLike | None = None,
     options: ReplanOptions | None = None,
+    **watched: Unpack[Watched],
 ) -> Replanned:
     """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
 
@@ -325,6 +352,7 @@ def replan(
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
     from placement.migrate.replan import ReplanOptions, replan_plan
+    from placement.stop import Telling
 
     wanted = options or ReplanOptions()
     parts = (lost,) if isinstance(lost, str) else lost
@@ -338,7 +366,9 @@ def replan(
     other = (
         None if loads is None and not routing else make_loads(old.deployment.model, loads, routing=routing)
     )
-    return replan_plan(old, other, wanted, cluster=None if cluster is None else make_cluster(cluster))
+    now, told = None if cluster is None else make_cluster(cluster), Telling(watched.get("on_progress"))
+    told.stage("re-planning")
+    return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=watched.get("cancel"))
 
 
 @asked

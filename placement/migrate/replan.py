@@ -31,7 +31,7 @@ from placement.scoring import (
     score_rivals,
     stage_problem,
 )
-from placement.stop import OnProgress, Stop
+from placement.stop import Cancel, OnProgress, Stop
 from placement.verify import verify_plan
 from topology.cluster import Cluster
 from topology.errors import InputError
@@ -147,13 +147,15 @@ def replan_plan(
     *,
     cluster: Cluster | None = None,
     on_progress: OnProgress | None = None,
+    cancel: Cancel | None = None,
 ) -> Replanned:
     """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
 
     ``cluster`` describes the plan's cluster anew, with what is broken now; ``options`` say what is lost besides.
     Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
     :data:`placement.migrate.migration.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
-    ``on_progress`` is called with a :class:`placement.migrate.migration.State` and seconds.
+    ``on_progress`` is called with a :class:`placement.migrate.migration.State` and seconds; ``cancel`` ends the
+    search as Ctrl-C does.
 
     Raises
     ------
@@ -174,7 +176,7 @@ def replan_plan(
     tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split, weights))
     size = expert_bytes(plan)
     most = _budget(options, tasks.replicas, max(size.values()))
-    stop = Stop(options.time_limit_s, on_progress)
+    stop = Stop(options.time_limit_s, on_progress, cancel=cancel)
     found = migrate(
         list(tasks.of_stage.values()),
         max_moves=most,

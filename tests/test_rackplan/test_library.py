@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -224,3 +226,39 @@ def test_numbers_of_numpy_and_contents_of_files_are_taken() -> None:
     assert found.prices == named.prices
     assert len(found.cluster.gpus) == 16
     assert found.model.layers == named.model.layers
+
+
+def test_a_plan_says_how_far_it_is_and_can_be_cancelled(plan: Plan) -> None:
+    heard: list[rackplan.Progress] = []
+    cancel = threading.Event()
+
+    def hear(progress: rackplan.Progress) -> None:
+        heard.append(progress)
+        if progress.stage == "placing experts":
+            cancel.set()
+
+    args: dict[str, Any] = {"context": 2048, "redundant": 16, "on_progress": hear}
+    found = rackplan.plan(MODEL, CLUSTER, time_limit_s=60, cancel=cancel, **args)
+    assert found.interrupted
+    assert not rackplan.verify_plan(found)
+    assert [found.layout.ep, found.layout.tp] == [plan.layout.ep, plan.layout.tp]
+    placed = [one for one in heard if one.total]
+    assert placed[-1].objective == pytest.approx(found.proof.objective)
+    assert 0 <= placed[-1].gap < 0.05
+    assert math.isnan(heard[0].gap)
+    with pytest.raises(rackplan.CancelledError):
+        rackplan.plan(MODEL, CLUSTER, cancel=lambda: True, context=2048)
+    whole: list[rackplan.Progress] = []
+    again = rackplan.plan(
+        MODEL, CLUSTER, time_limit_s=0, context=2048, redundant=16, on_progress=whole.append
+    )
+    assert not again.interrupted
+    assert again.proof == plan.proof
+    assert max(one.total for one in whole) == 48
+
+
+def test_a_replan_that_is_cancelled_is_whole(plan: Plan) -> None:
+    heard: list[rackplan.Progress] = []
+    found = rackplan.replan(plan, loads="zipf:0.8", on_progress=heard.append, cancel=lambda: bool(heard))
+    assert not rackplan.verify_plan(found.plan)
+    assert found.plan.interrupted == bool(heard)

@@ -130,36 +130,48 @@ def sweep(
     asked: Swept,
     pricing: options.Pricing,
     output: Annotated[
-        Path | None, opt("-o --output", "A .csv of every configuration, .json or .html.", "FILE")
+        Path | None,
+        opt(
+            "-o --output",
+            "Folder for report.html, sweep.json and sweep.csv, or one.",
+            "DIR|FILE.html|.json|.csv",
+        ),
     ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
-    from rackplan.output import json_text, require_form, show
+    from rackplan.output import command_line, json_text, output_forms, show
     from rackplan.render.html import page
+    from rackplan.results import svg
     from rackplan.views.sweep import sweep_csv, sweep_view
-    from topology.files import write_whole
+    from rackplan.views.sweep_page import sweep_page
 
-    require_form(output, ".csv", ".json", ".html")
     targets = asked.targets
     length = options.CONTEXT if asked.context is None else asked.context
     names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
     clusters = options.given_clusters(names, pricing.settings)
     serving = options.Serving(phase=asked.phase, context=length)
     first = pricing.deployment(model, clusters[0], serving, *clusters[1:])
-    if asked.lengths is None:
-        workload = replace(first.workload, prefix_hit=asked.prefix_hit)
-        sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None
-    else:
-        sweeps, pools = _pools(first, clusters[-1], asked, *asked.lengths)
-    view = sweep_view(sweeps, pools, targets)
-    if output is not None:
-        makers: dict[str, Callable[[], str]] = {
-            ".csv": lambda: sweep_csv(sweeps),
-            ".json": lambda: json_text(view.data),
-            ".html": lambda: page(view.blocks),
-        }
-        write_whole(output, makers[output.suffix.lower()]().encode())
+    with output_forms(output, "sweep.csv", "sweep.json", "report.html") as write:
+        if asked.lengths is None:
+            workload = replace(first.workload, prefix_hit=asked.prefix_hit)
+            sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None
+        else:
+            sweeps, pools = _pools(first, clusters[-1], asked, *asked.lengths)
+        view = sweep_view(sweeps, pools, targets)
+
+        def report() -> str:
+            drawings = {one.name: svg(one) or "" for one in clusters}
+            return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
+
+        if write is not None:
+            write(
+                {
+                    "sweep.csv": lambda: sweep_csv(sweeps),
+                    "sweep.json": lambda: json_text(view.data),
+                    "report.html": report,
+                }
+            )
     show(view, json=json)
 
 

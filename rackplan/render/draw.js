@@ -35,14 +35,19 @@
     plots.forEach(function (plot) { Plotly.relayout(plot, paint(plot.layout, isDark)); });
   }
 
-  // a phone has the legend beneath the chart, and narrow margins
-  function fit(layout) {
+  // a phone has the legend beneath the chart in two columns, in room of its own, and narrow margins
+  function fit(layout, data, plot) {
     if (!narrow) { return layout; }
+    const shown = data.filter(function (one) { return one.name && one.showlegend !== false; }).length;
+    const height = parseInt(plot.style.height, 10);
+    plot.style.height = height + (shown > 1 ? 18 * Math.ceil(shown / 2) : 0) + "px";
     const legend = Object.assign({}, layout.legend, {
-      y: -0.3, yanchor: "top", font: { size: 11 }, entrywidth: 0.45, entrywidthmode: "fraction"
+      y: -66 / Math.max(60, height - 90), yanchor: "top", font: { size: 11 },
+      entrywidth: 0.45, entrywidthmode: "fraction"
     });
     const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });
-    return Object.assign({}, layout, { annotations: [], legend: legend, margin: margin, font: Object.assign({}, layout.font, { size: 11 }) });
+    const font = Object.assign({}, layout.font, { size: 11 });
+    return Object.assign({}, layout, { annotations: [], legend: legend, margin: margin, font: font });
   }
 
   // set(layout, "xaxis.gridcolor", "#fff"), as Plotly.relayout would after a first drawing
@@ -55,7 +60,7 @@
   function draw(figure) {
     const wanted = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot");
-    const layout = fit(wanted.layout);
+    const layout = fit(wanted.layout, wanted.data, plot);
     if (touch) { layout.dragmode = false; }  // a finger scrolls the page
     const options = {
       responsive: true, displaylogo: false, displayModeBar: narrow ? false : undefined,

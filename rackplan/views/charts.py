@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from cost.pools import RateMatch
 from cost.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
@@ -202,15 +203,15 @@ def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> F
     return _scatter("measured by others", "markers", across, up, marker=ring, **said)
 
 
-def steps_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
-    """Return a bar for each named score, its step by part: the parts in the same colours everywhere."""
-    colours = by_term(dict.fromkeys(name for _, score in rows for name in score.terms_s))
+def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
+    """Return a bar for each named step by part, in seconds: the parts in the same colours everywhere."""
+    colours = by_term(dict.fromkeys(name for _, parts in rows for name in parts))
     order = {name: place for place, name in enumerate(TERMS)}
     data = [
         _stack(
-            rows,
+            [row for row, _ in rows],
             name.replace("_", " "),
-            [score.terms_s.get(name, 0.0) * 1e3 for _, score in rows],
+            [parts.get(name, 0.0) * 1e3 for _, parts in rows],
             colours[name],
             "ms",
         )
@@ -219,14 +220,14 @@ def steps_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
     return _stacked(data, "ms a step")
 
 
-def memories_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
-    """Return a bar for each named score, HBM of its fullest GPU by use."""
-    uses = dict.fromkeys(name for _, score in rows for name in score.hbm_bytes)
+def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
+    """Return a bar for each named GPU, its HBM in bytes by use."""
+    uses = dict.fromkeys(name for _, held in rows for name in held)
     data = [
         _stack(
-            rows,
+            [row for row, _ in rows],
             HBM_USES.get(name, name),
-            [score.hbm_bytes.get(name, 0.0) / 1e9 for _, score in rows],
+            [held.get(name, 0.0) / 1e9 for _, held in rows],
             HBM_COLOURS.get(name, NEUTRAL),
             "GB",
         )
@@ -235,18 +236,34 @@ def memories_chart(rows: Sequence[tuple[str, Score]]) -> Figure:
     return _stacked(data, "GB of the fullest GPU")
 
 
-def _stack(
-    rows: Sequence[tuple[str, Score]], name: str, values: Sequence[float], colour: str, unit: str
+def pools_chart(
+    rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:
+    """Return matched pools: output throughput over the GPUs of both against speed per user, and measured runs."""
+    line = _curve(
+        "matched pools",
+        [row.tok_s_per_user for row in rows],
+        [row.output_tok_s_per_gpu for row in rows],
+        [[f"{row.prefill_gpus}:{row.decode_gpus}", row.ttft_s] for row in rows],
+        "%{x:,.1f} tok/s/user: %{y:,.0f} output tok/s/GPU<br>%{customdata[0]} GPUs prefill : decode, TTFT "
+        "%{customdata[1]:.2f} s",
+    )
+    data = [line, *([_measured(measured, "#ffffff")] if measured else [])]
+    if best is not None:
+        data.append(_mark("most throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
+    speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
+    return _figure(data, **_speed_axes(speeds, "output"))
+
+
+def _stack(rows: Sequence[str], name: str, values: Sequence[float], colour: str, unit: str) -> Figure:
     words = [
-        f"{plotly_text(row)}, {name}: {value:,.2f} {unit}"
-        for (row, _), value in zip(rows, values, strict=True)
+        f"{plotly_text(row)}, {name}: {value:,.2f} {unit}" for row, value in zip(rows, values, strict=True)
     ]
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
-        "y": [plotly_text(row) for row, _ in rows],
+        "y": [plotly_text(row) for row in rows],
         "x": values,
         "hovertext": words,
         "hoverinfo": "text",
@@ -501,7 +518,8 @@ def _speed_axes(speeds: Sequence[float], tokens: str) -> Figure:
 def _speeds(layout: str, point: ReportPoint | CompareRow | Score, tokens: str) -> str:
     """Return what stands beside a point: layout, batch, step, both speeds in ``tokens``."""
     return (
-        f"{plotly_text(layout)}<br>batch {point.batch} per GPU, step {(point.step_s or 0.0) * 1e3:,.2f} ms<br>"
+        f"{plotly_text(layout)}<br>batch {point.batch or 0:,.4g} per GPU<br>"
+        f"step {(point.step_s or 0.0) * 1e3:,.2f} ms<br>"
         f"{point.tok_s_per_user:,.1f} {tokens} tok/s/user<br>{point.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
     )
 

@@ -231,8 +231,18 @@ def _steps(rows: Sequence[CompareRow]) -> list[Block]:
     )
     return [
         Heading("Where a step goes, and what fills HBM", 2),
-        Chart("steps", steps_chart(scored), f"Step of each cluster by part: {says}", height),
-        Chart("memories", memories_chart(scored), "HBM of the fullest GPU of each cluster by use", height),
+        Chart(
+            "steps",
+            steps_chart([(name, score.terms_s) for name, score in scored]),
+            f"Step of each cluster by part: {says}",
+            height,
+        ),
+        Chart(
+            "memories",
+            memories_chart([(name, score.hbm_bytes) for name, score in scored]),
+            "HBM of the fullest GPU of each cluster by use",
+            height,
+        ),
         Page([table], fold="The steps as a table"),
     ]
 

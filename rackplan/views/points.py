@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.front import pareto
+from rackplan.views.blocks import thinned
 
+MOST_POINTS = 1200
+"""Points of a sweep that are shown besides its frontier, evenly."""
 MOST_LAYOUTS = 12
 """Layouts shown at all powers of two: those that come nearest to the frontier."""
 
@@ -24,7 +27,7 @@ class ReportPoint:
     COLUMNS: ClassVar = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
 
     layout: str
-    batch: int
+    batch: float
     step_s: float
     tok_s_per_user: float
     tok_s_per_gpu: float
@@ -35,7 +38,7 @@ class ReportPoint:
         """The point as a row of a table of those columns."""
         return (
             self.layout,
-            str(self.batch),
+            f"{self.batch:,.4g}",
             f"{self.tok_s_per_user:,.1f}",
             f"{self.tok_s_per_gpu:,.0f}",
             f"{self.step_s * 1e3:,.2f}",
@@ -64,6 +67,14 @@ def report_points(deployment: Deployment, redundant: int | None) -> list[ReportP
     return [_point(told, index) for index in range(len(told))]
 
 
+def sweep_points(found: Sweep) -> list[ReportPoint]:
+    """Return the frontier of a sweep down to its fastest point, and some of its other configurations."""
+    edge = found.frontier().tolist() if len(found) else []
+    chosen = sorted({*edge, *thinned(range(len(found)), MOST_POINTS)})
+    told = found.rows(chosen)
+    return [_point(told, index) for index in range(len(chosen))]
+
+
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
     """Return the points that no other beats in both speeds, from the slowest per user to the fastest."""
     given = sorted(points, key=lambda point: point.layout)  # of equal points the first is kept
@@ -74,7 +85,7 @@ def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:
 def _point(found: Sweep, index: int) -> ReportPoint:
     return ReportPoint(
         found.label(index),
-        int(found.batch[index]),
+        float(found.batch[index]),
         float(found.step_s[index]),
         float(found.tok_s_per_user[index]),
         float(found.tok_s_per_gpu[index]),

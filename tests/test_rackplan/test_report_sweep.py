@@ -1,0 +1,71 @@
+"""The page of a sweep: figures of its configurations, pools where they are matched, one line where nothing fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.deployment import Deployment
+from cost.layouts import sweep
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from rackplan.render.html import page
+from rackplan.views.charts import runners_up
+from rackplan.views.points import frontier, sweep_points
+from rackplan.views.sweep_page import score_at, sweep_page
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+CHART = re.compile(r'id="chart-([\w-]+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
+MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
+
+
+def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) -> None:
+    assert run(*MIXTRAL, "--isl", 2000, "--osl", 400, "-o", "out").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "report.html",
+        "sweep.csv",
+        "sweep.json",
+    ]
+    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    charts = {name: json.loads(data) for name, data in CHART.findall(text)}
+    assert set(charts) == {"pools", "pareto", "pareto-prefill", "steps", "memories"}
+    data = json.loads((tmp_path / "out/sweep.json").read_text())
+    best = data["rate_matching"]["best"]
+    assert charts["pools"]["data"][-1]["y"] == [best["output_tok_s_per_gpu"]]
+    line = re.search(r'class="forward">(.*?)</p>', text)
+    assert line is not None
+    usd = data["rate_matching"]["best"]["totals"]["usd_per_million_tokens"]
+    assert f"${usd:#.3g} per million output tokens, within a factor " in line[1]
+    assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 2000 --osl 400 -o out" in text
+
+
+def test_the_frontier_goes_down_to_the_fastest_point() -> None:
+    found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload()))
+    points = sweep_points(found)
+    best = frontier(points)
+    assert best[-1].tok_s_per_user == found.tok_s_per_user.max()
+    assert best[0].tok_s_per_gpu == found.tok_s_per_gpu.max()
+    named = runners_up(points)
+    assert {best[0].layout, best[-1].layout} <= set(named)
+    assert 1 < len(named) <= 6
+    index = int(found.frontier()[0])
+    score = score_at(found, index)
+    assert score is not None
+    assert np.isclose(score.step_s, found.step_s[index], rtol=0.05)
+
+
+def test_nothing_fits_and_the_page_says_so() -> None:
+    found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
+    assert len(found) == 0
+    text = page(sweep_page([found], None, (25.0,), command="rackplan sweep"))
+    assert ">No layout fits.</p>" in text
+    assert "HBM capacity binds" in text

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -100,10 +100,16 @@ def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, 
 
     class Page:
         file = File
+        meta: ClassVar[dict[str, Any]] = {}
 
     hook = script("hooks/repository.py")
     assert hook.on_page_markdown(f"see [it]({link})\n", Page, None, None) == f"see [it]({becomes})\n"
     assert hook.on_page_markdown(f"```\n[it]({link})\n```\n", Page, None, None) == f"```\n[it]({link})\n```\n"
+
+
+def test_bars_in_the_code_of_a_table_are_bars() -> None:
+    hook = script("hooks/repository.py")
+    assert hook._without_escapes("| `--split even\\|lp` | a \\| b |") == "| `--split even|lp` | a \\| b |"
 
 
 def words_of_the_glossary() -> set[str]:

@@ -27,8 +27,11 @@ PAGES = {
 DECISIONS = "decisions/index.md"
 FOLDERS = {"docs/decisions": DECISIONS, "examples": "examples.md"}
 """Pages by the folders that they list."""
+LAST_FOUND = {"changelog.md", "results.md", "contributing.md"}
+"""Pages that searching shows last, with those in folders: references and decisions."""
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _PICTURE = re.compile(r"""(\bsrc(?:set)?=")([^"]+)(")""")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _CODE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
 
@@ -82,8 +85,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     # a comment at the start of a line would end the paragraph that it stands in
     parts = _CODE.split(markdown)
     for number in range(0, len(parts), 2):
-        parts[number] = _PICTURE.sub(moved, _LINK.sub(moved, _COMMENT.sub("", parts[number])))
+        text = _PICTURE.sub(moved, _LINK.sub(moved, _COMMENT.sub("", parts[number])))
+        parts[number] = _ROW.sub(lambda row: _without_escapes(row[0]), text)
+    if page.file.src_uri in LAST_FOUND or here:
+        page.meta.setdefault("search", {"boost": 0.3})
     return "".join(parts)
+
+
+def _without_escapes(row: str) -> str:
+    """Return a row of a table as it is read here: a bar in code ends no cell, where GitHub wants it escaped."""
+    return re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), row)
 
 
 def _origin(page: str) -> str:

@@ -1,0 +1,41 @@
+"""The documentation site as `make site` built it, from the disk: no errors, nothing fetched, found by searching."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import OpenPage
+
+SITE = Path(__file__).parents[2] / "site"
+PAGES = ("index", "tutorial", "glossary", "options", "reference/commands", "reference/python")
+
+pytestmark = pytest.mark.skipif(
+    not (SITE / "index.html").is_file(), reason="the site is not built here: make site"
+)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_pages_are_sound(open_page: OpenPage, width: int, dark: bool) -> None:
+    for name in PAGES:
+        opened = open_page(SITE / f"{name}.html", width=width, dark=dark)
+        # a page in a folder has its scripts beside it
+        assert [one for one in opened.errors if SITE.as_uri() not in one] == [], name
+        assert [(one["id"], one["nodes"][0]["html"]) for one in opened.axe()] == [], name
+        wide = opened.page.evaluate("document.documentElement.scrollWidth")
+        assert wide == width, name
+        opened.page.close()
+
+
+def test_searching_works_without_a_server(open_page: OpenPage) -> None:
+    opened = open_page(SITE / "index.html", width=1440)
+    opened.page.click("input.md-search__input")
+    opened.page.keyboard.type("balancedness")
+    opened.page.wait_for_selector("a.md-search-result__link")
+    first = opened.page.get_attribute("a.md-search-result__link", "href")
+    assert "glossary.html" in str(first)
+    assert opened.errors == []

@@ -31,6 +31,7 @@ FOOT = {
     "loads": "recordings",
     "catalog": "catalog",
     "validate": "measurements calibration",
+    "serve": "serve",
 }
 """Pages that explain a command."""
 

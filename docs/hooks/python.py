@@ -38,7 +38,7 @@ SECTIONS = {
     "Step by step": (
         "make_plan read_plan plan_to_dict score_placement verify_plan compare_clusters find_levers draw_cluster"
     ),
-    "Errors": "RackplanError InputError InfeasibleError",
+    "Errors and progress": "RackplanError InputError InfeasibleError CancelledError Progress",
 }
 """Public names of ``rackplan``, and what else its functions take and return by its full name."""
 
@@ -53,10 +53,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def python_page() -> str:
     """Return a section for each group of names, which mkdocstrings fills."""
+    import rackplan
+
+    sections = {title: names.split() for title, names in SECTIONS.items()}
+    known = {name for names in sections.values() for name in names}
+    others = [name for name in rackplan.__all__ if name not in known and not name.startswith("__")]
     lines = [HEAD]
-    for title, names in SECTIONS.items():
-        lines += [f"## {title}", ""]
-        for name in names.split():
+    for title, names in {**sections, "Others": others}.items():
+        lines += [f"## {title}", ""] if names else []
+        for name in names:
             apart = "false" if name.split(".")[-1][0].isupper() else "true"
             lines += [
                 f"::: {home_of(name)}",

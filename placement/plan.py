@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.assignment import Assignment
+from cost.calibration.errors import errors_in, widest
 from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout
@@ -150,6 +151,13 @@ class Plan(Shown):
             f"{where.brief()}: {widths}, {score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU, "
             f"step {score.step_s * 1e3:,.4g} ms{gap}"
         )
+
+    @cached_property
+    def band(self) -> tuple[float, float] | None:
+        """Range of tok/s/GPU that 80 % of measured rows are within; None where no coefficient is calibrated."""
+        found = widest(errors_in(self.deployment, self.layout))
+        rate = self.score.tok_s_per_gpu
+        return None if found is None else (rate / found.band, rate * found.band)
 
     @cached_property
     def totals(self) -> Totals:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from rackplan.library import score as score
     from rackplan.library import size as size
     from rackplan.library import sweep as sweep
+    from rackplan.library import validate as validate
+    from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
     from rackplan.results import Comparison as Comparison
     from topology import Cluster as Cluster
@@ -86,7 +88,7 @@ _HOMES = {
     "placement.verify": "verify_plan",
     "rackplan.library": (
         "compare draw export fleet make_cluster make_deployment make_loads plan replan score size sweep "
-        "write_report"
+        "validate what_if write_report"
     ),
     "rackplan.results": "Comparison",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",

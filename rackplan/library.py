@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from placement.engines.export import Exported
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import FleetOptions
+    from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, ScenarioWeights, Spread
     from placement.plan import Plan
     from placement.stop import Cancel, Progress
     from rackplan.results import Comparison
+    from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 
     Hear = Callable[[Progress], object]
@@ -522,6 +524,42 @@ def size(
         usual,
     )
     return found
+
+
+@asked
+def what_if(plan: Plan | str | Path, *, settings: Mapping[str, str | float] | None = None) -> Levers:
+    """Return what each lever of a plan would bring alone, the largest first.
+
+    Raises
+    ------
+    InputError
+        If the plan cannot be read, or a setting cannot be read or used.
+    """
+    from placement.levers import find_levers
+    from rackplan.options import with_settings
+
+    lines = [f"{part}={value}" for part, value in (settings or {}).items()]
+    return find_levers(with_settings(_plan(plan), lines or None))
+
+
+@asked
+def validate(path: str | Path, *, residual: bool = True) -> Validation:
+    """Return measured points of a CSV (docs/measurements.md) beside what is predicted for each, and how far off.
+
+    Parameters
+    ----------
+    residual:
+        Whether predictions have the correction that was learned from measured runs near them.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    from cost.validation.read import read_counted
+    from rackplan.views.validate import validation
+
+    return validation(Path(path).name, *read_counted(path), residual=residual)
 
 
 @asked

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cost.money import Totals
 from topology.errors import InputError
 from topology.shown import Shown
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from placement.compare import CompareRow
+    from placement.levers import Levers
     from placement.plan import Plan
     from placement.story import Story
     from rackplan.views.blocks import Block, View
+    from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 
 
@@ -36,6 +39,12 @@ class Comparison(Shown):
     loads: ExpertLoads | None
     story: Story | None = None
     usual: bool = False
+
+    def totals(self, row: CompareRow) -> Totals:
+        """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
+        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
+        work, bill = deployment.workload, deployment.bill
+        return Totals(bill, (row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, alone=work.phase)
 
     def brief(self) -> str:
         """Return the model, and what each cluster reaches."""
@@ -71,6 +80,14 @@ def svg(result: object) -> str | None:
         return path.read_text(encoding="utf-8")
 
 
+def text(result: object) -> str:
+    """Return the view of a result as lines; empty where there is none."""
+    from rackplan.render.text import text_lines
+
+    view = view_of(result)
+    return "" if view is None else "\n".join(text_lines(view.blocks))
+
+
 def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
     """Draw a cluster, or a plan's with the plan on it, into a file.
 
@@ -99,9 +116,8 @@ def frame(result: object) -> Any:
     """
     found = rows_of(result)
     if found is None:
-        raise InputError(
-            f"{type(result).__name__}: it has no rows; to_frame() is of plans, sweeps and comparisons."
-        )
+        name = type(result).__name__
+        raise InputError(f"{name}: it has no rows; plans, sweeps, comparisons, levers and validations have.")
     try:
         import pandas as pd
     except ImportError:
@@ -121,14 +137,17 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.sizing import Size
     from placement.fleet.fleet import Fleet
+    from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
     from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
+    from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
     from rackplan.views.size import size_view
     from rackplan.views.sweep import sweep_view
+    from rackplan.views.validate import Validation, validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
@@ -138,6 +157,8 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         ),
         Sweep: lambda sweep: sweep_view([sweep], None, ()),
         Size: size_view,
+        Levers: levers_view,
+        Validation: lambda one: validate_view([one]),
         Fleet: lambda fleet: fleet_view(fleet, [], {}),
     }
 
@@ -148,15 +169,45 @@ def rows_of(result: object) -> Any:
     Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
     """
     from cost.layouts import Sweep
-    from placement.compare import CompareRow
+    from placement.levers import Levers
     from placement.plan import Plan
+    from rackplan.views.validate import Validation
 
     if isinstance(result, Sweep):
         return result.columns()
     if isinstance(result, Comparison):
-        names = [one.name for one in fields(CompareRow) if one.name != "score"]
-        return [{name: getattr(row, name) for name in names} for row in result.rows]
+        return [_row(result, row) for row in result.rows]
+    if isinstance(result, Validation | Levers):
+        return _listed(result)
     return _slots(result) if isinstance(result, Plan) else None
+
+
+def _row(compared: Comparison, row: CompareRow) -> dict[str, Any]:
+    totals = compared.totals(row)
+    bill = totals.bill
+    figures = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in ("errors", "score")}
+    return figures | {
+        "tok_s": totals.tok_s,
+        "usd_per_h": bill.usd_per_h,
+        "power_w": bill.power_w,
+        "usd_per_million_tokens": totals.usd_per_million,
+        "tok_s_per_mw": totals.tok_s_per_mw,
+    }
+
+
+def _listed(result: Validation | Levers) -> list[dict[str, Any]]:
+    """Return points beside their predictions, or levers with what each brings as the layout is kept."""
+    from rackplan.views.levers import lever_data
+    from rackplan.views.validate import Validation, points_data
+
+    if isinstance(result, Validation):
+        return points_data(result)
+    shown = ((lever_data(row), row.gain) for row in result.rows)
+    return [
+        {name: one.get(name) for name in ("lever", "kind", "change", "to")}
+        | {"gain": gain if gain > -1 else None}
+        for one, gain in shown
+    ]
 
 
 def _slots(plan: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ _RENDERER: list[str] = []
 
 
 def render_with(module: str) -> None:
-    """Name the module whose ``html``, ``svg`` and ``frame`` show results; it is loaded when first asked."""
+    """Name the module whose ``html``, ``svg``, ``text`` and ``frame`` show results; it is loaded when first asked."""
     _RENDERER[:] = [module]
 
 
@@ -37,6 +37,11 @@ class Shown:
             If pandas is not installed, or there is no table of such a result.
         """
         return _rendered("frame", self)
+
+    def summary(self) -> str:
+        """Return what the command prints of it; empty where no command does."""
+        said: str = _rendered("text", self)
+        return said
 
     def _repr_html_(self) -> str | None:
         return _rendered("html", self) if _RENDERER else None

@@ -21,11 +21,12 @@ from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
+from topology.shown import Shown
 from topology.units import mean_of
 
 
-@dataclass(frozen=True, eq=False)
-class Exported:
+@dataclass(frozen=True, eq=False, repr=False)
+class Exported(Shown):
     """A plan in an engine's form, not yet written.
 
     Attributes
@@ -59,6 +60,10 @@ class Exported:
     balancedness: float
     planned: float
     tp_source: str
+
+    def brief(self) -> str:
+        """Return the model, the engine, the file, and how even the load is there."""
+        return f"of {self.model} for {self.engine.title}: {self.launch.file}, balancedness {self.balancedness:.4f}"
 
 
 def export_plan(

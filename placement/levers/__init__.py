@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from placement.levers.bench import Bench
 from placement.levers.lever import Lever, Reached, ServiceLevel
 from placement.plan import Plan
+from topology.shown import Shown
 
 WORTH = 5e-4
 """Gain below which a lever does nothing that anybody would see."""
 
 
-@dataclass(frozen=True, eq=False)
-class Levers:
+@dataclass(frozen=True, eq=False, repr=False)
+class Levers(Shown):
     """The levers of a plan, the largest gain first.
 
     ``unchanged`` is the plan under no change.
@@ -29,6 +30,11 @@ class Levers:
     level: ServiceLevel
     unchanged: Lever
     rows: tuple[Lever, ...]
+
+    def brief(self) -> str:
+        """Return of what the levers are, and what the largest bring."""
+        gains = (f"{row.name} {row.change}".rstrip() + f" {row.gain:+.1%}" for row in self.largest)
+        return f"of {self.plan.deployment.brief()}: {', '.join(gains) or 'none gains anything'}"
 
     @property
     def largest(self) -> list[Lever]:

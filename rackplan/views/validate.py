@@ -22,6 +22,8 @@ from cost.validation.statistics import (
     signed_error,
 )
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from topology.shown import Shown
+from topology.units import plural
 
 _SHORT_FILE = 200
 _WORST = 20
@@ -40,8 +42,8 @@ STRATA = ("labelled", "unlabelled")
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
 
 
-@dataclass(frozen=True)
-class Validation:
+@dataclass(frozen=True, repr=False)
+class Validation(Shown):
     """Points of one file of ``rows`` rows, and predictions in the same order.
 
     ``residual`` says whether predictions have the correction that was learned from measured runs. Errors are by
@@ -53,6 +55,15 @@ class Validation:
     points: Sequence[Point]
     predictions: Sequence[Prediction]
     residual: bool
+
+    def brief(self) -> str:
+        """Return the file, its rows, and how far off predictions are."""
+        told = (
+            f"{quantity} median error {one.median_abs_error:.1%} ({one.predicted} of {one.rows} predicted)"
+            for quantity, one in self.errors.items()
+            if one.median_abs_error is not None
+        )
+        return f"{self.name}: {plural(self.rows, 'row')}; {', '.join(told) or 'none predicted'}"
 
     @cached_property
     def uncorrected(self) -> list[Prediction]:
@@ -122,7 +133,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
 
 
 def _file_data(validation: Validation) -> dict[str, Any]:
-    points, found = validation.points, zip(validation.points, validation.predictions, strict=True)
+    points = validation.points
     physics = validation.strata(validation.uncorrected)
     return {
         "rows": validation.rows,
@@ -135,24 +146,30 @@ def _file_data(validation: Validation) -> dict[str, Any]:
         },
         "pairs": _orders_data(named_orderings(points, validation.uncorrected), points),
         "served_pairs": _orders_data(served_orderings(points, validation.uncorrected), points),
-        "points": [
-            {
-                "id": point.id,
-                "quantity": point.quantity,
-                "measured": point.measured,
-                "predicted": prediction.value,
-                "physics": prediction.value if prediction.physics is None else prediction.physics,
-                "error": signed_error(point, prediction),
-                "reason": prediction.reason,
-                "low": prediction.low,
-                "high": prediction.high,
-                "inside": inside(point, prediction),
-                "chosen": prediction.chosen,
-                "labelled": point.drafts_recorded,
-            }
-            for point, prediction in found
-        ],
+        "points": points_data(validation),
     }
+
+
+def points_data(validation: Validation) -> list[dict[str, Any]]:
+    """Return the points beside their predictions, a mapping each."""
+    found = zip(validation.points, validation.predictions, strict=True)
+    return [
+        {
+            "id": point.id,
+            "quantity": point.quantity,
+            "measured": point.measured,
+            "predicted": prediction.value,
+            "physics": prediction.value if prediction.physics is None else prediction.physics,
+            "error": signed_error(point, prediction),
+            "reason": prediction.reason,
+            "low": prediction.low,
+            "high": prediction.high,
+            "inside": inside(point, prediction),
+            "chosen": prediction.chosen,
+            "labelled": point.drafts_recorded,
+        }
+        for point, prediction in found
+    ]
 
 
 def _errors_data(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) -> dict[str, Any]:

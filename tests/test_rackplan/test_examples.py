@@ -1,15 +1,118 @@
-"""The examples run and print the lecture's figures."""
+"""The examples run, and print the figures that somebody would act on."""
 
 from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+from pages import differs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+CLOSE = 0.02
+"""How far a figure may be: what an engineer would do is the same."""
+
+PRINTED = {
+    "01_first_plan": """
+Fits 72 GB of HBM are left on the fullest GPU
+Serves 5,350 output tokens/s a GPU, 20.0 a user
+(3,768 to 7,597: where 80 % of measured runs are)
+Costs 0.171 USD per million output tokens, 151 kW
+Waits for HBM bandwidth, 38% of a step of 49.9 ms
+Balance 0.9985 of 1;
+...
+linear -20.4% throughput
+...
+Report first-plan.html
+""",
+    "02_many_loads": """
+...
+for day 0.999 0.578 1,002
+for night 0.572 0.999 1,000
+for both 0.984 0.984 1,140
+""",
+    "03_node_loss": """
+Before 385,218 output tokens/s of 72 GPUs
+...
+After 341,826 output tokens/s of 68 GPUs
+...
+More copies a node takes 0.6% of the tokens, for 2.3% of the throughput
+""",
+    "04_own_cluster": """
+as bought 3,896 tok/s/GPU, 0.1355 USD per million tokens, EP8 TP1, HBM bandwidth binds
+one hot 2,842 tok/s/GPU, 0.1857 USD per million tokens, EP8 TP1, HBM bandwidth binds
+The hot GPU gets 73% of the mean load; balancedness 0.999
+Picture box.svg
+""",
+    "05_racks_for_200M": """
+Racks 874 of 72 GPUs, 866 of them serve
+Power 132 MW
+Cost 1,819 million USD a year
+0.288 USD per million tokens
+865 that serve would miss 0.01% of the peak
+...
+At 33 tokens/s a user 1,041 racks
+At 10 tokens/s a user 795 racks
+With prompts of 2,000 tokens 1,170 racks
+""",
+    "06_hypothetical_gpu": """
+Today 5,350 tok/s/GPU, HBM bandwidth binds
+...
+flop/s x2 +28.7%
+...
+HBM bandwidth x2 +18.4%
+...
+HBM x2 6,444 tok/s/GPU, then compute binds
+Mine 8,963 tok/s/GPU, 1.68 times today's; compute binds
+Worth it up to 5.53 USD an hour, where gb200 is 3.30, for the same dollars a token
+""",
+    "07_five_clusters_one_slo": """
+...
+gb200-nvl72@144 5,350 0.171 2.55 HBM bandwidth
+hgx-b200@144 3,765 0.214 1.74 HBM bandwidth
+mi355x@144 2,584 0.226 0.98 HBM bandwidth
+hgx-h100@144 1,343 0.269 0.78 ib-ndr400
+hgx-h200@144 1,560 0.285 0.90 ib-ndr400
+Report five-clusters.html
+""",
+    "08_recording_to_launch": """
+Recorded <ExpertLoads 3 x 94 layers x 128 experts: recording.npy#0, recording.npy#1, recording.npy#2>
+Plan 1,221 tok/s/GPU, gap 0.6%
+File sglang.json: 94 layers of 128 slots, balancedness 0.983
+Start with
+python3 -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B
+--tp-size 16 --ep-size 16
+...
+--init-expert-location sglang.json
+--ep-dispatch-algorithm static
+""",
+    "09_validate_your_runs": """
+...
+b200-1214 13.5 ms 17.2 ms +27%
+...
+gb200-16130 56.1 ms 58.6 ms +5%
+Median error 11%, bias +11%, 83% within 20 %
+Plan with a margin of 1.27 until more runs say otherwise
+""",
+}
+QUICK = {"09_validate_your_runs"}
+
+
+def test_every_example_is_run() -> None:
+    found = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert found == {*PRINTED, "blackboard"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.wide) for name in PRINTED]
+)
+def test_an_example_prints_what_is_acted_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert differs(PRINTED[name].lstrip("\n"), capsys.readouterr().out, CLOSE) == ""
 
 
 def test_blackboard_prints_the_lecture(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,6 +209,27 @@ def test_other_functions_check_too(call: Callable[[], object], says: str) -> Non
         call()
 
 
+def test_levers_points_and_totals_are_one_call(plan: Plan, tmp_path: Path) -> None:
+    levers = rackplan.what_if(plan)
+    assert repr(levers).startswith(f"<Levers of {MODEL} on {CLUSTER}, decode: ")
+    gains = [one["gain"] for one in rows_of(levers)]
+    assert max(gain for gain in gains if gain is not None) == levers.largest[0].gain
+    assert "largest first" in levers.summary()
+    rows = "id,quantity,measured,phase,model,cluster,gpus,tp,ep,batch_per_gpu,context\n"
+    (tmp_path / "runs.csv").write_text(f"{rows}a,tpot_ms,20,decode,{MODEL},hgx-h100,8,1,8,64,2048\n")
+    found = rackplan.validate(tmp_path / "runs.csv")
+    assert repr(found).startswith("<Validation runs.csv: 1 row; tpot_ms median error ")
+    assert [one["id"] for one in rows_of(found)] == ["a"]
+    assert plan.band is not None
+    assert plan.band[0] < plan.score.tok_s_per_gpu < plan.band[1]
+    compared = rackplan.compare([CLUSTER], MODEL, tok_s_user=20)
+    (row,) = rows_of(compared)
+    assert row["usd_per_million_tokens"] == compared.totals(compared.rows[0]).usd_per_million
+    assert "errors" not in row
+    exported = rackplan.export(plan, "sglang", tmp_path / "sglang.json")
+    assert len(repr(exported)) <= LONGEST
+
+
 def test_what_is_lost_has_a_name(plan: Plan) -> None:
     with pytest.raises(rackplan.InputError, match=r"`lost` \[3\]: expected the id"):
         rackplan.replan(plan, lost=[3])  # type: ignore[list-item]

@@ -15,7 +15,7 @@ from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_name
-from placement.findings import AtRisk, Failures, LayerAtRisk, WhatIf
+from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
@@ -130,7 +130,8 @@ def _what_if(plan: Plan, unit: Spread) -> WhatIf:
     loss = _Loss(plan)
     found = [loss.of(number == choice) for choice in tried]
     worst = min(range(len(tried)), key=lambda i: found[i].tok_s_per_gpu)
-    first = int(np.argmax(number == tried[worst]))
+    gpus = plan.deployment.cluster.gpus
+    names = [domain_name(gpus[int(np.argmax(number == choice))], unit) for choice in tried]
     balance = [after.balancedness for after in found]
     speed = [after.tok_s_per_gpu for after in found]
     lost = [after.tokens_lost for after in found]
@@ -145,7 +146,8 @@ def _what_if(plan: Plan, unit: Spread) -> WhatIf:
         float(np.mean(lost)),
         max(lost),
         max(after.experts_lost for after in found),
-        domain_name(plan.deployment.cluster.gpus[first], unit),
+        names[worst],
+        Losses(tuple(names), tuple(speed), tuple(balance), tuple(lost)),
     )
 
 

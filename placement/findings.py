@@ -191,6 +191,16 @@ class AtRisk:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """What is left after each loss that was tried, in the order of the cluster; see :class:`WhatIf`."""
+
+    names: tuple[str, ...] = ()
+    tok_s_per_gpu: tuple[NotNegative, ...] = ()
+    balancedness: tuple[Fraction, ...] = ()
+    tokens_lost: tuple[Fraction, ...] = ()
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """The plan after any one GPU, node or rack is lost: the mean and the worst over the choices.
 
@@ -209,6 +219,8 @@ class WhatIf:
         Experts without a copy, summed over layers, in the case that loses most.
     worst:
         What has the least throughput when lost.
+    each:
+        The same of each one tried; empty in plans of before.
     """
 
     unit: Spread
@@ -222,6 +234,7 @@ class WhatIf:
     tokens_lost_most: Fraction
     experts_lost_most: Count
     worst: str
+    each: Losses = Losses()
 
 
 @dataclass(frozen=True, repr=False)

@@ -267,7 +267,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
         "scenarios": _scenarios_written(plan.scenarios),
         "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
-        "failures": _written(_Failures, plan.failures),
+        "failures": _failures_written(plan.failures),
         "by_traffic": _written(_TrafficReport, plan.by_traffic),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
@@ -277,6 +277,15 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
 def _written(schema: type[_Part], value: object) -> dict[str, Any] | None:
     """Return ``value`` as its part of the file; None of None."""
     return None if value is None else schema.model_validate(value).model_dump(mode="json")
+
+
+def _failures_written(failures: Failures | None) -> dict[str, Any] | None:
+    """Return what one failure would do; what each loss leaves stands there where somebody kept it."""
+    part = _written(_Failures, failures)
+    for row in part["what_if"] if part is not None else ():
+        if not row["each"]["names"]:
+            del row["each"]
+    return part
 
 
 def _scenarios_written(report: ScenarioReport | None) -> dict[str, Any] | None:
@@ -631,12 +640,22 @@ def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None
         *((f"layers.{i}.worst", part.spread, row.worst) for i, row in enumerate(part.layers) if row.worst),
         *((f"experts.{i}.domain", part.spread, row.domain) for i, row in enumerate(part.experts)),
         *((f"what_if.{i}.worst", row.unit, row.worst) for i, row in enumerate(part.what_if)),
+        *(
+            (f"what_if.{i}.each.names.{place}", row.unit, one)
+            for i, row in enumerate(part.what_if)
+            for place, one in enumerate(row.each.names)
+        ),
     ]
     units = {unit for _, unit, _ in named}
     ids = {unit: {domain_name(gpu, unit) for gpu in deployment.cluster.gpus} for unit in units}
     for where, unit, worst in named:
         if worst not in ids[unit]:
             raise InputError(f"failures.{where}: {worst!r} is no {unit} of {deployment.cluster.name}.")
+    for i, tried in enumerate(part.what_if):
+        each = tried.each
+        counts = {len(each.names), *map(len, (each.tok_s_per_gpu, each.balancedness, each.tokens_lost))}
+        if len(counts) > 1 or not counts <= {0, tried.tried}:
+            raise InputError(f"failures.what_if.{i}.each: it is of {tried.tried} that were tried, each once.")
     return Failures(part.spread, part.layers, part.experts, part.what_if)
 
 

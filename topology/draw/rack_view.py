@@ -63,7 +63,9 @@ def draw_rack_view(painter: Painter, number: int) -> None:
             painter.link(line, pairs, colour=NVLINK, width=width, dashed=links.degraded, links=links)
         y += sheet.height + _GAP
     size = (_BAND, y - top + _GAP)
-    whole = named("rack", hosts[0].rack, f"rack of {plural(len(painter.gpu_ids(hosts)), 'GPU')}")
+    racks = {host.rack for host in hosts}
+    what = ("rack", hosts[0].rack) if len(racks) == 1 else ("domain", f"d{number}")
+    whole = named(*what, f"{what[0]} of {plural(len(painter.gpu_ids(hosts)), 'GPU')}")
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
     painter.canvas.box("band", (x, top - _GAP), size, html)

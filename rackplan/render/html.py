@@ -188,7 +188,7 @@ def _block(block: Block) -> Markup | None:
         case Items(texts) if texts:
             shown = element("ul", *(element("li", text) for text in texts))
         case Table():
-            shown = table(block)
+            shown = _folded(block.fold, [table(block)])
         case Chart():
             shown = _chart(block)
         case Picture():
@@ -201,11 +201,15 @@ def _block(block: Block) -> Markup | None:
             # inline, without the prologue that only a file of its own may have
             shown = element("div", Markup(svg[svg.index("<svg") :]), class_="drawing")
         case Page(blocks, fold):
-            inner = [_block(one) for one in blocks]
-            shown = element("details", element("summary", fold), *inner) if fold else join(inner)
+            shown = _folded(fold, [_block(one) for one in blocks])
         case _:
             return None
     return shown
+
+
+def _folded(fold: str, inner: Iterable[Markup | None]) -> Markup:
+    """Return what is within, hidden behind the words of ``fold`` where there are any."""
+    return element("details", element("summary", fold), *inner) if fold else join(inner)
 
 
 def _picture(block: Picture) -> Markup:

@@ -69,6 +69,8 @@ class Table(Block):
         Of a plain table on a terminal.
     ruled:
         Whether a terminal draws rules and wraps long cells; in a pipe it is plain but for the wrapping.
+    fold:
+        On a page the words that it is hidden behind; empty: it is not.
     """
 
     columns: Sequence[str]
@@ -77,6 +79,7 @@ class Table(Block):
     words: Sequence[int] = (0,)
     indent: int = 2
     ruled: bool = False
+    fold: str = ""
 
     @classmethod
     def of(cls, items: Iterable[T], *columns: tuple[str, Callable[[T], str]], **look: Any) -> Self:

@@ -6,6 +6,7 @@ from placement.failures import TOP
 from placement.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
 from rackplan.views.charts import redundancy_chart
+from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.words import UNITS
 
 
@@ -45,10 +46,14 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     ]
 
 
-def failure_blocks(failures: Failures | None) -> list[Block]:
-    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
+def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Block]:
+    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill.
+
+    ``tok_s_per_gpu``: of the plan with everything at work.
+    """
     if failures is None:
         return []
+    strips = failure_strips(failures, tok_s_per_gpu)
     lost = Table.of(
         failures.what_if,
         ("lost", lambda row: UNITS[row.unit]),
@@ -61,6 +66,7 @@ def failure_blocks(failures: Failures | None) -> list[Block]:
         ("worst to lose", lambda row: row.worst),
         title="After losing any one (mean, and worst; experts keep the copies that are left):",
         words=(0, 7),
+        fold="After a failure as a table" if strips is not None else "",
     )
     dropped = (
         "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
@@ -73,6 +79,7 @@ def failure_blocks(failures: Failures | None) -> list[Block]:
     tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
     return [
         Heading("After a failure", 2),
+        Page([] if strips is None else [strips]),
         lost,
         Page([Text(dropped, style="note")]),
         *labelled("At risk", at_risk_words(failures), tried),
@@ -133,7 +140,10 @@ def _risk_tables(failures: Failures) -> list[Block]:
         ("its tokens", lambda row: f"{row.worst_share:.2%}"),
         words=(3,),
     )
-    return [*([heaviest] if failures.experts else []), Page([layers], fold="By layer")]
+    return [
+        *([Page([heaviest], fold="The heaviest experts at risk")] if failures.experts else []),
+        Page([layers], fold="Experts at risk by layer"),
+    ]
 
 
 def at_risk_words(failures: Failures) -> str:

@@ -135,7 +135,7 @@ def finding_blocks(plan: Plan) -> list[list[Block]]:
         traffic_choice_blocks(plan.by_traffic),
         token_traffic_blocks(plan) if plan.traffic is not None else [],
         scenario_blocks(plan.scenarios),
-        failure_blocks(plan.failures),
+        failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
         redundancy_blocks(plan.redundancy),
     ]
 

@@ -21,6 +21,7 @@ from rackplan.views.forward import forward, plan_forward
 from rackplan.views.money import money_tiles, totals_blocks
 from rackplan.views.pareto import plan_pareto
 from rackplan.views.pictures.experts import expert_map_blocks
+from rackplan.views.pictures.links import link_bars
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import balance_blocks, finding_blocks
@@ -59,6 +60,8 @@ def plan_page(
         Heading("The cluster with the plan on it", 2),
         Drawing(drawing),
         *expert_map_blocks(plan),
+        Heading("Links", 2),
+        link_bars(plan),
         *balance_blocks(plan),
         *(block for part in finding_blocks(plan) for block in part),
         Heading("What it costs", 2),

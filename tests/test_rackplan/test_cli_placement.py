@@ -37,7 +37,7 @@ def test_summary_and_report_say_what_a_failure_would_do(run: Run, tmp_path: Path
         assert words in text
     assert "Placement " not in text
     page = (tmp_path / "plan/report.html").read_text()
-    for words in ("After a failure", "Experts with all copies in one GPU", "By layer"):
+    for words in ("After a failure", "Experts with all copies in one GPU", "by layer"):
         assert words in page
     assert "Each of the loads" not in page
     data = written(tmp_path)

@@ -16,13 +16,17 @@ from cost.assignment import Assignment
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
+from cost.terms.work import RESOURCES
 from cost.workload import Workload
+from placement.findings import Losses
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render import pictures
 from rackplan.views.pictures import experts
 from rackplan.views.pictures.experts import expert_map, expert_map_blocks, gpu_load, map_table
+from rackplan.views.pictures.failures import failure_strips
+from rackplan.views.pictures.links import link_bars
 from rackplan.views.pictures.memory import memory_picture
 from topology import resolve_cluster
 
@@ -135,6 +139,34 @@ def test_hbm_is_filled_by_its_uses(model: str, experts: bool) -> None:
     assert [use["name"] for use in data["uses"] if use["name"] == "experts"] == ["experts"] * experts
     held = {use["name"]: use["bytes"] for use in data["uses"]}
     assert held.get("experts", 0.0) + held["weights"] == pytest.approx(plan.score.hbm_bytes["weights"])
+
+
+def test_strips_hold_what_each_loss_leaves() -> None:
+    plan = made("deepseek-v2-lite", "hgx-h200@16", 1)
+    assert plan.failures is not None
+    picture = failure_strips(plan.failures, plan.score.tok_s_per_gpu)
+    assert picture is not None
+    for strip, row in zip(picture.data["strips"], plan.failures.what_if, strict=True):
+        assert len(strip["left"]) == len(strip["names"]) == row.tried
+        assert min(strip["tok_s_per_gpu"]) == pytest.approx(row.tok_s_per_gpu_worst, abs=0.01)
+        assert strip["names"][strip["tok_s_per_gpu"].index(min(strip["tok_s_per_gpu"]))] == row.worst
+        assert max(strip["tokens_lost"]) == pytest.approx(row.tokens_lost_most, abs=1e-6)
+        assert sum(strip["tokens_lost"]) / row.tried == pytest.approx(row.tokens_lost_mean, abs=1e-6)
+    before = replace(
+        plan.failures, what_if=tuple(replace(row, each=Losses()) for row in plan.failures.what_if)
+    )
+    assert failure_strips(before, plan.score.tok_s_per_gpu) is None  # a plan of an earlier version
+
+
+def test_links_are_busy_as_the_score_says() -> None:
+    plan = made("deepseek-v2-lite", "hgx-h200@16")
+    links = {link["name"].split()[0]: link for link in link_bars(plan).data["links"]}
+    fabrics = {name for name in plan.score.floor_s if name not in RESOURCES}
+    assert fabrics <= set(links)
+    for name, link in links.items():
+        assert link["seconds"] == plan.score.floor_s.get(name, 0.0)
+        assert link["waited_s"] == plan.score.limits_s.get(name, 0.0)
+        assert all(tier["seconds"] <= link["seconds"] * (1 + 1e-9) for tier in link["tiers"])
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

@@ -64,6 +64,14 @@
           ...link.lines
         ]
       });
+      link.tiers.forEach(function (tier) {
+        const part = tier.seconds / data.step_s;
+        row(list, {
+          name: tier.name, value: tier.seconds ? percent(part) : "idle", class: "rp-within",
+          bars: [{ from: 0, size: 1, class: "rp-room" }, { from: 0, size: Math.min(1, part), colour: link.colour, class: "rp-term" }],
+          lines: [tier.name + ": busy " + percent(part) + " of the step", "the busiest link of this tier, as an even all-to-all between the same GPUs has it"]
+        });
+      });
     });
     box.append(list, key("", [["bar: busy at the link's rate", data.links.length ? data.links[0].colour : null], ["line: what the step waits for it, start-up times included", null, "rp-waited"]]));
     return {};

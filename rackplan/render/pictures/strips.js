@@ -23,7 +23,7 @@
       const cells = strip.names.length, least = Math.min(...strip.left), worst = strip.left.indexOf(least);
       const bad = strip.tokens_lost.filter(function (lost) { return lost > 0; }).length;
       const tried = cells < strip.choices ? cells + " of " + strip.choices + " tried" : cells + " in all";
-      const svg = makeSvg("svg", { class: "rp-strip", viewBox: "0 0 " + cells + " 10", preserveAspectRatio: "none", tabindex: "0",
+      const svg = makeSvg("svg", { class: "rp-strip", viewBox: "0 0 " + cells + " 10", preserveAspectRatio: "none", "shape-rendering": "crispEdges", tabindex: "0",
         role: "application", "aria-label": "each " + strip.name + " lost alone: arrow keys go from one to the next" });
       for (let at = 0; at < cells; at += 1) {
         svg.append(makeSvg("rect", { x: at, y: 0, width: 1.001, height: 10, fill: colour(strip.left[at]) }));
@@ -58,10 +58,10 @@
         make("div", { class: "rp-strip-name" }, make("b", { text: "any " + strip.name }), make("span", { text: " (" + tried + ")" })),
         svg,
         make("div", { class: "rp-strip-says", text: "worst " + strip.names[worst] + ": " + percent(least) + " left"
-          + (bad ? "; " + bad + " of them lose tokens" : "; none loses tokens") })));
+          + (bad === cells ? "; each loses tokens" : bad ? "; " + bad + " of them lose tokens" : "; none loses tokens") })));
     });
     box.append(key("throughput left:", steps.map(function (step, at) {
-      return [at ? percent(step[0]) + " to " + percent(steps[at - 1][0]) : "all", step[1]];
+      return [!at ? "all" : step[0] ? percent(step[0]) + " to " + percent(steps[at - 1][0]) : "less", step[1]];
     })), key("", [["beneath: some tokens have no copy left", null, "rp-dropped"]]), said);
     return {};
   };

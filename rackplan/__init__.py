@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rackplan.library import make_deployment as make_deployment
     from rackplan.library import make_loads as make_loads
     from rackplan.library import plan as plan
+    from rackplan.library import pools as pools
     from rackplan.library import replan as replan
     from rackplan.library import score as score
     from rackplan.library import size as size
@@ -87,7 +88,7 @@ _HOMES = {
     "placement.stop": "CancelledError Progress",
     "placement.verify": "verify_plan",
     "rackplan.library": (
-        "compare draw export fleet make_cluster make_deployment make_loads plan replan score size sweep "
+        "compare draw export fleet make_cluster make_deployment make_loads plan pools replan score size sweep "
         "validate what_if write_report"
     ),
     "rackplan.results": "Comparison",

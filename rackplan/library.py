@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from placement.stop import Cancel, Progress
     from rackplan.results import Comparison
+    from rackplan.views.sweep import Pools
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 
@@ -131,7 +132,14 @@ class Asked(Served, Watched, total=False):
     seed: int
 
 
-class Requests(Served, total=False):
+class Limited(Served, total=False):
+    """What is served, and the longest time per output token and to the first one, in milliseconds."""
+
+    tpot_ms: float | Literal["none"] | None
+    ttft_ms: float | Literal["none"] | None
+
+
+class Requests(Limited, total=False):
     """What a fleet serves: tokens of a prompt and of an answer (both phases, in pools), and limits in milliseconds.
 
     Limits that are not given are the usual ones.
@@ -139,8 +147,6 @@ class Requests(Served, total=False):
 
     isl: int
     osl: int
-    tpot_ms: float | Literal["none"] | None
-    ttft_ms: float | Literal["none"] | None
 
 
 @asked
@@ -152,18 +158,35 @@ def make_deployment(model: ModelLike, cluster: ClusterLike, **served: Unpack[Ser
     InputError
         If a name means nothing, or figures cannot be used together.
     """
+    given: dict[str, Any] = dict(served)
+    return _priced(model, [make_cluster(cluster, settings=given.pop("settings", None))], given)
+
+
+def _priced(model: Any, clusters: Sequence[Cluster], given: dict[str, Any]) -> Deployment:
+    """Return what is priced on the first of ``clusters``; prices and powers may be of GPUs of the others too."""
     from rackplan.options import Pricing, Serving
 
-    given: dict[str, Any] = dict(served)
     for ours, theirs in (("prices", "price"), ("powers", "power")):
         figures = given.pop(ours, None)
         given[theirs] = [f"{gpu}={value}" for gpu, value in figures.items()] if figures else None
     given["sparse_attention"] = str(given.get("sparse_attention", ""))
-    where = make_cluster(cluster, settings=given.pop("settings", None))
     names = {one.name for one in fields(Serving)}
     serving = Serving(**{name: value for name, value in given.items() if name in names})
     pricing = Pricing(**{name: value for name, value in given.items() if name not in names})
-    return pricing.deployment(_model(model), where, serving)
+    return pricing.deployment(_model(model), clusters[0], serving, *clusters[1:])
+
+
+def _clusters(clusters: Sequence[Any], settings: Mapping[str, str | float] | None) -> list[Cluster]:
+    """Return several clusters, each with those of ``settings`` whose part it has."""
+    from topology.settings import parse_setting, with_figures_where
+
+    found = [make_cluster(one) for one in clusters]
+    lines = _lines(settings)
+    return with_figures_where(found, [parse_setting(line) for line in lines]) if lines else found
+
+
+def _lines(settings: Mapping[str, str | float] | None) -> list[str] | None:
+    return [f"{part}={value}" for part, value in settings.items()] if settings else None
 
 
 @asked
@@ -197,10 +220,8 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
         raise InputError(
             f"`cluster` {shown(cluster)}: expected a name, a YAML file, what such a file holds, or a Cluster."
         )
-    if not settings:
-        return found
-    asked = [parse_setting(f"{part}={value}") for part, value in settings.items()]
-    return build_cluster(with_figures(found.spec, asked))
+    lines = _lines(settings)
+    return build_cluster(with_figures(found.spec, list(map(parse_setting, lines)))) if lines else found
 
 
 @asked
@@ -304,9 +325,7 @@ def plan(
     given: dict[str, Any] = dict(asked)
     told, cancel = Telling(given.pop("on_progress", None)), given.pop("cancel", None)
     for name in ("tpot", "ttft"):
-        limit = given.pop(f"{name}_ms", None)
-        number = isinstance(limit, int | float)
-        given[f"{name}_s"] = positive(limit, f"{name}_ms") / 1e3 if number else limit
+        given[f"{name}_s"] = _limit_s(given.pop(f"{name}_ms", None), f"{name}_ms")
     names = {one.name for one in fields(PlanOptions)}
     options = PlanOptions(**{name: given.pop(name) for name in list(given) if name in names})
     priced = make_deployment(model, cluster, **given)
@@ -380,18 +399,70 @@ def sweep(
     *,
     redundant: int | None = None,
     imbalance: float | None = 1.0,
+    prefix_hit: float = 0.0,
     **served: Unpack[Served],
 ) -> Sweep:
-    """Return every parallel layout at every batch, priced.
+    """Return every parallel layout at every batch, priced; of both phases together see :func:`pools`.
+
+    ``prefix_hit``: part of each prompt that a cache holds already.
 
     Raises
     ------
     InputError
         If something given cannot be used.
+    InfeasibleError
+        If nothing fits.
     """
-    from cost.layouts import sweep as priced
+    from rackplan.work import swept
 
-    return priced(make_deployment(model, cluster, **served), redundant=redundant, imbalance=imbalance)
+    priced = make_deployment(model, cluster, **served)
+    priced = replace(priced, workload=replace(priced.workload, prefix_hit=prefix_hit))
+    return swept(priced, redundant=redundant, imbalance=imbalance)
+
+
+@asked
+def pools(
+    model: ModelLike,
+    cluster: ClusterLike,
+    *,
+    isl: int,
+    osl: int,
+    prefill_cluster: ClusterLike | None = None,
+    options: Mapping[str, object] | None = None,
+    **served: Unpack[Limited],
+) -> Pools:
+    """Return a pool that prefills and one that decodes, matched so that neither waits for the other.
+
+    Parameters
+    ----------
+    isl, osl:
+        Tokens of a prompt and of an answer.
+    prefill_cluster:
+        GPUs that prefill; None: a part of ``cluster``.
+    options:
+        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``, ``apart``,
+        ``imbalance``, ``redundant``, ``speeds``.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    InfeasibleError
+        If a pool does not fit.
+    """
+    from cost.pools import TTFT_LIMIT
+    from rackplan.work import BothPhases, matched
+
+    given: dict[str, Any] = {**served, **(options or {}), "isl": isl, "osl": osl}
+    limits = {f"{name}_s": _limit_s(given.pop(f"{name}_ms", None), f"{name}_ms") for name in ("tpot", "ttft")}
+    usual = limits["ttft_s"] is None
+    given |= {name: None if limit == NO_LIMIT else limit for name, limit in limits.items()}
+    given |= {"ttft_usual": usual, "ttft_s": TTFT_LIMIT.value if usual else given["ttft_s"]}
+    names = {one.name for one in fields(BothPhases)}
+    wanted = BothPhases(**{name: given.pop(name) for name in list(given) if name in names})
+    settings = given.pop("settings", None)
+    sides = _clusters([cluster, *([] if prefill_cluster is None else [prefill_cluster])], settings)
+    return matched(_priced(model, sides, given), sides[-1], wanted)
 
 
 @asked
@@ -414,10 +485,9 @@ def compare(
     InputError
         If something given cannot be used.
     """
-    from placement.compare import compare_clusters
     from placement.options import PlanOptions
     from rackplan.options import equal_clusters
-    from rackplan.results import Comparison
+    from rackplan.work import compared
 
     if isinstance(clusters, str | Path) or not isinstance(clusters, Sequence):
         raise InputError(
@@ -426,22 +496,20 @@ def compare(
     if not clusters:
         raise InputError("`clusters`: none given; name at least one.")
     named = all(isinstance(one, str | Path) for one in clusters)
-    settings = served.pop("settings", None)
-    lines = [f"{part}={value}" for part, value in settings.items()] if settings else None
+    given: dict[str, Any] = dict(served)
+    settings = given.pop("settings", None)
     sides = (
-        equal_clusters([str(one) for one in clusters], gpus, lines)
+        equal_clusters([str(one) for one in clusters], gpus, _lines(settings))
         if named
-        else [make_cluster(one, settings=settings) for one in clusters]
+        else _clusters(clusters, settings)
     )
-    first = make_deployment(model, sides[0], **served)
+    first = _priced(model, sides, given)
     free = isinstance(tok_s_user, str) and tok_s_user == NO_LIMIT
     speeds: Any = [] if tok_s_user is None or free else tok_s_user
     targets = [positive(one, "tok_s_user") for one in plain(speeds if np.ndim(speeds) else [speeds])]
     wanted = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s=NO_LIMIT if free else None)
     found = make_loads(first.model, loads, seed=seed)
-    rows = compare_clusters(sides, first.model, first.workload, found, wanted, targets, engine=first.engine)
-    usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(tuple(rows), tuple(replace(first, cluster=side) for side in sides), found, usual=usual)
+    return compared([replace(first, cluster=side) for side in sides], found, wanted, targets)
 
 
 @asked
@@ -504,11 +572,9 @@ def size(
         If the model does not fit, or nothing keeps the limits.
     """
     from cost.lengths import Lengths
-    from cost.service_limits import giving_way
     from cost.sizing import Demand
-    from cost.sizing import size as size_of
-    from placement.fleet.supply import FleetSupply
     from rackplan.options import tokens_per_s
+    from rackplan.work import sized
 
     rest, both, limits, usual = _requests(served)
     priced = make_deployment(model, cluster, **rest)
@@ -516,14 +582,7 @@ def size(
     tpot_s, ttft_s = limits[0], limits[1] if both else None
     rate = tokens_per_s(tok_s, "`tok_s`") if isinstance(tok_s, str) else tok_s
     wanted = Demand(tok_s=rate, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
-    found, _ = giving_way(
-        lambda demand: size_of(
-            priced, demand, lengths=lengths, fleets=FleetSupply(priced, demand, lengths=lengths)
-        ),
-        wanted,
-        usual,
-    )
-    return found
+    return sized(priced, wanted, usual, lengths=lengths)[0]
 
 
 @asked
@@ -612,6 +671,11 @@ def write_report(result: Plan | Comparison | Replanned, path: str | Path) -> Pat
 
     write_whole(Path(path), page_of(result).encode())
     return Path(path)
+
+
+def _limit_s(limit: Any, name: str) -> Any:
+    """Return a limit given in milliseconds in seconds; what is no number as it is."""
+    return positive(limit, name) / 1e3 if isinstance(limit, int | float) else limit
 
 
 def _requests(

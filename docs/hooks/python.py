@@ -20,12 +20,16 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan sweep compare fleet size draw export write_report "
+        "plan score replan sweep pools compare fleet size draw export write_report "
         "make_cluster make_deployment make_loads"
     ),
-    "Keywords": "rackplan.library.Served rackplan.library.Asked rackplan.library.Requests",
+    "Keywords": (
+        "rackplan.library.Served rackplan.library.Asked rackplan.library.Watched "
+        "rackplan.library.Limited rackplan.library.Requests rackplan.work.BothPhases"
+    ),
     "Results": (
-        "Plan Score Comparison cost.layouts.result.Sweep cost.sizing.Size placement.fleet.fleet.Fleet "
+        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "
+        "cost.sizing.Size placement.fleet.fleet.Fleet "
         "placement.migrate.replan.Replanned placement.engines.export.Exported"
     ),
     "Options": (

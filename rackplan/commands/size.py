@@ -10,7 +10,7 @@ from rackplan.options import Group, opt
 
 if TYPE_CHECKING:
     from cost.lengths import Lengths
-    from cost.sizing import Demand, Size
+    from cost.sizing import Demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,25 +92,15 @@ def size(
     json: options.JsonFlag = False,
 ) -> None:
     """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
-    from cost.service_limits import giving_way
-    from cost.sizing import size as size_of
-    from placement.fleet.supply import FleetSupply
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.size import size_view
+    from rackplan.work import sized
 
     context = options.CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-    requests = asked.requests
-    given: Any = {"lengths": requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
-
-    def sized(demand: Demand) -> Size:
-        mixed = requests is not None and len(requests.isl) > 1
-        return size_of(
-            deployment, demand, **given, fleets=None if mixed else FleetSupply(deployment, demand, **given)
-        )
-
+    given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
     with progress() as reporter:
         reporter.stage("sizing")
-        found, left_out = giving_way(sized, asked.demand, asked.usual)
+        found, left_out = sized(deployment, asked.demand, asked.usual, **given)
     show(size_view(found, usual=asked.usual, left_out=left_out), json=json)

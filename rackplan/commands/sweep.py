@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,18 +12,8 @@ from rackplan.options import Group, arg, opt
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from cost.cache_path import CachePath
-    from cost.deployment import Deployment
-    from cost.layouts import Sweep
-    from cost.loads import ExpertLoads
-    from placement.compare import CompareRow
-    from placement.options import PlanOptions
-    from placement.story import Story
-    from rackplan.views.sweep import Pools
-    from topology.cluster import Cluster
+    from rackplan.work import BothPhases
 
-STORY_TOK_S_USER = 20.0
-"""Speed per user of a story: 50 ms a token."""
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
 """Speeds per user that comparisons of chips usually stand at."""
 
@@ -105,22 +94,26 @@ class Swept(Group):
     @property
     def speeds(self) -> Sequence[float]:
         """Speeds per user that were asked for: each layout is priced at its exact batch there."""
-        asked = [] if self.tok_s_user is None else options.speeds(self.tok_s_user)
-        return asked if self.tpot_s is None else [*asked, 1 / self.tpot_s]
+        return [] if self.tok_s_user is None else options.speeds(self.tok_s_user)
 
-    def fetch(self, prefill: Deployment) -> CachePath | None:
-        """Return how a cached prefix comes from where it lies; None where that is HBM."""
-        from cost.cache_path import host_path
-        from topology.figures import Evidence, Figure
-        from topology.units import parse_quantity
+    def both(self, isl: int, osl: int) -> BothPhases:
+        """Return what is asked of matched pools."""
+        from rackplan.work import BothPhases
 
-        if self.kv_offload is None:
-            return None
-        link = None
-        if self.host_link is not None:
-            rate = parse_quantity(self.host_link, "byte/s", "--host-link")
-            link = Figure(rate, "byte/s", Evidence.USER, "--host-link", self.host_link)
-        return host_path(prefill, self.kv_offload, link=link)
+        return BothPhases(
+            isl=isl,
+            osl=osl,
+            ttft_s=self.ttft_s,
+            tpot_s=self.tpot_s,
+            ttft_usual=self.ttft_ms is None,
+            prefix_hit=self.prefix_hit,
+            kv_offload=self.kv_offload,
+            host_link=self.host_link,
+            apart=self.afd,
+            imbalance=self.imbalance,
+            redundant=self.redundant,
+            speeds=self.speeds,
+        )
 
 
 def sweep(
@@ -145,6 +138,7 @@ def sweep(
     from rackplan.results import svg
     from rackplan.views.sweep import sweep_csv, sweep_view
     from rackplan.views.sweep_page import sweep_page
+    from rackplan.work import matched, swept
 
     targets = asked.targets
     length = options.CONTEXT if asked.context is None else asked.context
@@ -155,9 +149,13 @@ def sweep(
     with output_forms(output, "sweep.csv", "sweep.json", "report.html") as write:
         if asked.lengths is None:
             workload = replace(first.workload, prefix_hit=asked.prefix_hit)
-            sweeps, pools = [_sweep(replace(first, workload=workload), asked, apart=asked.afd)], None
+            given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds, "apart": asked.afd}
+            imbalance = 1.0 if asked.imbalance is None else asked.imbalance
+            sweeps = [swept(replace(first, workload=workload), imbalance=imbalance, **given)]
+            pools = None
         else:
-            sweeps, pools = _pools(first, clusters[-1], asked, *asked.lengths)
+            pools = matched(first, clusters[-1], asked.both(*asked.lengths))
+            sweeps = [pools.decode, pools.prefill]
         view = sweep_view(sweeps, pools, targets)
 
         def report() -> str:
@@ -211,11 +209,12 @@ def compare(
     from rackplan.results import svg
     from rackplan.views.compare import compare_view
     from rackplan.views.compare_page import compare_page
+    from rackplan.work import compared, story_speed
 
     free = tok_s_user is not None and tok_s_user.strip().lower() == "none"
     targets = [] if tok_s_user is None or free else options.speeds(tok_s_user)
     if story:
-        told_at = _story_speed(clusters, targets, serving.phase)
+        told_at = story_speed(len(clusters), targets, serving.phase)
         targets = [] if free else told_at
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
@@ -223,109 +222,17 @@ def compare(
     expert_loads = options.model_loads(first.model, loads or [], seed)
     asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
     with output_forms(output, "compare.json", "report.html") as write, progress() as reporter:
-        rows, told = _compared(deployments, expert_loads, asked, targets, reporter.stage, story=story)
-        usual = not targets and asked.service_level(first.workload).usual
-        view = compare_view(rows, deployments, expert_loads, told, usual=usual)
+        found = compared(deployments, expert_loads, asked, targets, story=story, say=reporter.stage)
+        view = compare_view(found.rows, deployments, expert_loads, found.story, usual=found.usual)
 
         def report() -> str:
             reporter.stage("drawing")
             drawings = {side.name: svg(side) or "" for side in sides}
-            given: dict[str, Any] = {"command": command_line(), "story": told, "drawings": drawings}
-            return page(compare_page(rows, deployments, expert_loads, **given))
+            given: dict[str, Any] = {"command": command_line(), "story": found.story, "drawings": drawings}
+            return page(compare_page(found.rows, deployments, expert_loads, **given))
 
         if write is not None:
             write({"compare.json": lambda: json_text(view.data), "report.html": report})
     show(view, json=json)
-    if all(row.tok_s_per_gpu is None for row in rows):
-        raise InfeasibleError("none of the clusters runs this: " + rows[0].reason)
-
-
-def _compared(
-    deployments: Sequence[Deployment],
-    loads: ExpertLoads | None,
-    asked: PlanOptions,
-    targets: Sequence[float],
-    say: Callable[[str], None],
-    *,
-    story: bool,
-) -> tuple[list[CompareRow], Story | None]:
-    """Return the rows of a comparison; with a story those of its two ends, and the story."""
-    from placement.compare import compare_clusters
-    from placement.story import tell
-
-    first, sides = deployments[0], [one.cluster for one in deployments]
-    turn = count(1)
-    if not story:
-        rows = compare_clusters(
-            sides,
-            first.model,
-            first.workload,
-            loads,
-            asked,
-            targets,
-            engine=first.engine,
-            on_progress=lambda name: say(f"comparing {name}, {next(turn)} of {len(sides)}"),
-        )
-        return rows, None
-    target = targets[0] if targets else None
-    told = tell(first, sides[1], loads, asked, target, on_progress=lambda name: say(f"comparing {name}"))
-    return [told.first, told.last], told
-
-
-def _story_speed(clusters: Sequence[str], targets: Sequence[float], phase: str) -> list[float]:
-    """Return the one speed of a story; prompts have none unless it is given."""
-    if len(clusters) != 2:
-        raise InputError(f"--story takes one cluster to another: give two, not {len(clusters)}.")
-    if len(targets) > 1:
-        raise InputError("--story is told at one speed: give --tok-s-user a single one.")
-    return list(targets) or ([STORY_TOK_S_USER] if phase == "decode" else [])
-
-
-def _pools(first: Deployment, where: Cluster, asked: Swept, isl: int, osl: int) -> tuple[list[Sweep], Pools]:
-    """Match the pools, prefill on ``where``; beside them what they would be with prompts recomputed, or no AFD."""
-    from cost.cache_path import fetch_or_recompute
-    from cost.pools import match_rates, serving_workloads
-    from rackplan.views.sweep import Pools
-
-    decoding, prefilling = serving_workloads(first.workload, isl, osl, prefix_hit=asked.prefix_hit)
-    there = replace(first, cluster=where, workload=prefilling)
-    here = replace(first, workload=decoding)
-    decode, prefill = _sweep(here, asked, apart=asked.afd), _sweep(there, asked)
-    fetch = asked.fetch(prefill.deployment)
-    limits: dict[str, Any] = {"osl": osl, "ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
-    matches = match_rates(decode, prefill, fetch=fetch, **limits)
-    pools = Pools(matches, decode, prefill, ttft_s=limits["ttft_s"], ttft_default=asked.ttft_ms is None)
-    if fetch is not None:
-        whole = _sweep(replace(there, workload=replace(prefilling, prefix_hit=0.0)), asked)
-        best = matches.best()
-        either = None if best is None else fetch_or_recompute(prefill, whole, best.prefill, fetch)
-        pools = replace(pools, either=either, recomputed=match_rates(decode, whole, **limits).best())
-    if asked.afd:
-        joint = _sweep(here, asked)
-        pools = replace(pools, joint=match_rates(joint, prefill, fetch=fetch, **limits).best())
-    return [decode, prefill], pools
-
-
-def _sweep(deployment: Deployment, asked: Swept, *, apart: bool = False) -> Sweep:
-    """Sweep one side, with attention ``apart`` from experts or not; that nothing fits is said before any speed."""
-    from cost.afd import afd_sweep
-    from cost.layouts import sweep as priced
-
-    imbalance = 1.0 if asked.lengths is None and asked.imbalance is None else asked.imbalance
-    found: Sweep = (
-        afd_sweep(deployment, imbalance=imbalance)
-        if apart
-        else priced(
-            deployment,
-            redundant=asked.redundant,
-            imbalance=imbalance,
-            speeds=asked.speeds if deployment.workload.decodes or asked.lengths is None else (),
-        )
-    )
-    if not len(found):
-        raise InfeasibleError(
-            f"HBM capacity binds: no layout of {deployment.model.name} on "
-            f"{deployment.cluster.name} holds a sequence of "
-            f"{deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per GPU."
-        )
-    return found
+    if all(row.tok_s_per_gpu is None for row in found.rows):
+        raise InfeasibleError("none of the clusters runs this: " + found.rows[0].reason)

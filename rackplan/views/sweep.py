@@ -33,6 +33,7 @@ from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import Figure, weakest
+from topology.shown import Shown
 from topology.units import plural
 
 MOST_ROWS = 16
@@ -45,8 +46,8 @@ _MATCH = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Pools:
+@dataclass(frozen=True, eq=False, repr=False)
+class Pools(Shown):
     """Matched pools, and what they are compared with.
 
     Attributes
@@ -67,6 +68,17 @@ class Pools:
     either: FetchOrRecompute | None = None
     recomputed: RateMatch | None = None
     joint: RateMatch | None = None
+
+    def brief(self) -> str:
+        """Return what is served, and the best pair of pools."""
+        best, what = self.matches.best(), self.decode.deployment
+        lengths = f"{self.matches.isl:,.0f} + {self.matches.osl:,.0f} tokens"
+        if best is None:
+            return f"{what.model.name} on {what.cluster.name}, {lengths}: no pair keeps the limits"
+        return (
+            f"{what.model.name} on {what.cluster.name}, {lengths}: {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU "
+            f"at {best.tok_s_per_user:,.3g} tok/s/user, TTFT {best.ttft_s:,.2f} s"
+        )
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:

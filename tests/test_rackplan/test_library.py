@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rackplan
-from rackplan.results import rows_of
+from rackplan.results import rows_of, view_of
 from topology.shown import LONGEST
 
 if TYPE_CHECKING:
@@ -283,3 +283,29 @@ def test_a_replan_that_is_cancelled_is_whole(plan: Plan) -> None:
     found = rackplan.replan(plan, loads="zipf:0.8", on_progress=heard.append, cancel=lambda: bool(heard))
     assert not rackplan.verify_plan(found.plan)
     assert found.plan.interrupted == bool(heard)
+
+
+def test_pools_are_those_of_the_command(run: Callable[..., Result]) -> None:
+    asked: dict[str, Any] = {
+        "isl": 2048,
+        "osl": 256,
+        "tpot_ms": 40,
+        "settings": {"gpu.hbm_bytes_per_s": "1.5x"},
+    }
+    found = rackplan.pools(MODEL, CLUSTER, **asked, options={"prefix_hit": 0.25})
+    said = run(
+        "sweep", "--model", MODEL, "--cluster", CLUSTER, "--isl", 2048, "--osl", 256, "--tpot-ms", 40,
+        "--set", "gpu.hbm_bytes_per_s=1.5x", "--prefix-hit", 0.25, "--json",
+    ).data  # fmt: skip
+    best = found.matches.best()
+    assert best is not None
+    assert said["rate_matching"]["best"]["requests_per_s"] == best.requests_per_s
+    assert repr(found).startswith(f"<Pools {MODEL} on {CLUSTER}, 2,048 + 256 tokens: ")
+    assert len(repr(found)) <= LONGEST
+    shown = view_of(found)
+    assert shown is not None
+    assert shown.data["rate_matching"]["best"] == said["rate_matching"]["best"]
+    with pytest.raises(rackplan.InfeasibleError, match="HBM capacity binds"):
+        rackplan.sweep("deepseek-v3", "hgx-h100@8")
+    with pytest.raises(rackplan.InputError, match="`ttft_ms` -1"):
+        rackplan.pools(MODEL, CLUSTER, isl=100, osl=10, ttft_ms=-1)

@@ -61,6 +61,7 @@ def make_app(start: Start, port: int) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        served.compute.put(lambda: plot(read_asked(start.asked)))  # imports and the first answer, before it is asked
         yield
         served.jobs.close()
 

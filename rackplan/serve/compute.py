@@ -35,6 +35,12 @@ class Compute:
             except BaseException as error:  # noqa: BLE001 - whoever asked hears of it
                 future.set_exception(error)
 
+    def put(self, run: Callable[[], T]) -> Future[T]:
+        """Put work in line."""
+        future: Future[T] = Future()
+        self._line.put((future, run))
+        return future
+
     async def run(self, run: Callable[[], T], gone: Callable[[], Awaitable[bool]]) -> T:
         """Return what ``run`` returns; it is left out where whoever asked is ``gone`` before its turn.
 
@@ -47,8 +53,7 @@ class Compute:
         """
         if self._line.qsize() >= MOST_WAITING:
             raise BusyError
-        future: Future[T] = Future()
-        self._line.put((future, run))
+        future = self.put(run)
         waiting = asyncio.wrap_future(future)
         while not waiting.done():
             await asyncio.wait([waiting], timeout=LOOKS_EVERY_S)

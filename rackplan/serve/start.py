@@ -74,6 +74,11 @@ class Start:
         file = path / PLAN_FILE if path.is_dir() else path
         return cls((OpenPlan(file.resolve().parent.name, _plan_text(file)),))
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the page asks first: that of the first plan, or a real example."""
+        return self.plans[0].asked if self.plans else EXAMPLE
+
     def data(self) -> dict[str, Any]:
         """Return what the page is told at its start."""
         from cost.dtypes import CACHE_DTYPES, DTYPES
@@ -87,7 +92,7 @@ class Start:
             "weights": list(DTYPES),
             "kv_dtypes": list(CACHE_DTYPES),
             "price_bases": list(PRICE_BASES),
-            "asked": self.plans[0].asked if self.plans else EXAMPLE,
+            "asked": self.asked,
             "plans": [plan.name for plan in self.plans],
         }
 

@@ -39,10 +39,11 @@ export const place = (order) => {
 
 // orders a job, shows how it goes, and hands its result on
 async function work(order, show, into = byId("job")) {
-  if (running) { await cancel(); }
+  const isReport = order.kind === "report";
+  if (running && !isReport) { await cancel(); }
   try {
     const job = await post("/api/jobs", order);
-    running = job.id;
+    if (!isReport) { running = job.id; }
     const status = await watch(job.id, into);
     if (running === job.id) { running = null; }
     if (status.state !== "done") { into.replaceChildren(element("p", { class: "error", text: status.message || status.state })); return null; }
@@ -50,7 +51,7 @@ async function work(order, show, into = byId("job")) {
     const result = await get(`/api/jobs/${job.id}/result`);
     return show(result, job.id);
   } catch (error) {
-    running = null;
+    if (!isReport) { running = null; }
     const said = error instanceof Refused ? Object.values(error.errors).join("; ") : String(error);
     into.replaceChildren(element("p", { class: "error", text: said }));
     return null;
@@ -167,9 +168,16 @@ export function toggle(id) {
   if (state.lost.length) { lose(); } else { planned = base; show(base.found); }
 }
 
-function lose() {
+// what is left without all that is lost; where that cannot serve, the plan before stands beside the reason
+async function lose() {
   if (!base) { return; }
-  work({ kind: "lose", of: base.job, lost: state.lost }, (found, job) => { planned = { job, found }; show(found); });
+  const lost = state.lost;
+  const done = await work({ kind: "lose", of: base.job, lost }, (found, job) => {
+    planned = { job, found };
+    show(found);
+    return true;
+  });
+  if (!done && lost === state.lost) { planned = base; show(base.found); }
 }
 
 export async function report(order, button) {

@@ -96,6 +96,7 @@ function remember() {
 async function begin() {
   const start = await get("/api/start");
   if (!await fromAddress(location.hash)) { Object.assign(state, start.asked); }
+  byId("more").open = window.innerWidth > 900;
   makeForm(start, ask);
   makeSliders(ask);
   makePlot(choose);

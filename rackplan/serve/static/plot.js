@@ -18,6 +18,9 @@ export function makePlot(onChoice) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (last) { draw(last); } });
 }
 
+// on a phone the legend is short, and nothing floats over the plot
+const isSmall = () => byId("plot").clientWidth < 600;
+
 export function upIs(name) { return UPS[name] ? name : "gpu"; }
 
 function hover(side, points, index, before) {
@@ -48,13 +51,13 @@ function line(side, place, points, name, look, before) {
 }
 
 function traces(found) {
-  const up = UPS[state.up], made = [], many = found.clusters.length > 1;
+  const up = UPS[state.up], made = [], many = found.clusters.length > 1, small = isSmall();
   found.clusters.forEach((side, place) => {
     if (side.reason) { return; }
     for (const [index, points] of (side.runners || []).entries()) {
       const tint = side.runner_colours[index];
       made.push(line(side, place, points, side.layouts[points.layout[0]], {
-        mode: "lines+markers", opacity: 0.75, line: { color: tint, width: 1, dash: "dot" }, marker: { color: tint, size: 4 },
+        mode: "lines+markers", opacity: 0.75, showlegend: !small, line: { color: tint, width: 1, dash: "dot" }, marker: { color: tint, size: 4 },
       }, ""));
     }
     made.push(line(side, place, side.frontier, many ? side.name : "frontier", {
@@ -71,7 +74,7 @@ function traces(found) {
   const dots = found.measured.filter((dot) => !found.clusters[dot.cluster].reason);
   if (dots.length) {
     made.push({
-      type: "scatter", mode: "markers", name: "measured", x: dots.map((dot) => dot.user),
+      type: "scatter", mode: "markers", name: "measured run", x: dots.map((dot) => dot.user),
       y: dots.map((dot) => up.of(dot.gpu, found.clusters[dot.cluster])),
       hovertext: dots.map((dot) => [`measured: ${dot.words}`, `${dot.user.toPrecision(4)} tok/s per user, ${Math.round(dot.gpu).toLocaleString("en-US")} per GPU`, dot.source, "choose it to ask under its lengths and formats"].map(escaped).join("<br>")),
       hoverinfo: "text", customdata: dots.map((dot) => ({ conditions: dot.asked })),
@@ -100,9 +103,9 @@ function axes(found) {
     type: "line", x0: 1e3 / found.tpot_ms, x1: 1e3 / found.tpot_ms, yref: "paper", y0: 0, y1: 1, line: { color: ink, width: 1, dash: "dot" },
   }] : [];
   return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: 460, hovermode: "closest", dragmode: "pan",
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", height: isSmall() ? 360 : 460, hovermode: "closest", dragmode: "pan",
     font: { family: "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", size: 13, color: ink },
-    margin: { l: 56, r: 12, t: 12, b: 48 }, hoverlabel: { align: "left" }, shapes,
+    margin: { l: 48, r: 12, t: 12, b: 48 }, hoverlabel: { align: "left" }, shapes,
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
     xaxis: { ...axis, type: "log", title: { text: "tok/s per user", standoff: 8 }, tickvals: ticks, ticktext: ticks.map(String), range: room },
     yaxis: { ...axis, type: up.log ? "log" : "linear", rangemode: "tozero", tickformat: up.form, title: { text: up.words, standoff: 6 } },
@@ -114,7 +117,7 @@ export function draw(found) {
   state.up = upIs(state.up);
   byId("up").value = state.up;
   const plot = byId("plot");
-  const options = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], scrollZoom: false };
+  const options = { responsive: true, displayModeBar: isSmall() ? false : "hover", displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], scrollZoom: false };
   const first = !plot.data;
   window.Plotly.react(plot, traces(found), axes(found), options);
   if (first) {
@@ -154,9 +157,15 @@ function walk(found) {
   which.value = String(place);
   which.hidden = found.clusters.length < 2;
   range.max = String(points.user.length - 1);
-  if (same >= 0) { range.value = String(same); }
+  const near = found.at ? nearest(points.user, found.at.user) : 0;
+  range.value = String(same >= 0 ? same : near);
   const index = Number(range.value);
   range.setAttribute("aria-valuetext", `${points.user[index].toPrecision(3)} tok/s per user, ${Math.round(points.gpu[index])} tok/s per GPU`);
+}
+
+function nearest(speeds, speed) {
+  const apart = speeds.map((one) => Math.abs(Math.log(one / speed)));
+  return apart.indexOf(Math.min(...apart));
 }
 
 function best(found) {

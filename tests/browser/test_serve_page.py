@@ -1,0 +1,150 @@
+"""The local page in a real browser: it starts, answers, keeps its state in the address, and names cannot break it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+
+SMALL = "#model=mixtral-8x7b&cluster=hgx-h100"
+READY = "#point table"
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The address of a server of its own."""
+    command = [sys.executable, "-m", "rackplan", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        said = process.stdout.readline()
+        yield re.search(r"http://[0-9.:]+/", said)[0]
+        process.terminate()
+
+
+@pytest.fixture
+def page(server, open_page):
+    """Open the small example, or another address, and wait for its first answer."""
+
+    def opened(hash_=SMALL, **how):
+        found = open_page(server + hash_, **how)
+        found.page.wait_for_selector(READY)
+        return found
+
+    return opened
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_whole_at_each_width_and_in_the_dark(page, width, dark):
+    found = page(width=width, dark=dark)
+    assert found.axe() == []
+    assert found.clipped() == []
+    assert found.errors == []
+
+
+def test_the_example_is_real_and_the_sliders_answer(page, server):
+    found = page("")
+    where = found.page
+    assert "deepseek-v3" in where.text_content("#title")
+    assert where.text_content("#command") == "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72 --context 4608"
+    before = where.text_content("#best")
+    where.locator("#slider-hbm").focus()
+    where.keyboard.press("End")
+    where.wait_for_function("before => document.querySelector('#best').textContent !== before", arg=before)
+    assert "--set gpu.hbm_bytes_per_s=4x" in where.text_content("#command")
+    where.wait_for_function("() => location.hash.includes('x-hbm=4')")
+    assert found.errors == []
+
+
+def test_what_is_wrong_stands_beside_its_field(page):
+    where = page().page
+    where.fill("#model", "no-such-model")
+    where.press("#model", "Enter")
+    where.wait_for_selector("#model-error:not(:empty)")
+    assert "no-such-model" in where.text_content("#model-error")
+    assert where.get_attribute("#model", "aria-invalid") == "true"
+    where.fill("#model", "mixtral-8x7b")
+    where.press("#model", "Enter")
+    where.wait_for_selector("#model-error:empty", state="attached")
+    where.fill("#prices", "h100")
+    where.press("#prices", "Enter")
+    assert "gb200=3.10" in where.text_content("#prices-error")
+
+
+def test_pins_differ_and_a_link_shows_them_again(page, open_page):
+    found = page()
+    where = found.page
+    where.get_by_role("button", name="Pin as A").click()
+    where.locator("#walk-range").focus()
+    where.keyboard.press("End")
+    where.wait_for_function("() => document.querySelectorAll('#point thead th').length === 4")
+    where.get_by_role("button", name="Pin as B").click()
+    where.wait_for_function("() => /[&]a=/.test(location.hash) && /[&]b=/.test(location.hash)")
+    head = where.locator("#point thead").inner_text().split("\t")
+    assert [part.strip() for part in head if part.strip()] == ["A", "B", "B over A"]
+    again = open_page(where.url)
+    again.page.wait_for_selector(READY)
+    assert again.page.locator("#point thead").inner_text() == where.locator("#point thead").inner_text()
+    assert "%" in again.page.locator("#point tbody").inner_text()
+    assert again.errors == []
+
+
+def test_names_with_markup_are_text(page):
+    from cost.resolve import resolve_model
+
+    config = {key: value for key, value in resolve_model("mixtral-8x7b").config.items() if key != "rackplan"}
+    hostile = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>.json'
+    found = page()
+    where = found.page
+    where.evaluate(
+        """async ([name, text]) => {
+          const data = new DataTransfer();
+          data.items.add(new File([text], name));
+          document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+        }""",
+        [hostile, json.dumps(config)],
+    )
+    where.wait_for_function("() => document.querySelector('#command').textContent.includes('onerror')")
+    assert where.input_value("#model") == hostile
+    assert where.evaluate("window.broken") is None
+    where.wait_for_function("() => location.hash.includes('model=file')")
+    assert found.errors == []
+
+
+def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
+    found = page(SMALL + "&seconds=0&tpot_ms=30")
+    where = found.page
+    where.get_by_role("button", name="Place experts", exact=True).click()
+    where.wait_for_selector("#plan .verdict", timeout=60_000)
+    assert "mixtral-8x7b fits hgx-h100" in where.text_content("#plan .verdict")
+    assert where.locator("#plan canvas").count() >= 1
+    where.locator('#plan .drawing [data-kind="gpu"]').first.click()
+    where.wait_for_selector("#plan >> text=copies of experts", timeout=60_000)
+    assert "lost=d0.n0.g0" in where.evaluate("location.hash")
+    head = where.locator("#plan table").first.locator("thead").inner_text()
+    assert "before" in head
+    where.get_by_role("button", name="Bring back d0.n0.g0").click()
+    where.wait_for_function("() => !document.querySelector('#plan').textContent.includes('copies of experts')")
+    assert found.errors == []
+    assert found.clipped() == []
+
+
+def test_a_job_is_cancelled(page):
+    where = page("#model=deepseek-v3&cluster=gb200-nvl72&seconds=120").page
+    where.get_by_role("button", name="Place experts", exact=True).click()
+    where.wait_for_function("() => /gap/.test(document.querySelector('#job').textContent)", timeout=60_000)
+    where.get_by_role("button", name="Cancel").click()
+    where.wait_for_selector("#plan .verdict", timeout=60_000)
+    assert "cut short" in where.text_content("#plan .verdict")
+
+
+def test_a_report_is_downloaded(page):
+    where = page().page
+    with where.expect_download(timeout=60_000) as found:
+        where.locator("#report").click()
+    assert found.value.suggested_filename == "mixtral-8x7b-hgx-h100-sweep.html"

@@ -61,7 +61,9 @@ def make_app(start: Start, port: int) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        served.compute.put(lambda: plot(read_asked(start.asked)))  # imports and the first answer, before it is asked
+        served.compute.put(
+            lambda: plot(read_asked(start.asked))
+        )  # imports and the first answer, before it is asked
         yield
         served.jobs.close()
 

@@ -19,7 +19,7 @@ MOST_JOBS, MOST_WAITING = 12, 3
 """Jobs that are remembered, and those that may wait."""
 MOST_SECONDS = 900.0
 """A job that runs longer is ended."""
-DYING_S = 5.0
+DYING_S = 20.0
 """How long a job that was cancelled may take to hand over what it has."""
 
 
@@ -48,6 +48,7 @@ class Job:
         elapsed = time.monotonic() - self.begun if self.begun else 0.0
         return {
             "id": self.id,
+            "kind": self.order["kind"],
             "state": self.state,
             "progress": self.progress,
             "trail": self.trail,

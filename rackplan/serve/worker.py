@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import json
 import math
 import os
@@ -10,16 +9,15 @@ import queue
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
     from placement.plan import Plan
-    from rackplan.serve.asked import Asked, PlanOrder
+    from placement.stop import Progress
 
 
 class Desk:
@@ -39,7 +37,6 @@ class Desk:
             if "cancel" in message:
                 if message["cancel"] == self.job:
                     self.cancelled.set()
-                    _thread.interrupt_main()
             else:
                 self.orders.put(message)
         os._exit(0)
@@ -50,34 +47,40 @@ class Desk:
             self._out.write(json.dumps({"job": self.job, **message}) + "\n")
             self._out.flush()
 
-    def work(self, kinds: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]]) -> None:
-        """Do one job after the other."""
-        while True:
-            try:
-                self._one(kinds)
-            except KeyboardInterrupt:  # it came when the job was over
-                continue
+    def hear(self, progress: Progress) -> None:
+        """Tell the page how far a search is, with incumbent and bound where there are any."""
+        said: dict[str, Any] = {"stage": progress.stage, "elapsed_s": round(progress.elapsed_s, 2)}
+        if progress.objective > 0:  # not a number before the first incumbent
+            figures = {"done": progress.done, "total": progress.total}
+            said |= figures | {"objective": progress.objective, "bound": progress.bound}
+        self.say(progress=said)
 
-    def _one(self, kinds: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]]) -> None:
-        order = self.orders.get()
-        self.cancelled.clear()
-        self.job = order["job"]
-        try:
-            self.say(**kinds[order["kind"]](order, self))
-        except KeyboardInterrupt:
-            self.say(failed="cancelled; nothing was placed yet.", state="cancelled")
-        except RackplanError as error:
-            self.say(failed=str(error))
-        except MemoryError:
-            self.say(failed="out of memory; try a smaller cluster.")
-        except Exception as error:  # noqa: BLE001 - the page says so, and the next job runs
-            self.say(failed=f"a defect of rackplan, please report it: {type(error).__name__}: {error}")
-        finally:
-            self.job = ""
+    def work(self, kinds: Mapping[str, Kind]) -> None:
+        """Do one job after the other."""
+        from placement.stop import CancelledError
+
+        while True:
+            order = self.orders.get()
+            self.cancelled.clear()
+            self.job = order["job"]
+            try:
+                self.say(**kinds[order["kind"]](order, self))
+            except CancelledError:
+                self.say(failed="cancelled; nothing was placed yet.", state="cancelled")
+            except RackplanError as error:
+                self.say(failed=str(error))
+            except MemoryError:
+                self.say(failed="out of memory; try a smaller cluster.")
+            except Exception as error:  # noqa: BLE001 - the page says so, and the next job runs
+                self.say(failed=f"a defect of rackplan, please report it: {type(error).__name__}: {error}")
+
+
+Kind = Callable[[dict[str, Any], Desk], dict[str, Any]]
 
 
 def place(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
     """Plan one cluster."""
+    from rackplan import library
     from rackplan.serve.asked import read_asked, read_order
     from rackplan.serve.command import plan_command
     from rackplan.serve.placed import plan_data
@@ -87,47 +90,24 @@ def place(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
     wanted = read_order(order["order"], len(asked.clusters))
     desk.say(progress={"stage": "reading model and cluster"})
     side = deployed(asked)[1][wanted.cluster]
-    made = _planned(side, asked, wanted, desk)
-    return _handed(plan_data(made, command=plan_command(asked, wanted.cluster, side, wanted)), made)
-
-
-def _planned(deployment: Deployment, asked: Asked, wanted: PlanOrder, desk: Desk) -> Plan:
-    from placement.options import PlanOptions
-    from placement.planner import make_plan
-    from rackplan import library
-
-    limit: float | Literal["none"] | None = asked.tpot_ms
-    if asked.tpot_ms is not None:
-        limit = "none" if math.isinf(asked.tpot_ms) else asked.tpot_ms / 1e3
-    options = PlanOptions(
-        tpot_s=limit if wanted.batch is None else None,
+    given: dict[str, Any] = {name: getattr(wanted, name) for name in ("ep", "tp", "stages")}
+    if wanted.batch is not None:
+        given["batch"] = wanted.batch
+    elif asked.tpot_ms is not None:
+        given["tpot_ms"] = "none" if math.isinf(asked.tpot_ms) else asked.tpot_ms
+    made = library.plan(
+        side.model,
+        side.cluster,
+        loads=wanted.loads if side.model.moe is not None else None,
+        context=asked.context,
+        prices=dict(side.prices.prices),
         time_limit_s=wanted.seconds,
-        ep=wanted.ep,
-        tp=wanted.tp,
-        stages=wanted.stages,
+        on_progress=desk.hear,
+        cancel=desk.cancelled,
+        **asked.served,
+        **given,
     )
-    at = deployment if wanted.batch is None else deployment.with_batch(wanted.batch)
-    loads = library.make_loads(at.model, wanted.loads if at.model.moe else None)
-    hear = Hearing(desk)
-    return make_plan(at, loads, options, on_progress=hear.layers, on_stage=hear.stage)
-
-
-class Hearing:
-    """Tells the page what a search does."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._stage = ""
-
-    def stage(self, name: str) -> None:
-        """Tell the stage."""
-        self._stage = name
-        self._desk.say(progress={"stage": name})
-
-    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
-        """Tell how far the experts are placed, with incumbent and bound."""
-        figures = {"done": done, "total": total, "objective": objective, "bound": bound}
-        self._desk.say(progress={"stage": self._stage, **figures, "elapsed_s": elapsed_s})
+    return _handed(plan_data(made, command=plan_command(asked, wanted.cluster, side, wanted)), made)
 
 
 def lose(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
@@ -138,8 +118,7 @@ def lose(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
 
     before = _read(order["plan"])
     lost = read_lost(order["lost"])
-    desk.say(progress={"stage": "re-planning without what is lost"})
-    found = library.replan(before, lost=lost)
+    found = library.replan(before, lost=lost, on_progress=desk.hear, cancel=desk.cancelled)
     command = " ".join(["rackplan replan PLAN", *(f"--lost {one}" for one in lost)])
     return _handed(loss_data(found, before, lost, command=command), found.plan)
 
@@ -179,7 +158,7 @@ def _read(text: str) -> Plan:
         return read_plan(path)
 
 
-KINDS: dict[str, Callable[[dict[str, Any], Desk], dict[str, Any]]] = {
+KINDS: Mapping[str, Kind] = {
     "place": place,
     "lose": lose,
     "open": open_plan,

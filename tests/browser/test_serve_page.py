@@ -51,7 +51,10 @@ def test_the_example_is_real_and_the_sliders_answer(page, server):
     found = page("")
     where = found.page
     assert "deepseek-v3" in where.text_content("#title")
-    assert where.text_content("#command") == "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72 --context 4608"
+    assert (
+        where.text_content("#command")
+        == "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72 --context 4608"
+    )
     before = where.text_content("#best")
     where.locator("#slider-hbm").focus()
     where.keyboard.press("End")
@@ -129,7 +132,9 @@ def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
     head = where.locator("#plan table").first.locator("thead").inner_text()
     assert "before" in head
     where.get_by_role("button", name="Bring back d0.n0.g0").click()
-    where.wait_for_function("() => !document.querySelector('#plan').textContent.includes('copies of experts')")
+    where.wait_for_function(
+        "() => !document.querySelector('#plan').textContent.includes('copies of experts')"
+    )
     assert found.errors == []
     assert found.clipped() == []
 

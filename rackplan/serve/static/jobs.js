@@ -83,8 +83,9 @@ function said(status) {
   const { stage, objective, bound, done, total } = status.progress;
   const parts = [status.state === "waiting" ? "waiting for its turn" : stage || "starting", `${status.elapsed_s.toFixed(1)} s`];
   if (objective) {
-    parts.push(`largest over mean load ${objective.toFixed(4)}, none can be below ${bound.toFixed(4)}: gap ${((1 - bound / objective) * 100).toFixed(2)}%`,
-      `${done} of ${total} layers at their bound`);
+    const moved = status.kind === "lose", least = moved ? "a fresh plan has" : "none can be below";
+    parts.push(`largest over mean load ${objective.toFixed(4)}, ${least} ${bound.toFixed(4)}: gap ${((1 - bound / objective) * 100).toFixed(2)}%`,
+      `${done} of ${total} layers ${moved ? "near it" : "at their bound"}`);
   }
   return parts.join("; ");
 }

@@ -62,7 +62,7 @@ def html(result: object) -> str | None:
     from rackplan.render.html import fragment
 
     view = view_of(result)
-    return None if view is None else fragment(view.blocks)
+    return None if view is None else fragment(view.blocks, svg(result) or "")
 
 
 def svg(result: object) -> str | None:

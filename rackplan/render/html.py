@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from gzip import compress
 from html import escape
@@ -146,16 +147,37 @@ def _contents(titles: Sequence[str]) -> Markup | None:
     return element("nav", element("ul", *links), aria_label="Contents")
 
 
-def fragment(blocks: Iterable[Block]) -> str:
-    """Return blocks as a piece of HTML for a notebook: tables and text, without style, charts and drawings."""
-    return element("div", *(_block(one) for one in _still(blocks)))
+_NOTEBOOK = """
+.rackplan { max-width: 60em; line-height: 1.4; } .rackplan h4, .rackplan h5 { margin: .8em 0 .3em; }
+.rackplan p { margin: .2em 0; } .rackplan .wide { overflow-x: auto; } .rackplan summary { cursor: pointer; }
+.rackplan caption { text-align: left; } .rackplan th, .rackplan td { text-align: left; padding: 0 .8em 0 0; }
+.rackplan .figure { text-align: right; font-variant-numeric: tabular-nums; }
+"""
+
+
+def fragment(blocks: Iterable[Block], drawing: str = "") -> str:
+    """Return blocks as a piece of HTML for a notebook: tables and text, without charts.
+
+    What stands below the second heading is folded away, and so is a drawing.
+    """
+    shown = list(_still(blocks))
+    heads = [place for place, one in enumerate(shown) if isinstance(one, Heading)]
+    cut = heads[1] if len(heads) > 1 else len(shown)
+    parts = [_block(one) for one in shown[:cut]]
+    if drawing:
+        parts.append(element("details", element("summary", "Drawing"), _block(Drawing(drawing))))
+    if shown[cut:]:
+        parts.append(element("details", element("summary", "More"), *(_block(one) for one in shown[cut:])))
+    return element("div", element("style", Markup(_NOTEBOOK)), *parts, class_="rackplan")
 
 
 def _still(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks that need neither script nor style."""
+    """Yield blocks that need no script, headings below those of a notebook."""
     for one in blocks:
         if isinstance(one, Page):
             yield Page(list(_still(one.blocks)), one.fold)
+        elif isinstance(one, Heading):
+            yield replace(one, level=min(one.level + 3, 6))
         elif not isinstance(one, Chart | Drawing | Lines | Picture):
             yield one
 

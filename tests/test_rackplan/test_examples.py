@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +116,84 @@ def test_an_example_prints_what_is_acted_on(
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert differs(PRINTED[name].lstrip("\n"), capsys.readouterr().out, CLOSE) == ""
+
+
+TOUR = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))
+SHOWN = """
+<Cluster gb200-nvl72@16: 16 GPUs in 1 domain>
+<Plan qwen3-30b-a3b on gb200-nvl72@16, decode: EP16 TP1 PP1 x1, 8,228 output tok/s/GPU, step 49.95 ms, experts
+...
+8,228 tok/s/GPU, 80 % of measured runs are between 5,794 and 11,683
+0.111 USD per million output tokens, 34 kW
+...
+for day balancedness by day 0.999, by night 0.703
+for both balancedness by day 0.992, by night 0.992
+<Replanned 1,432 of 6,144 copies move, balancedness 0.9463:
+...
+HBM bandwidth x2 +56.9%
+...
+HBM twice as fast: 1.57 times the throughput
+<Comparison of qwen3-30b-a3b: hgx-h100@72 2,466 output tok/s/GPU, hgx-h200@72 3,918 output tok/s/GPU, gb200-nvl72
+...
+<Size qwen3-30b-a3b on hgx-h200, decode: 1,000,000 output tok/s by 368 GPUs in 46 domains>
+637 kW, 589 USD an hour
+...
+HBM capacity binds: deepseek-v3 needs 86.6 GB per GPU
+...
+<Exported of qwen3-30b-a3b for SGLang: tour-sglang.json, balancedness 0.9987>
+...
+"""
+
+
+def cells(kind: str) -> list[str]:
+    """The sources of the tour's cells of one kind."""
+    return ["".join(cell["source"]) for cell in TOUR["cells"] if cell["cell_type"] == kind]
+
+
+def run_cell(source: str, names: dict[str, Any]) -> None:
+    """Run a cell as a notebook does: what stands at its end is shown, in a line and as a page."""
+    tree = ast.parse(source)
+    end = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "tour", "exec"), names)  # noqa: S102 - our own notebook
+    value = eval(compile(ast.Expression(end.value), "tour", "eval"), names) if end is not None else None  # noqa: S307
+    if value is not None:
+        print(repr(value))
+        assert "<script" not in (getattr(value, "_repr_html_", str)() or "")
+
+
+def test_the_tour_is_kept_without_outputs() -> None:
+    assert (TOUR["nbformat"], TOUR["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in TOUR["cells"]}) == len(TOUR["cells"]) > 15
+    for cell in TOUR["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+    assert all(len(line) <= 118 for source in cells("code") for line in source.splitlines())
+
+
+@pytest.mark.wide
+def test_the_tour_shows_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for source in cells("code"):
+        run_cell(source, names)
+    assert differs(SHOWN.lstrip("\n"), capsys.readouterr().out, CLOSE) == ""
+
+
+@pytest.mark.wide
+def test_the_tour_runs_in_a_notebook(tmp_path: Path) -> None:
+    client = pytest.importorskip("nbclient", reason="nbclient is not installed: the cells ran as a script")
+    import nbformat
+
+    notebook = nbformat.reads(json.dumps(TOUR), as_version=4)
+    nbformat.validate(notebook)
+    done = client.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [out for cell in done.cells if cell.cell_type == "code" for out in cell.outputs]
+    shown = [out["data"] for out in outputs if out["output_type"] == "execute_result"]
+    assert any("image/svg+xml" in data for data in shown)
+    assert any("output tok/s/GPU" in data.get("text/html", "") for data in shown)
 
 
 def test_blackboard_prints_the_lecture(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,15 +127,15 @@ class Stop:
         return self._interrupted or (self._whole is not None and self._whole.interrupted)
 
     def unless_cancelled(self) -> None:
-        """Go on only if nothing came.
+        """Go on only if it was not cancelled.
 
         Raises
         ------
         CancelledError
-            If it was interrupted.
+            If it was.
         """
-        if self.interrupted:
-            raise CancelledError("cancelled before there was a plan.")
+        if self._cancelled is not None and self._cancelled():
+            raise CancelledError("cancelled before there was anything to keep.")
 
     def within(self, seconds: float) -> Stop:
         """Return a part that begins now and takes so long at most; its interruption is that of the whole."""

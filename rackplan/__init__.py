@@ -49,12 +49,14 @@ if TYPE_CHECKING:
     from rackplan.library import plan as plan
     from rackplan.library import pools as pools
     from rackplan.library import replan as replan
+    from rackplan.library import replay as replay
     from rackplan.library import score as score
     from rackplan.library import size as size
     from rackplan.library import sweep as sweep
     from rackplan.library import validate as validate
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
+    from rackplan.replaying import ReplayOptions as ReplayOptions
     from rackplan.results import Comparison as Comparison
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
@@ -88,9 +90,10 @@ _HOMES = {
     "placement.stop": "CancelledError Progress",
     "placement.verify": "verify_plan",
     "rackplan.library": (
-        "compare draw export fleet make_cluster make_deployment make_loads plan pools replan score size sweep "
-        "validate what_if write_report"
+        "compare draw export fleet make_cluster make_deployment make_loads plan pools replan replay score size "
+        "sweep validate what_if write_report"
     ),
+    "rackplan.replaying": "ReplayOptions",
     "rackplan.results": "Comparison",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",

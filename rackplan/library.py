@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from placement.options import Goal, Objective, ScenarioWeights, Spread
     from placement.plan import Plan
     from placement.stop import Cancel, Progress
+    from rackplan.replaying import ReplayOptions
     from rackplan.results import Comparison
+    from rackplan.views.replay import Replayed
     from rackplan.views.sweep import Pools
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
@@ -583,6 +585,50 @@ def size(
     rate = tokens_per_s(tok_s, "`tok_s`") if isinstance(tok_s, str) else tok_s
     wanted = Demand(tok_s=rate, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
     return sized(priced, wanted, usual, lengths=lengths)[0]
+
+
+@asked
+def replay(
+    plan: Plan | str | Path | None = None,
+    *,
+    loads: Loads,
+    model: ModelLike | None = None,
+    cluster: ClusterLike | None = None,
+    scenarios: Loads | None = None,
+    options: ReplayOptions | None = None,
+    **watched: Unpack[Watched],
+) -> Replayed:
+    """Return what balancers make of recorded loads: each plans on what it has seen and is scored on what comes next.
+
+    Parameters
+    ----------
+    plan:
+        What runs first; None: a plan that is made for ``model`` on ``cluster``.
+    loads:
+        Two windows or more in order: recordings, or tokens ``[windows, layers, experts]``.
+    scenarios:
+        Stored loads that are known beforehand.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used, or there are fewer than two windows.
+    InfeasibleError
+        If no plan fits.
+    """
+    from placement.stop import Telling
+    from rackplan.options import model_loads
+    from rackplan.replaying import Replay, ReplayOptions, deployment_of, stored
+
+    wanted, given = options or ReplayOptions(), None if plan is None else _plan(plan)
+    named = None if model is None else _model(model)
+    machine = None if cluster is None else make_cluster(cluster)
+    where = deployment_of(given, named, machine, make_deployment)
+    windows = wanted.windows_of(where.model, _several(loads))
+    beforehand = None if scenarios is None else model_loads(where.model, _several(scenarios), wanted.seed)
+    path = str(plan) if isinstance(plan, str | Path) else ""
+    ready = Replay(given, path, where, windows, stored(given, beforehand), wanted)
+    return ready.run(Telling(watched.get("on_progress")).stage, watched.get("cancel"))
 
 
 @asked

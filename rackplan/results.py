@@ -145,6 +145,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
+    from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.size import size_view
     from rackplan.views.sweep import Pools, sweep_view
     from rackplan.views.validate import Validation, validate_view
@@ -156,6 +157,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
             one.rows, one.deployments, one.loads, one.story, usual=one.usual
         ),
         Sweep: lambda sweep: sweep_view([sweep], None, ()),
+        Replayed: replay_view,
         Pools: lambda pools: sweep_view([pools.decode, pools.prefill], pools, ()),
         Size: size_view,
         Levers: levers_view,

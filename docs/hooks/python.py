@@ -20,7 +20,7 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan sweep pools compare fleet size draw export write_report "
+        "plan score replan replay sweep pools compare fleet size draw export write_report "
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (
@@ -30,10 +30,11 @@ SECTIONS = {
     "Results": (
         "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "
         "cost.sizing.Size placement.fleet.fleet.Fleet "
-        "placement.migrate.replan.Replanned placement.engines.export.Exported"
+        "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (
-        "PlanOptions placement.migrate.replan.ReplanOptions placement.fleet.options.FleetOptions PriceBook Workload"
+        "PlanOptions placement.migrate.replan.ReplanOptions ReplayOptions placement.fleet.options.FleetOptions "
+        "PriceBook Workload"
     ),
     "Models, clusters, loads": (
         "Model model_names model_from_config resolve_model Cluster cluster_names resolve_cluster parse_setting "

@@ -238,14 +238,16 @@ def replay(
 ) -> ReplayResult:
     """Replay ``windows``, tokens ``[windows, layers, experts]``, through all policies.
 
-    Ctrl-C ends it after the windows that all policies were scored on, at least one; ``on_progress`` is called with
-    the number of the window, of all windows, and the name of a policy.
+    Ctrl-C, or a ``stop`` that is cancelled, ends it after the windows that all policies were scored on, at least one;
+    ``on_progress`` is called with the number of the window, of all windows, and the name of a policy.
 
     Raises
     ------
     InputError
         If there are fewer than two windows, they are of another shape than the groups, some layer of one has no
         token, or a policy returns what is no placement.
+    CancelledError
+        If it is cancelled before a window was scored.
     """
     _check(windows, setting)
     stop = stop or Stop()
@@ -253,6 +255,8 @@ def replay(
     scored = 0
     with stop:
         for number in range(len(windows) - 1):
+            if stop.interrupted:
+                break
             for player in players:
                 if on_progress is not None:
                     on_progress(number + 1, len(windows), player.entry.name)
@@ -260,6 +264,7 @@ def replay(
                 player.serve(windows[number + 1])
             scored = number + 1
     if not scored:
+        stop.unless_cancelled()
         raise KeyboardInterrupt
     runs = tuple(player.run(scored) for player in players)
     return ReplayResult(runs, scored + 1, len(windows), stop.interrupted)

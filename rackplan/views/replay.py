@@ -25,14 +25,15 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import replay_chart, replay_moves_chart
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import load_names, phase_words
+from topology.shown import Shown
 from topology.units import plural
 
 BASELINES = ("vllm", "sglang", "static")
 """Whose tokens gained are counted against: the first of these that takes part, else the first policy."""
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
+@dataclass(frozen=True, eq=False, repr=False)
+class Replayed(Shown):
     """A replay, and what it was made of.
 
     Attributes
@@ -58,6 +59,14 @@ class Replayed:
     made_for: str
     given: str = ""
     notes: tuple[str, ...] = ()
+
+    def brief(self) -> str:
+        """Return the deployment, the windows, and what each policy keeps in balance."""
+        names = zip(run_names(self.result.runs), self.result.runs, strict=True)
+        said = (f"{name} {run.mean:.3f}" for name, run in names)
+        return (
+            f"{self.plan.deployment.brief()}, {self.result.windows} windows: balancedness {', '.join(said)}"
+        )
 
     @property
     def baseline(self) -> Run:

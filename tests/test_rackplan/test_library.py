@@ -309,3 +309,34 @@ def test_pools_are_those_of_the_command(run: Callable[..., Result]) -> None:
         rackplan.sweep("deepseek-v3", "hgx-h100@8")
     with pytest.raises(rackplan.InputError, match="`ttft_ms` -1"):
         rackplan.pools(MODEL, CLUSTER, isl=100, osl=10, ttft_ms=-1)
+
+
+def test_a_replay_of_arrays_is_that_of_the_command(run: Callable[..., Result], tmp_path: Path) -> None:
+    windows = np.random.default_rng(3).poisson(900, (4, 48, 128)) + 1
+    np.save(tmp_path / "day.npy", windows)
+    asked = rackplan.ReplayOptions(policies=("static", "vllm"), redundant=16, ep=16)
+    heard: list[rackplan.Progress] = []
+    found = rackplan.replay(
+        model=MODEL, cluster=CLUSTER, loads=windows, options=asked, on_progress=heard.append
+    )
+    words = ["--policy", "static", "--policy", "vllm", "--redundant", 16, "--ep", 16]
+    said = run("replay", "--model", MODEL, "--cluster", CLUSTER, "--loads", "day.npy", *words, "--json").data
+    assert [run.mean for run in found.result.runs] == [row["balancedness"] for row in said["policies"]]
+    assert repr(found).startswith(
+        f"<Replayed {MODEL} on {CLUSTER}, decode, 4 windows: balancedness static 0."
+    )
+    assert "replaying window 3 of 4: vllm" in heard[-1].stage
+    ended = rackplan.replay(
+        found.plan, loads=windows, options=asked, on_progress=heard.append,
+        cancel=lambda: "window 2" in heard[-1].stage,
+    )  # fmt: skip
+    assert ended.result.interrupted
+    assert ended.result.windows < 4
+    with pytest.raises(rackplan.CancelledError):
+        rackplan.replay(found.plan, loads=windows, options=asked, cancel=lambda: True)
+    with pytest.raises(rackplan.InputError, match=r"`cluster` is missing"):
+        rackplan.replay(model=MODEL, loads=windows)
+    with pytest.raises(rackplan.InputError, match=r"`cluster` hgx-h100: the plan is for hgx-h100@16"):
+        rackplan.replay(found.plan, loads=windows, cluster="hgx-h100")
+    with pytest.raises(rackplan.InputError, match="one window"):
+        rackplan.replay(found.plan, loads=windows[:1])

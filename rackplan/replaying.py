@@ -1,0 +1,222 @@
+"""Recorded loads replayed through balancers: what a command and :func:`rackplan.replay` do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.deployment import Deployment
+    from cost.loads import ExpertLoads
+    from cost.model import Model
+    from placement.plan import Plan
+    from placement.stop import Cancel
+    from rackplan.views.replay import Replayed
+
+STEPS = 3000
+"""Steps of a window where nobody says: vLLM's from one re-plan to the next."""
+_ALL = 1 << 30
+"""Windows that a recording may have: none is merged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """What is asked of a replay.
+
+    Attributes
+    ----------
+    policies:
+        ``static``, ``vllm``, ``sglang``, ``flashlb``, ``swift``, or ``rackplan`` with a budget after a colon
+        (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
+    intervals:
+        Steps between re-plans, or windows (``2w``); none: each engine's own.
+    steps_per_window:
+        Steps that a window stands for.
+    windows:
+        Windows that a recording becomes at most; None: as recorded.
+    redundant, ep, seed:
+        Of the plan that is made where none is given, as of :class:`placement.options.PlanOptions`.
+    """
+
+    policies: tuple[str, ...] = ()
+    intervals: tuple[str, ...] = ()
+    steps_per_window: int = STEPS
+    windows: int | None = None
+    redundant: int | None = None
+    ep: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        from placement.online.policies import DEFAULT, interval_windows, require_names
+
+        if self.steps_per_window < 1:
+            raise InputError(f"`steps_per_window` {self.steps_per_window}: expected 1 or more.")
+        require_names(self.policies or DEFAULT)
+        interval_windows(self.intervals, self.steps_per_window)
+
+    def windows_of(self, model: Model, texts: Sequence[str | NDArray[Any]]) -> ExpertLoads:
+        """Read the windows in order.
+
+        Raises
+        ------
+        InputError
+            If they do not fit the model, or there are fewer than two.
+        """
+        from cost.loads import is_generator
+        from cost.traces.open import open_recording
+        from cost.traces.windows import MOST_WINDOWS
+        from rackplan.options import model_loads
+
+        files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
+        stepwise = [text for text in files if open_recording(text).of_steps]
+        usual = MOST_WINDOWS if stepwise else _ALL
+        most = usual if self.windows is None else self.windows
+        found = model_loads(model, texts, self.seed, most)
+        if found is not None and stepwise:
+            each = (
+                f"each window stands for {self.steps_per_window:,} steps here (--windows, --steps-per-window)"
+            )
+            note = f"{', '.join(Path(text).name for text in stepwise)}: single steps were recorded; {each}"
+            found = replace(found, notes=(*found.notes, note))
+        if found is None or len(found.tokens) < 2:
+            named = [text if isinstance(text, str) else "an array" for text in texts]
+            raise InputError(
+                f"`loads` {', '.join(named)}: one window with tokens; a replay plans on one and scores on the "
+                "next: give a recording of two or more, or several files in order."
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A replay that is ready to run.
+
+    Attributes
+    ----------
+    given, path:
+        The plan that runs first, and where it was read; None and empty: one is made of ``deployment``.
+    loads, scenarios:
+        The windows, and stored loads that are known beforehand.
+    """
+
+    given: Plan | None
+    path: str
+    deployment: Deployment
+    loads: ExpertLoads
+    scenarios: ExpertLoads | None
+    asked: ReplayOptions
+
+    def run(self, say: Callable[[str], None], cancel: Cancel | None = None) -> Replayed:
+        """Replay the windows; ``say`` is told what is done, Ctrl-C and ``cancel`` keep the windows before.
+
+        Raises
+        ------
+        InputError
+            If a policy cannot be used.
+        InfeasibleError
+            If no plan fits.
+        CancelledError
+            If ``cancel`` says so before a window was scored.
+        """
+        from placement.online.policies import DEFAULT, entries, that_apply
+        from placement.online.setting import plan_setting
+        from placement.online.simulate import replay
+        from placement.stop import Stop
+        from rackplan.views.replay import Replayed
+
+        stop, asked = Stop(cancel=cancel), self.asked
+        plan, words = self._plan(say, cancel)
+        setting = plan_setting(plan, asked.steps_per_window, self.scenarios)
+        steps, count = asked.steps_per_window, len(self.loads.tokens)
+        taking_part = entries(
+            asked.policies or DEFAULT, asked.intervals, steps_per_window=steps, windows=count,
+            layers=setting.layers, planned=self.given is not None,
+        )  # fmt: skip
+        notes = list(_passed_over(plan))
+        if not asked.policies:
+            taking_part, left_out = that_apply(taking_part, setting.groups)
+            notes += left_out
+        result = replay(
+            self.loads.tokens,
+            taking_part,
+            setting,
+            stop=stop,
+            on_progress=lambda at, of, name: say(
+                f"replaying window {at} of {of}: {name} (Ctrl-C keeps the windows before)"
+            ),
+        )
+        return Replayed(result, plan, self.loads, self.scenarios, words, self.path, tuple(notes))
+
+    def _plan(self, say: Callable[[str], None], cancel: Cancel | None) -> tuple[Plan, str]:
+        """Return the plan that runs first, and what it was made for."""
+        from placement.options import PlanOptions
+        from placement.planner import make_plan
+        from placement.stop import Stop
+
+        if self.given is not None:
+            return self.given, f"the plan of {self.path}" if self.path else "the plan that was given"
+        known, words = self.scenarios, "planned here for the stored loads"
+        if known is None:
+            first = self.loads
+            known = replace(first, tokens=first.tokens[:1], names=first.names[:1], notes=())
+            words = "planned here for the first window; give a PLAN or --scenarios for a robust one"
+        asked = self.asked
+        wanted = PlanOptions(redundant=asked.redundant, time_limit_s=0.0, seed=asked.seed, ep=asked.ep)
+        plan = make_plan(self.deployment, known, wanted, on_stage=say, cancel=cancel)
+        if plan.interrupted:
+            Stop(cancel=cancel).unless_cancelled()
+            raise KeyboardInterrupt
+        return plan, words
+
+
+def _passed_over(plan: Plan) -> Iterator[str]:
+    """Yield what of a plan no policy asks about, though placements are scored with it."""
+    if plan.spread != "gpu":
+        yield f"re-plans put copies of an expert on different GPUs; the plan, in different {plan.spread}s"
+    if plan.split != "even":
+        yield f"re-plans are made for an even split, and scored under the plan's ({plan.split})"
+
+
+def deployment_of(
+    plan: Plan | None, model: Any, cluster: Any, make: Callable[[Any, Any], Deployment]
+) -> Deployment:
+    """Return what a plan is for, else what ``make`` makes of ``model`` and ``cluster``.
+
+    Raises
+    ------
+    InputError
+        If there is neither, or a name beside a plan is not the plan's.
+    """
+    from cost.model import Model
+    from cost.resolve import resolve_model
+    from topology.cluster import Cluster
+    from topology.resolve import resolve_cluster
+
+    if plan is None:
+        if model is None or cluster is None:
+            lacks = "`model`" if model is None else "`cluster`"
+            raise InputError(f"{lacks} is missing: give a PLAN, or `model` and `cluster` to make one for.")
+        return make(model, cluster)
+    planned = plan.deployment
+    for given, kind, name, word, resolve in (
+        (model, Model, planned.model.name, "of", resolve_model),
+        (cluster, Cluster, planned.cluster.name, "for", resolve_cluster),
+    ):
+        what = kind.__name__.lower()
+        found: Any = given if given is None or isinstance(given, kind) else resolve(str(given))
+        if found is not None and found.name != name:
+            raise InputError(f"`{what}` {found.name}: the plan is {word} {name}; leave `{what}` out.")
+    return planned
+
+
+def stored(plan: Plan | None, scenarios: ExpertLoads | None) -> ExpertLoads | None:
+    """Return the loads that are known beforehand: those given, else those that a plan was made for."""
+    if scenarios is None and plan is not None and plan.loads is not None and not plan.loads.synthetic:
+        return plan.loads
+    return scenarios

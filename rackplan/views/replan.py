@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cost.calibration.errors import errors_in
@@ -26,6 +27,7 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
 from rackplan.views.money import totals_blocks
+from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
@@ -89,7 +91,8 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
 def replan_section(found: Replanned) -> list[Block]:
     """Return the section of the page: what moves, from where, and what more or fewer moves would give."""
     chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
-    return [Heading("The re-plan", 2), *_moves(found), chart, _front(found)]
+    front = replace(_front(found), fold="Moves and balance as a table")
+    return [Heading("The re-plan", 2), *_moves(found), *moves_pictures(found), chart, front]
 
 
 def moves_data(found: Replanned) -> dict[str, Any]:

@@ -19,15 +19,18 @@ from cost.resolve import resolve_model
 from cost.terms.work import RESOURCES
 from cost.workload import Workload
 from placement.findings import Losses
+from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render import pictures
+from rackplan.views.blocks import Picture
 from rackplan.views.pictures import experts
 from rackplan.views.pictures.experts import expert_map, expert_map_blocks, gpu_load, map_table
 from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.pictures.links import link_bars
 from rackplan.views.pictures.memory import memory_picture
+from rackplan.views.pictures.moves import moves_pictures
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
@@ -167,6 +170,24 @@ def test_links_are_busy_as_the_score_says() -> None:
         assert link["seconds"] == plan.score.floor_s.get(name, 0.0)
         assert link["waited_s"] == plan.score.limits_s.get(name, 0.0)
         assert all(tier["seconds"] <= link["seconds"] * (1 + 1e-9) for tier in link["tiers"])
+
+
+def test_the_moves_of_a_replan_arrive_where_it_says() -> None:
+    plan = made("deepseek-v2-lite", "hgx-h200")
+    found = replan_plan(plan, None, ReplanOptions(lost=("d0.n0.g1",)))
+    assert found.moves
+    bar, picture = moves_pictures(found)
+    assert isinstance(bar, Picture)
+    assert isinstance(picture, Picture)
+    assert sum(use["bytes"] for use in bar.data["uses"]) == pytest.approx(found.bytes)
+    arrived = unpacked(picture.data["arrived"], "u1").reshape(picture.data["rows"], -1)
+    assert arrived.sum() == len(found.steps) == found.moves
+    ids = picture.data["gpus"]
+    layers = unpacked(picture.data["layers"], "<i4").tolist()
+    gpus = found.plan.deployment.cluster.gpus
+    if len(found.plan.layout.replicas) == 1:
+        for step in found.steps[:50]:
+            assert arrived[layers.index(step.layer), ids.index(gpus[step.gpu].id)] > 0
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

@@ -7,13 +7,13 @@
 
   kinds.experts = function (box, data) {
     const map = rackplanPictures.expertData(data), dark = window.matchMedia("(prefers-color-scheme: dark)");
-    const state = { mode: "load", zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
+    const state = { mode: map.arrived ? "moves" : "load", zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
     let painted = null, size = { width: 0, height: 0, ratio: 1 }, asked = 0;
     made += 1;
     const names = { mode: "rp-mode-" + made, find: "rp-find-" + made, help: "rp-help-" + made };
 
     const modes = make("select", { id: names.mode, class: "rp-input" },
-      ...[["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
+      ...[...(map.arrived ? [["moves", "copies that arrive"]] : []), ["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
         .filter(function (mode) { return !map.folded || mode[0] === "load"; })
         .map(function (mode) { return make("option", { value: mode[0], text: mode[1] }); }));
     const find = make("input", { id: names.find, class: "rp-input", type: "search", size: "12", autocomplete: "off",
@@ -59,7 +59,7 @@
     function measure() {
       const width = Math.floor(box.clientWidth), ratio = window.devicePixelRatio || 1;
       if (!width) { return; }
-      const height = HEADER + Math.max(LEAST, Math.min(TALLEST, map.rows * Math.max(4, Math.min(26, 1200 / map.rows))));
+      const height = HEADER + Math.max(LEAST, Math.min(width < 500 ? 300 : TALLEST, map.rows * Math.max(4, Math.min(26, 1200 / map.rows))));
       size = { width: width, height: height, ratio: ratio };
       canvas.style.height = height + "px";
       canvas.width = Math.round(width * ratio);
@@ -72,7 +72,7 @@
       painted = rackplanPictures.expertColours(map, state.mode, dark.matches, state.found);
       const entries = rackplanPictures.expertKey(painted, state.mode, dark.matches);
       const words = { load: (map.folded ? "largest load in a block" : "load of a GPU") + " over its layer's mean:",
-        copies: "copies of the most copied expert on a GPU:", expert: "colours tell neighbouring numbers apart" }[state.mode];
+        copies: "copies of the most copied expert on a GPU:", moves: "copies that arrive:", expert: "colours tell neighbouring numbers apart" }[state.mode];
       legend.replaceChildren(rackplanPictures.key(words, entries));
       ask();
     }
@@ -213,6 +213,10 @@
       said.push("node " + map.nodes.names[map.nodes.of[column]] + ", rack " + map.racks.names[map.racks.of[column]]);
       if (!held.length) { return [...said, "no experts of this layer"]; }
       said.push("load " + map.load[place].toFixed(4) + " of the layer's mean");
+      if (map.arrived) {
+        const many = map.arrived[place];
+        said.push(many ? many + (many === 1 ? " copy arrives" : " copies arrive") : "nothing arrives");
+      }
       const told = held.slice(0, 12).map(function (one) {
         const load = one.load === null ? "" : " at " + one.load.toFixed(2) + " of the mean expert";
         return "expert " + one.expert + ": " + (one.copies > 1 ? one.copies + " copies" : "1 copy") + load;

@@ -102,6 +102,7 @@
     }
 
     return {
+      arrived: data.arrived ? array(data.arrived, Uint8Array) : null,
       rows, columns, layers, load, copies, first, held, find, folded,
       high, wide, gpus: data.gpus, experts: data.experts, replicas: data.replicas,
       nodes: runs(data.nodes, wide, columns), racks: runs(data.racks, wide, columns), domains: runs(data.domains, wide, columns),

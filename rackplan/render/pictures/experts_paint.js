@@ -20,6 +20,7 @@
   function ramp(look, part, isDark) {  // from few to many
     return isDark ? mixed(rgb("#24303c"), rgb("#7fd6b5"), part) : mixed(rgb("#e6f2ee"), rgb("#00573f"), part);
   }
+  function arrivals(look, part) { return mixed(rgb(look.mean), rgb(look.above), 0.45 + 0.55 * part); }
   function hue(expert, isDark) {  // neighbours differ most
     const turn = expert * 0.61803398875 % 1 * 6, level = isDark ? [58, 178] : [96, 224];
     const wave = [0, 4, 2].map(function (shift) {
@@ -31,10 +32,11 @@
   rackplanPictures.expertColours = function (map, mode, isDark, found) {
     const look = looks[isDark ? "dark" : "light"], cells = map.rows * map.columns;
     const colours = new Uint32Array(cells), weight = new Float32Array(cells);
+    const counts = mode === "moves" ? map.arrived : map.copies;
     let away = 0.02, most = 1;
     for (let cell = 0; cell < cells; cell += 1) {
       if (map.load[cell]) { away = Math.max(away, Math.abs(map.load[cell] - 1)); }
-      most = Math.max(most, map.copies[cell]);
+      most = Math.max(most, counts[cell]);
     }
     away = Math.min(away, 1);
     const paper = rgb(look.paper), none = word(rgb(look.none)), known = new Map();
@@ -44,7 +46,7 @@
       const dim = found && !found[cell];
       let key;
       if (mode === "load") { key = Math.round((map.load[cell] - 1) / away * 100); }
-      else if (mode === "copies") { key = map.copies[cell]; }
+      else if (mode === "copies" || mode === "moves") { key = counts[cell]; }
       else { key = map.first[cell]; }
       const name = key * 2 + (dim ? 1 : 0);
       let colour = known.get(name);
@@ -52,12 +54,13 @@
         let made;
         if (mode === "load") { made = diverging(look, key / 100); }
         else if (mode === "copies") { made = ramp(look, most > 1 ? (key - 1) / (most - 1) : 0, isDark); }
+        else if (mode === "moves") { made = key ? arrivals(look, key / most) : rgb(look.mean); }
         else { made = hue(key, isDark); }
         colour = word(dim ? mixed(made, paper, 0.8) : made);
         known.set(name, colour);
       }
       colours[cell] = colour;
-      weight[cell] = (mode === "copies" ? map.copies[cell] : map.load[cell]) + (found && found[cell] ? 100 : 0);
+      weight[cell] = (mode === "copies" || mode === "moves" ? counts[cell] : map.load[cell]) + (found && found[cell] ? 100 : 0);
     }
     return { colours, weight, away, most, look };
   };
@@ -76,6 +79,10 @@
         steps.push([String(count), css(ramp(look, painted.most > 1 ? (count - 1) / (painted.most - 1) : 0, isDark))]);
       }
       return steps;
+    }
+    if (mode === "moves") {
+      return [["none", css(rgb(look.mean))], ["1", css(arrivals(look, 1 / painted.most))],
+        ...(painted.most > 1 ? [[String(painted.most), css(arrivals(look, 1))]] : [])];
     }
     return [];
   };

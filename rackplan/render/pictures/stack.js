@@ -15,7 +15,7 @@
       bar.append(part);
     });
     function lines(use) {
-      return [use.words + ": " + bytes(use.bytes) + ", " + percent(use.bytes / data.total) + " of the GPU",
+      return [use.words + ": " + bytes(use.bytes) + ", " + percent(use.bytes / data.total) + " " + (data.of || "of the GPU"),
         use.formula ? "= " + use.formula : "", use.origin];
     }
     const list = make("ol", { class: "rp-rows" });
@@ -30,7 +30,7 @@
     });
     row(list, {
       name: "in all", value: bytes(data.total), class: "rp-total", bars: [{ from: 0, size: 1, class: "rp-whole" }],
-      lines: ["in all: " + bytes(data.total) + " on the fullest GPU", data.origin]
+      lines: ["in all: " + bytes(data.total) + (data.of ? "" : " on the fullest GPU"), data.origin]
     });
     box.append(bar, list);
     // words that a part has no room for are left out

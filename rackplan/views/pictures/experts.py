@@ -26,13 +26,15 @@ BLOCK_STEP = 1 / 64
 """The same in a byte, where blocks are sent."""
 
 
-def expert_map(plan: Plan) -> Picture | None:
+def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture | None:
     """Return the map of a plan's experts; None without any.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
     little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
     its layer's mean, and the load of each expert. Above :data:`MOST_BYTES` they are blocks of layers x GPUs with the
     largest load in each, which the data say.
+
+    ``arrived``: copies that a re-plan moves to each GPU, ``[layers, GPUs]``.
     """
     parts = [
         (stage, entry)
@@ -62,6 +64,8 @@ def expert_map(plan: Plan) -> Picture | None:
         data |= _blocks(plan, parts, len(layers), len(gpus))
     else:
         data |= {"groups": whole, "load_step": LOAD_STEP}
+        if arrived is not None:
+            data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
     return Picture("experts", "experts", data, _says(plan, len(layers), len(gpus)))
 
 

@@ -1,0 +1,76 @@
+"""The moves of a re-plan as pictures: from how near copies come, and where on the map of experts they arrive."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placement.migrate.replan import Replanned
+from placement.migrate.steps import NEAR
+from rackplan.views.blocks import Block, Picture
+from rackplan.views.pictures.experts import expert_map
+from topology.units import added, plural
+
+_COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
+"""From near to far."""
+
+
+def moves_pictures(found: Replanned) -> list[Block]:
+    """Return the pictures of a re-plan that moves anything: bytes by distance, and the map with what arrives."""
+    return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
+
+
+def sources_bar(found: Replanned) -> Picture | None:
+    """Return one bar of the bytes that are fetched, by how near they come from; None where nothing is."""
+    amounts = {near: found.transfer.bytes_by_distance.get(near, 0.0) for near in NEAR}
+    total = added(amounts.values())
+    if total <= 0:
+        return None
+    words = {"across": "over the scale-out fabric", "storage": "from storage"}
+    uses = [
+        {
+            "name": near,
+            "words": words.get(near, f"in the {near}"),
+            "bytes": amount,
+            "colour": colour,
+            "formula": "copies fetched x bytes of an expert",
+            "hatched": near == "storage",
+            "origin": "",
+        }
+        for (near, amount), colour in zip(amounts.items(), _COLOURS, strict=True)
+        if amount > 0
+    ]
+    seconds = found.transfer.seconds
+    long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
+    origin = f"{plural(found.moves, 'move')}{long}"
+    parts = ", ".join(f"{use['words']} {amounts[str(use['name'])] / 1e9:,.1f} GB" for use in uses)
+    data = {"total": total, "uses": uses, "origin": origin, "of": "of the bytes"}
+    return Picture("memory", "sources", data, f"Where the copies come from: {parts}{long}")
+
+
+def moves_map(found: Replanned) -> Picture | None:
+    """Return the map of the experts after the re-plan, coloured by the copies that arrive; None where none does.
+
+    Columns are the GPUs of the first replica; copies that arrive in the others count with those of the same place.
+    """
+    plan = found.plan
+    if not found.moves or plan.loads is None:
+        return None
+    column: dict[int, int] = {}
+    row: dict[int, int] = {}
+    for s, entry in enumerate(plan.experts):
+        if entry is None:
+            continue
+        first = len(set(column.values()))
+        for stages in plan.layout.replicas:
+            column |= {gpu: first + place for place, gpu in enumerate(stages[s].gpus)}
+        layers = [x for x in plan.deployment.model.moe_layers if x in plan.layout.replicas[0][s].layers]
+        row |= {layer: len(row) + at for at, layer in enumerate(layers)}
+    arrived = np.zeros((len(row), len(set(column.values()))), dtype=np.int64)
+    for step in found.steps:
+        arrived[row[step.layer], column[step.gpu]] += 1
+    picture = expert_map(plan, arrived)
+    if picture is None:
+        return None
+    many = int((arrived.sum(axis=0) > 0).sum())
+    says = f"Map of the moves: {plural(found.moves, 'move')} to {plural(many, 'GPU')} of a replica"
+    return Picture("experts", "moves", picture.data, says)

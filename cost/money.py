@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from cost.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.prices import (
@@ -24,6 +23,7 @@ from cost.prices import (
     usd_per_million_tokens,
 )
 from cost.quantity import require_number
+from cost.written import BillData, PriceFigure, TotalsData, UsedData
 from topology.cluster import Cluster
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure, weakest
@@ -417,7 +417,7 @@ def _total(
     return math.fsum(count * one.value for count, one in figures), weakest(one.kind for _, one in figures)
 
 
-def totals_to_dict(totals: Totals) -> dict[str, Any]:
+def totals_to_dict(totals: Totals) -> TotalsData:
     """Return totals as data, under the keys that every command and file has.
 
     Null is what has no figure: ``missing`` says of what, and how to give it.
@@ -437,7 +437,7 @@ def totals_to_dict(totals: Totals) -> dict[str, Any]:
     }
 
 
-def _used_to_dict(totals: Totals) -> dict[str, Any]:
+def _used_to_dict(totals: Totals) -> UsedData:
     """Return what totals come to with the GPUs in use paid for alone."""
     return {
         "gpus": totals.bill.gpus,
@@ -449,7 +449,7 @@ def _used_to_dict(totals: Totals) -> dict[str, Any]:
     }
 
 
-def bill_to_dict(bill: Bill) -> dict[str, Any]:
+def bill_to_dict(bill: Bill) -> BillData:
     """Return a bill as data: what it comes to, of which parts, and what is ``missing``."""
     return {
         "usd_per_hour": bill.usd_per_h,
@@ -472,7 +472,7 @@ def bill_to_dict(bill: Bill) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure | None) -> dict[str, Any] | None:
+def _figure(figure: Figure | None) -> PriceFigure | None:
     if figure is None:
         return None
     return {"value": figure.value, "unit": figure.unit, "kind": figure.kind.label, "source": figure.source}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from cost.layout import Layout, StageSpec
 from cost.score import Uses
 from cost.terms.alltoall import group_limit, vector_sizes
 from cost.terms.placed_volumes import Floats, Ints, placed_vectors, token_share
+from cost.written import LayerTrafficData, TokenTrafficData
 from topology.units import mean_of
 
 
@@ -59,9 +59,9 @@ class TokenTraffic:
         return mean_of(self.domains.values())
 
 
-def traffic_to_dict(traffic: TokenTraffic) -> dict[str, Any]:
+def traffic_to_dict(traffic: TokenTraffic) -> TokenTrafficData:
     """Return JSON-able figures: means over layers, those of each layer by its id, bytes of a step by fabric."""
-    layers = {
+    layers: dict[str, LayerTrafficData] = {
         str(layer): {
             "gpus_per_token": traffic.gpus[layer],
             "nodes_per_token": traffic.nodes[layer],

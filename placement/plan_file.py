@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.config.build import model_from_config
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.money import PriceBook, totals_to_dict
@@ -28,24 +27,31 @@ from cost.token_traffic import traffic_to_dict
 from cost.workload import Workload
 from placement.failure_domains import domain_name
 from placement.findings import (
-    AtLeastOne,
-    AtRisk,
-    Count,
     Failures,
-    FrontPoint,
-    LayerAtRisk,
-    LayerChanges,
-    NotNegative,
     RedundancyCurve,
-    RedundancyPoint,
     ScenarioReport,
-    ScenarioRow,
     TrafficReport,
-    TrafficRow,
-    WhatIf,
 )
-from placement.options import Objective, ScenarioWeights, Spread
-from placement.plan import BaselineScore, OrderProof, Plan, Proof
+from placement.options import Spread
+from placement.plan import BaselineScore, Plan
+from placement.plan_schema import (
+    CurveLayoutPart,
+    FailuresPart,
+    LayoutData,
+    LayoutPart,
+    LoadsPart,
+    ModelPart,
+    Part,
+    PlanFile,
+    PlanScoreData,
+    PricesPart,
+    RedundancyPart,
+    ScenariosPart,
+    ScoreData,
+    StagePart,
+    TrafficReportPart,
+    WorkloadPart,
+)
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
@@ -58,148 +64,12 @@ _LONGEST_BYTES = 2**30
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
 _SHOWN = 40
 """Characters of a value that a message repeats."""
-_Said = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class _Part(BaseModel):
-    """A part of the file: made from the object it describes, or from what was read; unknown keys are passed over."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, from_attributes=True)
-
-
-class _Stage(_Part):
-    replica: Count = 0
-    domains: list[str] = []
-    first_layer: Count
-    last_layer: Count
-    gpus: list[str]
-
-
-class _Experts(_Part):
-    gpus: list[str]
-    layers: dict[str, list[list[Count]]]
-
-
-class _Layout(_Part):
-    # all but tp follows from the rest of the file: held against it, never used
-    stages: _Said | None = None
-    ep: _Said | None = None
-    tp: AtLeastOne
-    attention_dp: _Said | None = None
-    replicas: _Said | None = None
-    batch_per_gpu: _Said | None = None
-    gpus_used: _Said | None = None
-    passed_over: str | None = None
-
-
-class _Workload(_Part):
-    model_config = ConfigDict(extra="forbid")
-    phase: Literal["decode", "prefill"]
-    context: int
-    batch: AtLeastOne
-    kv_dtype: str
-    draft_tokens: int = 0
-    accept_length: float = 1.0
-    overlap: bool = False
-    sparse_attention: str = ""
-    prefix_hit: float = 0.0
-
-
-class _Model(_Part):
-    name: str
-    config: dict[str, Any]
-    weights: str | None = None
-
-
-class _Loads(_Part):
-    names: list[str]
-    synthetic: bool
-    tokens: list[list[list[float]]]
-
-
-class _Options(_Part):
-    model_config = ConfigDict(extra="allow")
-    engine: str = ""
-    spread: Spread = "gpu"
-    objective: Objective = "mean"
-    split: DispatchPolicy = "even"
-    scenario_weights: ScenarioWeights | None = None
-
-
-class _Prices(_Part):
-    basis: str = "rental"
-    prices: dict[str, float] = {}
-    powers: dict[str, float] = {}
-
-
-class _Inputs(_Part):
-    model: _Model
-    cluster: dict[str, Any]
-    workload: _Workload
-    loads: _Loads | None = None
-    options: _Options = _Options()
-    prices: _Prices = _Prices()
-
-
-class _Scenarios(_Part):
-    objective: Objective
-    groups: AtLeastOne | None = None
-    in_sample: float | None = None
-    left_out: float | None = None
-    rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
-
-
-class _Failures(_Part):
-    spread: Spread
-    experts_at_risk: Count = 0
-    share_at_risk: float = 0.0
-    what_if: tuple[WhatIf, ...]
-    experts: tuple[AtRisk, ...]
-    layers: tuple[LayerAtRisk, ...]
-
-
-class _CurveLayout(_Part):
-    ep: AtLeastOne
-    tp: AtLeastOne
-    stages: AtLeastOne
-
-
-class _Redundancy(_Part):
-    layout: _CurveLayout
-    chosen: Count = 0
-    knee: Count = 0
-    points: Annotated[tuple[RedundancyPoint, ...], Field(min_length=1)]
-
-
-class _TrafficReport(_Part):
-    known: str
-    traces: tuple[str, ...] = ()
-    chosen: str
-    slack: NotNegative
-    rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
-    front: tuple[FrontPoint, ...] = ()
-    from_layer_to_layer: LayerChanges | None = None
-
-
-class _PlanFile(_Part):
-    schema_version: Literal[1]
-    stages: Annotated[list[_Stage], Field(min_length=1)]
-    experts: _Experts
-    layout: _Layout
-    service_level: str | None = None
-    proof: Proof
-    order: OrderProof | None = None
-    scenarios: _Scenarios | None = None
-    redundancy: _Redundancy | None = None
-    failures: _Failures | None = None
-    by_traffic: _TrafficReport | None = None
-    inputs: _Inputs
-
-
-def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any]:
+def score_to_dict(score: Score, balancedness: dict[int, float]) -> ScoreData:
     """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
     mean = mean_of(balancedness.values()) if balancedness else None
-    return {
+    data: ScoreData = {
         "step_s": score.step_s,
         "lower_step_s": score.lower_step_s,
         "tok_s_per_gpu": score.tok_s_per_gpu,
@@ -216,25 +86,28 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> dict[str, Any
         "batch_per_gpu": score.batch,
         "max_batch_per_gpu": score.max_batch,
         "evidence": score.evidence.label,
-        **({"what_if": score.what_if} if score.what_if else {}),
         "balancedness_mean": mean,
         "balancedness": {str(layer): value for layer, value in balancedness.items()},
     }
+    if score.what_if:
+        data["what_if"] = score.what_if
+    return data
 
 
-def plan_score_to_dict(plan: Plan) -> dict[str, Any]:
+def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     """Return a plan's score with ``totals`` of the cluster and ``calibration``: how far off it may be.
 
     ``calibration`` is null where nothing was measured; ``traffic`` is there where tokens were traced.
     """
     errors = errors_in(plan.deployment, plan.layout)
-    traffic = {} if plan.traffic is None else {"traffic": traffic_to_dict(plan.traffic)}
-    return {
-        **score_to_dict(plan.score, dict(plan.balancedness)),
+    data: PlanScoreData = {
+        **score_to_dict(plan.score, dict(plan.balancedness)),  # type: ignore[typeddict-item]  # no `traffic` in it
         "totals": totals_to_dict(plan.totals),
         "calibration": error_to_dict(errors),
-        **traffic,
     }
+    if plan.traffic is not None:
+        data["traffic"] = traffic_to_dict(plan.traffic)
+    return data
 
 
 def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
@@ -266,22 +139,22 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "order": None if plan.order is None else asdict(plan.order),
         "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
         "scenarios": _scenarios_written(plan.scenarios),
-        "redundancy": _written(_Redundancy, plan.redundancy and _curve(plan.redundancy)),
+        "redundancy": _written(RedundancyPart, plan.redundancy and _curve(plan.redundancy)),
         "failures": _failures_written(plan.failures),
-        "by_traffic": _written(_TrafficReport, plan.by_traffic),
+        "by_traffic": _written(TrafficReportPart, plan.by_traffic),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
         "inputs": _inputs(plan, command, sha256 or {}),
     }
 
 
-def _written(schema: type[_Part], value: object) -> dict[str, Any] | None:
+def _written(schema: type[Part], value: object) -> dict[str, Any] | None:
     """Return ``value`` as its part of the file; None of None."""
     return None if value is None else schema.model_validate(value).model_dump(mode="json")
 
 
 def _failures_written(failures: Failures | None) -> dict[str, Any] | None:
     """Return what one failure would do; what each loss leaves stands there where somebody kept it."""
-    part = _written(_Failures, failures)
+    part = _written(FailuresPart, failures)
     for row in part["what_if"] if part is not None else ():
         if not row["each"]["names"]:
             del row["each"]
@@ -290,7 +163,7 @@ def _failures_written(failures: Failures | None) -> dict[str, Any] | None:
 
 def _scenarios_written(report: ScenarioReport | None) -> dict[str, Any] | None:
     """Return the part of each load; ``groups`` stands there where they vote."""
-    part = _written(_Scenarios, report)
+    part = _written(ScenariosPart, report)
     if part is not None and part["groups"] is None:
         del part["groups"]
     return part
@@ -298,14 +171,14 @@ def _scenarios_written(report: ScenarioReport | None) -> dict[str, Any] | None:
 
 def _curve(curve: RedundancyCurve) -> dict[str, object]:
     return {
-        "layout": _CurveLayout.model_validate(curve),
+        "layout": CurveLayoutPart.model_validate(curve),
         "chosen": curve.best.redundant,
         "knee": curve.knee.redundant,
         "points": curve.points,
     }
 
 
-def layout_to_dict(plan: Plan) -> dict[str, int]:
+def layout_to_dict(plan: Plan) -> LayoutData:
     """Return what stages, model and batch say of the layout."""
     layout, deployment = plan.layout, plan.deployment
     return {
@@ -332,7 +205,7 @@ def _proof_of(plan: Plan) -> str:
 def _stages(plan: Plan) -> list[dict[str, Any]]:
     cluster = plan.deployment.cluster
     return [
-        _Stage(
+        StagePart(
             replica=replica,
             domains=[f"d{domain}" for domain in dict.fromkeys(cluster.gpus[g].domain for g in stage.gpus)],
             first_layer=stage.layers.start,
@@ -364,7 +237,7 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
     return rows
 
 
-def _baseline(entry: BaselineScore) -> dict[str, Any] | None:
+def _baseline(entry: BaselineScore) -> ScoreData | None:
     return None if entry.score is None else score_to_dict(entry.score, dict(entry.balancedness))
 
 
@@ -372,9 +245,9 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
     deployment, loads = plan.deployment, plan.loads
     model, workload = deployment.model, deployment.workload
     weights = model.weights_override
-    asked = _Workload.model_validate(workload)
+    asked = WorkloadPart.model_validate(workload)
     return {
-        "model": _Model(name=model.name, config=dict(model.config), weights=weights).model_dump(),
+        "model": ModelPart(name=model.name, config=dict(model.config), weights=weights).model_dump(),
         "cluster": spec_to_dict(deployment.cluster.spec),
         "workload": asked.model_dump(exclude=None if workload.prefix_hit else {"prefix_hit"}),
         "loads": None
@@ -382,7 +255,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
         "seed": plan.options.get("seed", 0),
         "options": {**plan.options, "engine": deployment.engine},
-        "prices": _Prices.model_validate(deployment.prices).model_dump(),
+        "prices": PricesPart.model_validate(deployment.prices).model_dump(),
         "sha256": sha256,
         "command": command,
     }
@@ -429,11 +302,11 @@ def read_plan(path: Path) -> Plan:
         raise InputError(f"{path}: {error}") from None
 
 
-def _fields(text: str, where: str) -> _PlanFile:
+def _fields(text: str, where: str) -> PlanFile:
     """Read the text of a plan file: JSON without duplicate keys, in the schema."""
     parse_json(text, where)
     try:
-        return _PlanFile.model_validate_json(text)
+        return PlanFile.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
@@ -448,7 +321,7 @@ def _fields(text: str, where: str) -> _PlanFile:
         ) from None
 
 
-def _plan(fields: _PlanFile) -> Plan:
+def _plan(fields: PlanFile) -> Plan:
     inputs = fields.inputs
     _require_figures(inputs.cluster)
     cluster = build_cluster(spec_from_dict(inputs.cluster))
@@ -504,7 +377,7 @@ def _require_figures(cluster: dict[str, Any]) -> None:
                 raise InputError(f"{place}.value: null, but a plan is scored with this figure; {_REMEDY}.")
 
 
-def _layout(fields: _PlanFile, deployment: Deployment) -> Layout:
+def _layout(fields: PlanFile, deployment: Deployment) -> Layout:
     index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
     for place, stage in enumerate(fields.stages):
@@ -533,7 +406,7 @@ def _layout(fields: _PlanFile, deployment: Deployment) -> Layout:
     return Layout(rows, fields.layout.tp)
 
 
-def _check_layout(given: _Layout, plan: Plan) -> None:
+def _check_layout(given: LayoutPart, plan: Plan) -> None:
     """Refuse a layout that somebody changed in one place alone."""
     for key, value in layout_to_dict(plan).items():
         here = getattr(given, key)
@@ -542,7 +415,7 @@ def _check_layout(given: _Layout, plan: Plan) -> None:
             raise InputError(f"layout.{key}: {here}, but {where} {value}; make them agree, or plan anew.")
 
 
-def _assignment(fields: _PlanFile, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
+def _assignment(fields: PlanFile, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
     """Gather one stage's experts; every layer and replica must fill the same slots."""
     moe = deployment.model.moe
     stage = layout.replicas[0][index]
@@ -585,7 +458,7 @@ def _assignment(fields: _PlanFile, deployment: Deployment, layout: Layout, index
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
 
 
-def _loads(fields: _Loads | None, deployment: Deployment) -> ExpertLoads | None:
+def _loads(fields: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None:
     moe = deployment.model.moe
     if moe is None:
         return None
@@ -607,7 +480,7 @@ def _loads(fields: _Loads | None, deployment: Deployment) -> ExpertLoads | None:
     return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)
 
 
-def _scenarios(part: _Scenarios | None, names: tuple[str, ...]) -> ScenarioReport | None:
+def _scenarios(part: ScenariosPart | None, names: tuple[str, ...]) -> ScenarioReport | None:
     """Return how the plan fares under each load; refuse that of other loads."""
     if part is None:
         return None
@@ -619,7 +492,7 @@ def _scenarios(part: _Scenarios | None, names: tuple[str, ...]) -> ScenarioRepor
     return ScenarioReport(part.objective, part.rows, part.groups)
 
 
-def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None:
+def _failures(part: FailuresPart | None, deployment: Deployment) -> Failures | None:
     """Return what one failure would do; refuse layers, experts, GPUs, nodes and racks that there are not."""
     if part is None:
         return None
@@ -659,7 +532,7 @@ def _failures(part: _Failures | None, deployment: Deployment) -> Failures | None
     return Failures(part.spread, part.layers, part.experts, part.what_if)
 
 
-def _by_traffic(part: _TrafficReport | None) -> TrafficReport | None:
+def _by_traffic(part: TrafficReportPart | None) -> TrafficReport | None:
     if part is None:
         return None
     if part.chosen not in [row.placement for row in part.rows]:
@@ -669,7 +542,7 @@ def _by_traffic(part: _TrafficReport | None) -> TrafficReport | None:
     )
 
 
-def _redundancy(part: _Redundancy | None) -> RedundancyCurve | None:
+def _redundancy(part: RedundancyPart | None) -> RedundancyCurve | None:
     """Return throughput against copies; refuse points that are not by rising number of copies."""
     if part is None:
         return None

@@ -6,9 +6,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal, get_args
 
 UNPUBLISHED = math.nan
 """Value of a link rate that its maker has not published: nothing can be computed from it."""
+
+
+EvidenceLabel = Literal["measured", "datasheet", "derived", "user", "assumed", "projected"]
+"""The word of each kind in files and reports, strongest first."""
 
 
 class Evidence(IntEnum):
@@ -22,9 +27,12 @@ class Evidence(IntEnum):
     PROJECTED = 5
 
     @property
-    def label(self) -> str:
+    def label(self) -> EvidenceLabel:
         """The word written in files and reports."""
-        return self.name.lower()
+        return _LABELS[self]
+
+
+_LABELS: tuple[EvidenceLabel, ...] = get_args(EvidenceLabel)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ docs/calibration.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.machine import Efficiency
+from cost.written import CalibrationData
 from topology.catalog import load_gpu
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, nearest
@@ -287,16 +287,18 @@ def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
     return max(errors, key=lambda error: error.band, default=None)
 
 
-def error_to_dict(errors: Iterable[ErrorOf]) -> Mapping[str, Any] | None:
+def error_to_dict(errors: Iterable[ErrorOf]) -> CalibrationData | None:
     """Return the error with the widest band as JSON-able data, with all under ``each`` where chips differ."""
     given = tuple(errors)
     found = widest(given)
     if found is None:
         return None
-    return _to_dict(found) | ({"each": [_to_dict(error) for error in given]} if len(given) > 1 else {})
+    if len(given) == 1:
+        return _to_dict(found)
+    return {**_to_dict(found), "each": [_to_dict(error) for error in given]}
 
 
-def _to_dict(error: ErrorOf) -> dict[str, Any]:
+def _to_dict(error: ErrorOf) -> CalibrationData:
     left_out = error.left_out
     return {
         "chip": error.chip,

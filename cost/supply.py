@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cost.cache_path import CachePath
 from cost.layouts import Sweep, best_at
 from cost.pools import RateMatch, RateMatches, match_rates
+from cost.written import ProofData
 from topology.errors import RackplanError
 
 MOST_FLEET_GPUS = 300
@@ -75,7 +76,7 @@ class Served:
     joined: int = 1
     ttft_s: float | None = None
     requests_per_s: float | None = None
-    proof: Mapping[str, str | float] | None = None
+    proof: ProofData | None = None
 
     @property
     def gpus_used(self) -> int:

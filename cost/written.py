@@ -204,3 +204,20 @@ class TokenTrafficData(LayerTrafficData):
     bytes_per_step: dict[str, float]
     layers: dict[str, LayerTrafficData]
     independent: TokenTrafficData | None
+
+
+class ProofData(TypedDict):
+    """What is proven of a search.
+
+    Attributes
+    ----------
+    status:
+        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
+    objective, bound, gap:
+        What was reached, what nothing can be better than, and the fraction between the two.
+    """
+
+    status: str
+    objective: float
+    bound: float
+    gap: float

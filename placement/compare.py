@@ -21,7 +21,7 @@ from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
 from placement.placing import Known
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
-from topology.figures import Evidence
+from topology.figures import Evidence, EvidenceLabel
 
 USUAL_TOK_S = 1 / USUAL_TPOT.value
 """Speed per user to compare at where nobody says."""
@@ -58,7 +58,7 @@ class CompareRow:
     batch: float | None = None
     bound_by: str | None = None
     layout: str | None = None
-    evidence: str | None = None
+    evidence: EvidenceLabel | None = None
     reason: str = ""
     status: str = ""
     errors: tuple[ErrorOf, ...] = ()

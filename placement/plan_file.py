@@ -261,7 +261,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def plan_to_json(data: dict[str, Any]) -> str:
+def plan_to_json(data: Mapping[str, Any]) -> str:
     """Return the text of a plan file: one line per GPU list of a layer, so that a diff can be read."""
     return _pretty(data, 0) + "\n"
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from cost.dispatch import DispatchPolicy
-from cost.written import CalibrationData, TokenTrafficData, TotalsData
+from cost.written import CalibrationData, ProofData, TokenTrafficData, TotalsData
 from placement.findings import (
     AtLeastOne,
     AtRisk,
@@ -448,23 +448,6 @@ class ChosenLayoutData(LayoutData):
     """
 
     passed_over: str | None
-
-
-class ProofData(TypedDict):
-    """What is proven of a search.
-
-    Attributes
-    ----------
-    status:
-        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
-    objective, bound, gap:
-        What was reached, what nothing can be better than, and the fraction between the two.
-    """
-
-    status: str
-    objective: float
-    bound: float
-    gap: float
 
 
 class PlanProofData(ProofData):

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands import clusters, data, engines, fleet, online, plan, serve, size, sweep
+from rackplan.commands import clusters, data, engines, fleet, online, plan, schema, serve, size, sweep
 from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
@@ -96,6 +96,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "loads": data.loads,
     "catalog": data.catalog,
     "validate": data.validate,
+    "schema": schema.schema,
     "serve": serve.serve,
 }
 for name, command in COMMANDS.items():

@@ -69,6 +69,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     ),
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
+    "schema": ("rackplan schema", "rackplan schema plan > plan.schema.json"),
     "validate": ("rackplan validate", "rackplan validate points.csv --all"),
     "serve": ("rackplan serve", "rackplan serve out --port 0"),
 }
@@ -121,7 +122,7 @@ class Commands(TyperGroup):
         "Plans": "plan replan score explain what-if diff replay",
         "Clusters and money": "compare sweep size fleet draw traffic serve",
         "Engines": "export import-plan check",
-        "Data": "import loads catalog validate",
+        "Data": "import loads catalog validate schema",
     }
 
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:

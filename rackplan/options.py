@@ -33,9 +33,9 @@ def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any: 
     return typer.Option(*names.split(), help=help, metavar=metavar, **more)
 
 
-def arg(metavar: str, help: str) -> Any:  # noqa: A002 - typer's word
+def arg(metavar: str, help: str, **more: Any) -> Any:  # noqa: A002 - typer's word
     """Return an argument for an annotation."""
-    return typer.Argument(metavar=metavar, help=help)
+    return typer.Argument(metavar=metavar, help=help, **more)
 
 
 def _models(incomplete: str) -> list[str]:

@@ -74,6 +74,21 @@ def show(view: View, *, json: bool) -> None:
     sys.stdout.write(text)
 
 
+def print_schema(name: str) -> None:
+    """Print the JSON Schema of what a command prints, or of a file.
+
+    Raises
+    ------
+    InputError
+        If nothing of that name has one.
+    """
+    from rackplan.schemas.make import json_schema
+
+    text = json.dumps(json_schema(name), indent=2)
+    hide()
+    sys.stdout.write(f"{text}\n")
+
+
 def json_text(data: Mapping[str, Any]) -> str:
     """Return one object in strict JSON, in ASCII, with the version of its schema."""
     return "".join(_json_parts(data))

@@ -87,7 +87,12 @@ class FleetSupply:
                 for pool in fleet.pools
             ),
             joined=joined,
-            proof={name: getattr(fleet.proof, name) for name in ("status", "objective", "bound", "gap")},
+            proof={
+                "status": fleet.proof.status,
+                "objective": fleet.proof.objective,
+                "bound": fleet.proof.bound,
+                "gap": fleet.proof.gap,
+            },
             requests_per_s=None if self.lengths is None else times * fleet.requests_per_s,
         )
 

@@ -6,8 +6,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from cost.written import BillData, CalibrationData, TotalsData
-from placement.plan_schema import ProofData
+from cost.written import BillData, CalibrationData, ProofData, TotalsData
 from rackplan.schemas.figures import SetData, SetFigureData
 from topology.figures import EvidenceLabel
 
@@ -459,8 +458,8 @@ class MatchedData(TypedDict):
         Where they were asked for.
     """
 
-    isl: int
-    osl: int
+    isl: float
+    osl: float
     gpus: int
     tokens: str
     ttft: str
@@ -494,7 +493,7 @@ class SweepPrinted(SweptData):
     rate_matching: NotRequired[MatchedData]
 
 
-class CompareRowData(TypedDict):
+class CompareResultData(TypedDict):
     """A cluster at a speed per user.
 
     Attributes
@@ -511,8 +510,6 @@ class CompareRowData(TypedDict):
         The weakest kind of figure behind it, and how far off it may be.
     reason:
         Why there is none; else empty.
-    totals:
-        Of the cluster; absent: there is none.
     """
 
     cluster: str
@@ -523,14 +520,25 @@ class CompareRowData(TypedDict):
     tokens: str
     tok_s_per_gpu: float | None
     step_s: float | None
-    batch: int | None
+    batch: float | None
     bound_by: str | None
     layout: str | None
     evidence: EvidenceLabel | None
     status: str
     reason: str
     calibration: CalibrationData | None
-    totals: NotRequired[TotalsData | None]
+
+
+class CompareRowData(CompareResultData):
+    """A cluster at a speed per user, and what it costs.
+
+    Attributes
+    ----------
+    totals:
+        Of the cluster.
+    """
+
+    totals: TotalsData
 
 
 _FromTo = TypedDict("_FromTo", {"from": str, "to": str})
@@ -570,7 +578,7 @@ class StepOfStoryData(TypedDict):
     reached_tok_s_per_user: float | None
     tok_s_per_gpu: float | None
     step_s: float | None
-    batch: int | None
+    batch: float | None
     bound_by: str | None
     layout: str | None
     evidence: EvidenceLabel | None

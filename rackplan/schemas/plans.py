@@ -6,11 +6,11 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from cost.written import ProofData
 from placement.plan_schema import (
     LayoutData,
     PlanData,
     PlanScoreData,
-    ProofData,
 )
 from rackplan.schemas.figures import FigureData, SetData
 from topology.figures import EvidenceLabel
@@ -87,7 +87,7 @@ class MovesTotalsData(TypedDict):
     copies, fresh_moves, lost_copies, needed_moves:
         All copies; moves to a plan made afresh; copies that are lost; moves that restore every expert.
     seconds, bottleneck:
-        Of the transfer over the cluster's links, and the busiest of them.
+        Of the transfer over the cluster's links (null: they are not known), and the busiest of them.
     bytes_from:
         By how far the copy comes from: ``node``, ``domain``, ``rack``, ``across``, ``storage``.
     buffers:
@@ -103,7 +103,7 @@ class MovesTotalsData(TypedDict):
     copies: int
     fresh_moves: int
     lost_copies: int
-    seconds: float
+    seconds: float | None
     bottleneck: str
     bytes_from: dict[str, float]
     moved: float
@@ -500,7 +500,7 @@ class MovedData(TypedDict):
     moves, bytes, copies, left:
         Copies that a GPU must fetch, their weights, all copies, and moves if GPUs were called otherwise.
     seconds, bottleneck, bytes_from:
-        Of the transfer, its busiest link, and bytes by how far they come.
+        Of the transfer (null: links are not known), its busiest link, and bytes by how far they come.
     by_layer:
         Moves by id of the layer.
     """
@@ -509,7 +509,7 @@ class MovedData(TypedDict):
     bytes: float
     copies: int
     left: int
-    seconds: float
+    seconds: float | None
     bottleneck: str
     bytes_from: dict[str, float]
     by_layer: dict[str, int]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NotRequired
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from cost.resolve import HubModel
 from rackplan.schemas.figures import FigureData, SetData
 from topology.figures import EvidenceLabel
 
@@ -373,13 +372,14 @@ class ReplanRunData(TypedDict):
     Attributes
     ----------
     after_window, copies, bytes, seconds, lost_s:
-        When, how many copies moved with how many bytes, how long that took, and the time of serving that it cost.
+        When, how many copies moved with how many bytes, how long that took (null: links are not known), and the time
+        of serving that it cost.
     """
 
     after_window: int
     copies: int
     bytes: float
-    seconds: float
+    seconds: float | None
     lost_s: float
 
 
@@ -554,6 +554,22 @@ class ClusterRowData(DomainData):
     gpu: str
 
 
+class HubModelData(TypedDict):
+    """What is published of a Hugging Face id.
+
+    Attributes
+    ----------
+    positions, source:
+        Tokens of the longest sequence that it was made for (null: not known), and where they were read.
+    quantization:
+        Its ``quantization_config`` where that is not the entry's.
+    """
+
+    positions: int | None
+    source: str
+    quantization: Mapping[str, Any] | None
+
+
 class ModelCountsData(TypedDict):
     """A model of the catalog in a list.
 
@@ -597,7 +613,7 @@ class ModelCountsData(TypedDict):
     omitted: list[str]
     most_context: int | None
     most_context_source: str
-    huggingface: dict[str, HubModel]
+    huggingface: dict[str, HubModelData]
     sources: list[str]
 
 
@@ -737,16 +753,20 @@ class ClusterData(DomainData):
     gpu: GpuData
 
 
-class ModelRowData(ModelCountsData):
-    """A model of the catalog in a list.
+class RefusedModelData(TypedDict):
+    """A model of the catalog that cannot be counted.
 
     Attributes
     ----------
-    name:
-        What it is called.
+    name, title:
+        What it is called, and written out.
+    refused:
+        Why.
     """
 
     name: str
+    title: str
+    refused: NotRequired[str]
 
 
 class ListsData(TypedDict):
@@ -760,7 +780,7 @@ class ListsData(TypedDict):
 
     clusters: list[ClusterRowData]
     gpus: list[GpuRowData]
-    models: list[ModelRowData]
+    models: list[ModelData | RefusedModelData]
 
 
 class ListData(TypedDict):
@@ -772,7 +792,7 @@ class ListData(TypedDict):
         A row for each entry.
     """
 
-    rows: list[ClusterRowData] | list[GpuRowData] | list[ModelRowData]
+    rows: list[ClusterRowData] | list[GpuRowData] | list[ModelData | RefusedModelData]
 
 
 CatalogPrinted = ListsData | ListData | ClusterData | GpuData | ModelData | PhysicalData
@@ -785,7 +805,7 @@ class SchemaRowData(TypedDict):
     Attributes
     ----------
     name, kind, of:
-        What ``rackplan schema`` calls it, ``command`` or ``file``, and what it is of.
+        What ``rackplan schema`` calls it, ``command`` or ``file``, and what it is of in a sentence.
     """
 
     name: str

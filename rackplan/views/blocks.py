@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topology.errors import printable
 from topology.figures import Figure
+
+if TYPE_CHECKING:
+    from rackplan.schemas.figures import FigureData
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
@@ -208,7 +211,7 @@ def sections(*parts: Sequence[Block]) -> list[Block]:
     return found
 
 
-def picked(of: object, names: str) -> dict[str, Any]:
+def picked(of: object, names: str) -> Any:
     """Return some attributes as data under their own names."""
     return {name: getattr(of, name) for name in names.split()}
 
@@ -219,10 +222,15 @@ def thinned(items: Sequence[T], most: int) -> list[T]:
     return list(items) if last < most else [items[round(i * last / (most - 1))] for i in range(most)]
 
 
-def figure_data(figure: Figure) -> dict[str, Any]:
+def figure_data(figure: Figure) -> FigureData:
     """Return a figure as data; its value is null where nobody published it."""
-    data = {**picked(figure, "value unit text source"), "kind": figure.kind.label}
-    return data if figure.published else data | {"value": None}
+    return {
+        "value": figure.value if figure.published else None,
+        "unit": figure.unit,
+        "text": figure.text,
+        "source": figure.source,
+        "kind": figure.kind.label,
+    }
 
 
 def labelled(label: str, *texts: str) -> list[Block]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -21,7 +20,15 @@ from cost.resolve import (
     resolve_model,
     spelled_models,
 )
-from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, picked, sections
+from rackplan.schemas.records import (
+    CablingData,
+    ClusterRowData,
+    DomainData,
+    LimitsData,
+    ModelCountsData,
+    RefusedModelData,
+)
+from rackplan.views.blocks import Block, Lines, Table, Text, View, figure_data, sections
 from rackplan.views.settings import set_blocks, set_data
 from topology import (
     cluster_names,
@@ -37,7 +44,7 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Figure
 from topology.names import Names
-from topology.physical import Physical, Total, growth, physical_limits
+from topology.physical import Cabling, Physical, Total, growth, physical_limits
 from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_of
@@ -92,12 +99,14 @@ def catalog_view(what: str | None, cluster: Cluster | None = None) -> View:
 def _gpus() -> View:
     """All GPUs: dense peaks, memory, flop per byte in BF16."""
     gpus = [load_gpu(name) for name in gpu_names()]
-    data = []
+    data: list[dict[str, Any]] = []
     for gpu in gpus:
         known = {key: gpu.figures[key].value for key in _GPU_COLUMNS if key in gpu.figures}
         both = "bf16_flop_per_s" in known and "hbm_bytes_per_s" in known
         ratio = known["bf16_flop_per_s"] / known["hbm_bytes_per_s"] if both else None
-        data.append({**picked(gpu, "name title status"), **known, "flop_per_byte_bf16": ratio})
+        data.append(
+            {"name": gpu.name, "title": gpu.title, "status": gpu.status, **known, "flop_per_byte_bf16": ratio}
+        )
     table = Table.of(
         data,
         ("GPU", lambda one: one["name"]),
@@ -114,7 +123,9 @@ def _gpus() -> View:
 def _clusters() -> View:
     """All clusters: domain, links, and how much slower the fabric between domains is."""
     known = [(load_domain(name), find_scale_out(name)) for name in cluster_names()]
-    data = [{**_domain_data(domain, out), "gpu": domain.gpu.name} for domain, out in known]
+    data: list[ClusterRowData] = [
+        {**_domain_data(domain, out), "gpu": domain.gpu.name} for domain, out in known
+    ]
     table = Table.of(
         data,
         ("cluster", lambda one: one["name"]),
@@ -136,13 +147,13 @@ def _clusters() -> View:
 
 def _models() -> View:
     """All models: parameters as counted from their configs, beside the published figures."""
-    data: list[dict[str, Any]] = []
+    data: list[Mapping[str, Any]] = []
     for name in model_names():
+        head: RefusedModelData = {"name": name, "title": model_title(name)}
         try:
-            found = _model_counts(name)
+            data.append({**head, **_model_counts(name)})
         except InputError as error:
-            found = {"refused": str(error)}
-        data.append({"name": name, "title": model_title(name), **found})
+            data.append({**head, "refused": str(error)})
     table = Table.of(
         data,
         ("model", lambda one: one["name"]),
@@ -226,7 +237,11 @@ def _gpu(gpu: GpuSpec) -> View:
     figures, shown = _figures(gpu.figures)
     title = f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status}; dies per package: {gpu.dies})"
     data = {
-        **picked(gpu, "name title vendor status dies"),
+        "name": gpu.name,
+        "title": gpu.title,
+        "vendor": gpu.vendor,
+        "status": gpu.status,
+        "dies": gpu.dies,
         "figures": figures,
         "notes": list(gpu.notes),
     }
@@ -268,12 +283,14 @@ def _cluster(cluster: Cluster) -> View:
     return View(sections(head, limits.blocks[1:], gpu.blocks), data)
 
 
-def _domain_data(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Any]:
+def _domain_data(domain: DomainSpec, out: ScaleOutSpec | None) -> DomainData:
     """Return what the list of clusters and the page of one have in common."""
     up, away, ratio = _rates(domain, out)
     return {
         "name": domain.part,
-        **picked(domain, "title status gpus_per_node"),
+        "title": domain.title,
+        "status": domain.status,
+        "gpus_per_node": domain.gpus_per_node,
         "gpus_per_domain": domain.gpus,
         "scale_up_bytes_per_s": up,
         "scale_out_bytes_per_s": away,
@@ -346,12 +363,14 @@ def _counted(figure: str, counts: str) -> str:
     return f"{figure} {counts}".strip()
 
 
-def _model_counts(name: str) -> dict[str, Any]:
+def _model_counts(name: str) -> ModelCountsData:
     model = resolve_model(name)
     moe = model.moe
     said = published(name)
     return {
-        **picked(model, "total_params active_params active_params_with_embedding"),
+        "total_params": model.total_params,
+        "active_params": model.active_params,
+        "active_params_with_embedding": model.active_params_with_embedding,
         "published_total": said.total,
         "published_active": said.active,
         "layers": len(model.layers),
@@ -359,15 +378,18 @@ def _model_counts(name: str) -> dict[str, Any]:
         "experts": moe.experts if moe else 0,
         "experts_per_token": moe.top_k if moe else 0,
         "attention": sorted({layer.attention.kind for layer in model.layers}),
-        "kv_bytes_per_sequence_4096_bf16": added(
-            layer.attention.cache_bytes(4096, 2) for layer in model.layers
+        "kv_bytes_per_sequence_4096_bf16": float(
+            added(layer.attention.cache_bytes(4096, 2) for layer in model.layers)
         ),
         "precision": dict(model.precision),
         "precision_source": model.precision_source,
         "omitted": list(model.omitted),
         "most_context": model.most_context,
         "most_context_source": model.most_context_source,
-        "huggingface": {one: asdict(found) for one, found in hugging_face_ids(name).items()},
+        "huggingface": {
+            one: {"positions": found.positions, "source": found.source, "quantization": found.quantization}
+            for one, found in hugging_face_ids(name).items()
+        },
         "sources": list(said.sources),
     }
 
@@ -468,11 +490,27 @@ def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
     return [sizes, Text("* larger than this domain: the same links of each GPU, in more racks.")]
 
 
-def _limits(limits: Physical) -> dict[str, Any]:
+def _cabling(one: Cabling) -> CablingData:
     return {
-        **picked(limits, "gpus hosts racks"),
+        "fabric": one.fabric,
+        "scale_up": one.scale_up,
+        "board": one.board,
+        "copper": one.copper,
+        "optical": one.optical,
+        "copper_cables": one.copper_cables,
+        "counted": one.counted,
+        "links_per_transceiver": one.links_per_transceiver,
+        "transceivers": one.transceivers,
+    }
+
+
+def _limits(limits: Physical) -> LimitsData:
+    return {
+        "gpus": limits.gpus,
+        "hosts": limits.hosts,
+        "racks": limits.racks,
         "switches": dict(limits.switches),
-        "links": [{**asdict(one), "transceivers": one.transceivers} for one in limits.cabling],
+        "links": [_cabling(one) for one in limits.cabling],
         "copper_links": limits.copper,
         "optical_links": limits.optical,
         "transceivers": limits.transceivers,

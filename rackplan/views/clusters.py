@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, picked, sections
+from rackplan.schemas.clusters import ImportPrinted, LinkData, TrafficPrinted
+from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, sections
 from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
@@ -93,11 +93,17 @@ def _completion(traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> st
 
 def _traffic_data(
     cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None
-) -> dict[str, Any]:
+) -> TrafficPrinted:
     time_s = loads.bound_s if time is None else time.completion_s
 
-    def link_data(link: Link) -> dict[str, Any]:
-        return {"link": _ends(link), "bytes": link.load_bytes, **picked(link, "tier bytes_per_s seconds")}
+    def link_data(link: Link) -> LinkData:
+        return {
+            "link": _ends(link),
+            "bytes": link.load_bytes,
+            "tier": link.tier,
+            "bytes_per_s": link.bytes_per_s,
+            "seconds": link.seconds,
+        }
 
     return {
         "cluster": cluster.name,
@@ -107,7 +113,10 @@ def _traffic_data(
         "bytes": loads.total_bytes,
         "completion_s": time_s,
         "completion": "fair" if time is not None and time.fair else "bound",
-        **picked(loads, "bound_s transfer_s latency_s senders"),
+        "bound_s": loads.bound_s,
+        "transfer_s": loads.transfer_s,
+        "latency_s": loads.latency_s,
+        "senders": loads.senders,
         "classes": None if time is None else time.classes,
         "bytes_per_s_per_gpu": loads.total_bytes / loads.senders / time_s,
         "bottleneck": link_data(loads.bottleneck),
@@ -186,7 +195,7 @@ def import_comments(imported: Imported, version: str) -> list[str]:
     return lines
 
 
-def _import_data(imported: Imported, output: Path) -> dict[str, Any]:
+def _import_data(imported: Imported, output: Path) -> ImportPrinted:
     return {
         "file": str(output),
         "form": "raw" if imported.spec.raw is not None else "regular",

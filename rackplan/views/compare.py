@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from cost.calibration.errors import ErrorOf, error_to_dict
 from cost.deployment import Deployment
@@ -13,6 +12,7 @@ from cost.workload import Workload
 from placement.compare import CompareRow
 from placement.options import USUAL_TPOT
 from placement.story import Story
+from rackplan.schemas.clusters import ComparePrinted, CompareResultData
 from rackplan.views.blocks import (
     Block,
     Heading,
@@ -20,7 +20,6 @@ from rackplan.views.blocks import (
     Text,
     View,
     labelled,
-    picked,
     sections,
 )
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
@@ -65,7 +64,7 @@ def compare_view(
         *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
         *(Text(note, "Note") for note in notes.values()),
     ]
-    data: dict[str, Any] = {
+    data: ComparePrinted = {
         "rows": [
             {
                 **_row_data(row, model.name, workload.token_word),
@@ -107,7 +106,7 @@ def _usual_words(rows: Sequence[CompareRow]) -> str:
     return f"{at} (default; --tok-s-user; --tok-s-user none for the largest batch that fits)"
 
 
-def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
+def _row_data(row: CompareRow, model: str, tokens: str) -> CompareResultData:
     speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
     return {
         "cluster": row.cluster,
@@ -116,7 +115,14 @@ def _row_data(row: CompareRow, model: str, tokens: str) -> dict[str, Any]:
         "tok_s_per_user": speed,
         "reached_tok_s_per_user": row.tok_s_per_user,
         "tokens": tokens,
-        **picked(row, "tok_s_per_gpu step_s batch bound_by layout evidence status reason"),
+        "tok_s_per_gpu": row.tok_s_per_gpu,
+        "step_s": row.step_s,
+        "batch": row.batch,
+        "bound_by": row.bound_by,
+        "layout": row.layout,
+        "evidence": row.evidence,
+        "status": row.status,
+        "reason": row.reason,
         "calibration": error_to_dict(row.errors),
     }
 

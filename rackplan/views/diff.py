@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from placement.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
 from placement.plan_file import plan_to_dict
-from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
+from rackplan.schemas.plans import MovedData
+from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
 from rackplan.views.diff_rows import (
     Row,
     cost_rows,
@@ -154,10 +154,14 @@ def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Blo
     ]
 
 
-def _moves_data(found: Moved) -> dict[str, Any]:
+def _moves_data(found: Moved) -> MovedData:
     return {
-        **picked(found, "moves bytes copies left"),
-        **picked(found.transfer, "seconds bottleneck"),
+        "moves": found.moves,
+        "bytes": found.bytes,
+        "copies": found.copies,
+        "left": found.left,
+        "seconds": found.transfer.seconds,
+        "bottleneck": found.transfer.bottleneck,
         "bytes_from": dict(found.transfer.bytes_by_distance),
         "by_layer": {str(layer): moves for layer, moves in found.of_layer.items()},
     }

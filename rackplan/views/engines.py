@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from placement.engines.engine import Engine
 from placement.engines.export import engine_balancedness
@@ -13,6 +12,7 @@ from placement.engines.manifests.write import Deployed
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
 from placement.plan import Plan
+from rackplan.schemas.engines import CheckPrinted, ExportPrinted
 from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
 from rackplan.views.plan import plan_view
 
@@ -97,7 +97,7 @@ def check_view(checked: Checked) -> View:
         ],
         [Text(f"{finding.where}: {finding.what}", _FINDINGS[finding.kind]) for finding in checked.findings],
     )
-    data = {
+    data: CheckPrinted = {
         "engine": checked.engine.name,
         "loads": checked.loads,
         "right": checked.right,
@@ -130,10 +130,10 @@ def _order(places: tuple[Place, ...]) -> list[Block]:
     return labelled("GPU order", *lines)
 
 
-def _export_data(deployed: Deployed) -> dict[str, Any]:
+def _export_data(deployed: Deployed) -> ExportPrinted:
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
-    return {
+    data: ExportPrinted = {
         "engine": engine.name,
         "file": launch.file,
         "version": engine.version,
@@ -141,9 +141,10 @@ def _export_data(deployed: Deployed) -> dict[str, Any]:
         "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
         "tp": launch.tp,
         "model": launch.model,
-        **({"form": engine.form} if engine.form else {}),
         "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
-        **picked(mapping, "experts slots redundant"),
+        "experts": mapping.experts,
+        "slots": mapping.slots,
+        "redundant": mapping.redundant,
         "slots_per_gpu": mapping.slots_per_rank,
         "moe_layers": len(mapping.layer_ids),
         "ep": mapping.ranks,
@@ -172,3 +173,6 @@ def _export_data(deployed: Deployed) -> dict[str, Any]:
         ],
         "ranks": [picked(place, "replica stage rank gpu") for place in exported.places],
     }
+    if engine.form:
+        data["form"] = engine.form
+    return data

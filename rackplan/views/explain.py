@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
@@ -19,7 +18,8 @@ from placement.levers import Levers, find_levers
 from placement.plan import Plan
 from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
-from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, picked, sections
+from rackplan.schemas.plans import ExplainPrinted, TermData
+from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, sections
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.levers import MOST_NAMED, largest_words, lever_data
 from rackplan.views.money import bill_table, totals_text
@@ -396,7 +396,22 @@ def largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda item: -item[1])
 
 
-def _data(found: Explanation) -> dict[str, Any]:
+def _term_data(row: TermRow, limits_s: Mapping[str, float]) -> TermData:
+    data: TermData = {
+        "term": row.name,
+        "seconds": row.seconds,
+        "share": row.share,
+        "peak_s": row.peak_s,
+        "bound_by": list(row.bound_by),
+        "limits_s": dict(limits_s),
+        "evidence": row.evidence.label if row.evidence is not None else None,
+    }
+    if TERMS[row.name].meaning:
+        data["meaning"] = TERMS[row.name].meaning
+    return data
+
+
+def _data(found: Explanation) -> ExplainPrinted:
     """Return an explanation as JSON-able data; seconds and bytes."""
     plan, score = found.plan, found.plan.score
     mean, longest = train_wait_s(score.step_s)
@@ -413,14 +428,7 @@ def _data(found: Explanation) -> dict[str, Any]:
         "mean_wait_ms": mean * 1e3,
         "longest_wait_ms": longest * 1e3,
         "terms": [
-            {
-                "term": row.name,
-                **({"meaning": TERMS[row.name].meaning} if TERMS[row.name].meaning else {}),
-                **picked(row, "seconds share peak_s"),
-                "bound_by": list(row.bound_by),
-                "limits_s": {limit: s for (name, limit), s in score.parts_s.items() if name == row.name},
-                "evidence": row.evidence.label if row.evidence is not None else None,
-            }
+            _term_data(row, {limit: s for (name, limit), s in score.parts_s.items() if name == row.name})
             for row in found.terms
         ],
         "limits": [
@@ -441,7 +449,10 @@ def _data(found: Explanation) -> dict[str, Any]:
             "max_batch_per_gpu": score.max_batch,
             "note": cache_note(plan),
         },
-        "figures": [{**picked(used, "group of name"), **figure_data(used.figure)} for used in found.figures],
+        "figures": [
+            {"group": used.group, "of": used.of, "name": used.name, **figure_data(used.figure)}
+            for used in found.figures
+        ],
         "weakest": {
             "kind": score.evidence.label,
             "figures": [used.title for used in found.weakest],

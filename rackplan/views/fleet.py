@@ -12,6 +12,7 @@ from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
+from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
@@ -55,7 +56,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
     )
 
 
-def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> dict[str, Any]:
+def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
     """Return the fleet as data, as ``fleet.json`` has it."""
     traffic, cluster = fleet.traffic, fleet.cluster
     totals = _totals(fleet)
@@ -124,12 +125,12 @@ def plan_name(number: int) -> str:
     return f"plan-{number}/plan.json"
 
 
-def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> dict[str, Any]:
+def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoolData:
     pool = fleet.pools[number]
     cluster, column = fleet.cluster, pool.column
     made = plans[number] if plans else None
     found = made.plan if made else None
-    scored = None
+    scored: PlacedData | None = None
     if found is not None:
         scored = {
             "batch": found.deployment.workload.batch,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from placement.levers import Levers
 from placement.levers.lever import Lever, Reached, rate_of
 from placement.plan_file import layout_to_dict
+from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import phase_words, sentence
@@ -89,15 +89,18 @@ def largest_words(found: Levers) -> str:
     )
 
 
-def lever_data(row: Lever) -> dict[str, Any]:
+def lever_data(row: Lever) -> LeverData:
     """Return one lever as data; null where it cannot be, with the reason."""
     ways = _ways(row)
-    return {
-        **({"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to} if row.change else {}),
-        **{way: _reached_data(found) for way, found in ways.items()},
-        "reasons": {way: found for way, found in ways.items() if isinstance(found, str)},
-        **({"note": row.note} if row.note else {}),
-    }
+    data: LeverData = {"reasons": {way: found for way, found in ways.items() if isinstance(found, str)}}
+    if row.change:
+        data = {"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to, **data}
+    for way in _WAYS:
+        if way in ways:
+            data[way] = _reached_data(ways[way])  # type: ignore[literal-required]
+    if row.note:
+        data["note"] = row.note
+    return data
 
 
 def _ways(row: Lever) -> dict[str, Reached | str]:
@@ -105,10 +108,13 @@ def _ways(row: Lever) -> dict[str, Reached | str]:
     return {way: one for way, one in found.items() if one is not None}
 
 
-def _reached_data(found: Reached | str) -> dict[str, Any] | None:
+def _reached_data(found: Reached | str) -> ReachedData | None:
     if isinstance(found, str):
         return None
-    return picked(found, "tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain")
+    data: ReachedData = picked(
+        found, "tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain"
+    )
+    return data
 
 
 def _name(row: Lever) -> str:
@@ -196,7 +202,7 @@ def _refusals(rows: Sequence[Lever]) -> list[Block]:
     return [Text("What cannot be, and why:"), Items(said, hanging=True)] if said else []
 
 
-def _data(found: Levers) -> dict[str, Any]:
+def _data(found: Levers) -> WhatIfPrinted:
     plan, level = found.plan, found.level
     return {
         "model": plan.deployment.model.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from cost.traces.recording import Recording, Wanted
 from cost.traces.routing_files import is_routing
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
 from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
+from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
 from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
 from topology.errors import InputError
@@ -87,7 +87,7 @@ def _wanted(name: str) -> Wanted:
     return Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts, model.moe.top_k)
 
 
-def _file_data(found: Description) -> dict[str, Any]:
+def _file_data(found: Description) -> RecordingData:
     statistics = found.statistics
     skew = zip(found.layers, statistics.max_over_mean, statistics.variation, strict=True)
     return {
@@ -119,12 +119,12 @@ def _file_data(found: Description) -> dict[str, Any]:
     }
 
 
-def _mean_and_worst(values: NDArray[np.float64], layers: list[int]) -> dict[str, float | int]:
+def _mean_and_worst(values: NDArray[np.float64], layers: list[int]) -> MeanAndWorstData:
     worst = int(values.argmax())
     return {"mean": float(values.mean()), "worst": float(values[worst]), "worst_layer": layers[worst]}
 
 
-def _drift_json(drift: Drift | None) -> dict[str, float | None] | None:
+def _drift_json(drift: Drift | None) -> DriftData | None:
     return None if drift is None else picked(drift, "distance by_chance correlation")
 
 
@@ -138,17 +138,17 @@ def _tokens(found: Description) -> float | None:
 def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
     """Return what ``rackplan loads`` says of each file; drift distances are shares of the tokens, 0 to 1."""
     blocks: list[list[Block]] = []
-    data = {}
+    data: dict[str, RecordingData | TraceData] = {}
     for name, one in found.items():
         if isinstance(one, TraceDescription):
             blocks.append(trace_blocks(name, one))
             data[name] = trace_data(one)
             continue
         blocks.append(_file_blocks(name, one))
-        data[name] = _file_data(one)
+        recorded = data[name] = _file_data(one)
         if one.trace is not None:
             blocks.append(trace_blocks(name, one.trace))
-            data[name]["routing"] = trace_data(one.trace)
+            recorded["routing"] = trace_data(one.trace)
     return View(sections(*blocks), {"files": data})
 
 

@@ -73,7 +73,7 @@ def score_view(plan: Plan) -> View:
             f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
-    data = plan_score_to_dict(plan) | set_data(plan.deployment.cluster)
+    data = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
     return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), evidence_blocks(plan)), data)
 
 

@@ -68,7 +68,7 @@ def figures_section(
 ) -> list[Block]:
     """Return every figure with its value and kind, and the number of its source; each source stands once."""
     priced = [row for bill in bills for row in bill_figures(bill)]
-    rows = [
+    rows: list[tuple[str, str, str, str, str]] = [
         (used.of or used.group, used.name, figure_text(used), used.figure.kind.label, used.figure.source)
         for used in figures
     ]

@@ -11,6 +11,7 @@ from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step, Transfers
 from placement.plan_file import plan_score_to_dict
+from rackplan.schemas.plans import MoveData, MovesFileData, MovesTotalsData
 from rackplan.views.blocks import (
     SCHEMA_VERSION,
     Block,
@@ -95,7 +96,7 @@ def replan_section(found: Replanned) -> list[Block]:
     return [Heading("The re-plan", 2), *_moves(found), *moves_pictures(found), chart, front]
 
 
-def moves_data(found: Replanned) -> dict[str, Any]:
+def moves_data(found: Replanned) -> MovesFileData:
     """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
     deployment = found.plan.deployment
     return {
@@ -107,11 +108,16 @@ def moves_data(found: Replanned) -> dict[str, Any]:
     }
 
 
-def _totals(found: Replanned) -> dict[str, Any]:
+def _totals(found: Replanned) -> MovesTotalsData:
     """Return everything but the moves themselves as JSON-able data."""
     return {
-        **picked(found, "moves bytes copies fresh_moves lost_copies"),
-        **picked(found.transfer, "seconds bottleneck"),
+        "moves": found.moves,
+        "bytes": found.bytes,
+        "copies": found.copies,
+        "fresh_moves": found.fresh_moves,
+        "lost_copies": found.lost_copies,
+        "seconds": found.transfer.seconds,
+        "bottleneck": found.transfer.bottleneck,
         "bytes_from": dict(found.transfer.bytes_by_distance),
         "moved": found.moves / found.copies,
         "needed_moves": found.needed,
@@ -129,10 +135,14 @@ def _totals(found: Replanned) -> dict[str, Any]:
     }
 
 
-def _step(found: Replanned, step: Step) -> dict[str, Any]:
+def _step(found: Replanned, step: Step) -> MoveData:
     gpus = found.plan.deployment.cluster.gpus
     return {
-        **picked(step, "layer slot expert replaces buffer"),
+        "layer": step.layer,
+        "slot": step.slot,
+        "expert": step.expert,
+        "replaces": step.replaces,
+        "buffer": step.buffer,
         "gpu": gpus[step.gpu].id,
         "from": None if step.source is None else gpus[step.source].id,
         "bytes": found.expert_bytes[step.layer],

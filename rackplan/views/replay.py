@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from typing import Any
 
 from cost.loads import ExpertLoads
 from placement.online.recommend import EQUAL, Recommendation, recommend
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
+from rackplan.schemas.records import PolicyData, ReplayPrinted
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -19,7 +19,6 @@ from rackplan.views.blocks import (
     Text,
     View,
     labelled,
-    picked,
     sections,
 )
 from rackplan.views.charts import replay_chart, replay_moves_chart
@@ -264,7 +263,7 @@ def _legend(found: Replayed) -> list[Block]:
     ]
 
 
-def _data(found: Replayed) -> dict[str, Any]:
+def _data(found: Replayed) -> ReplayPrinted:
     result, best = found.result, found.recommendation.best
     deployment = found.plan.deployment
     return {
@@ -297,12 +296,18 @@ def _data(found: Replayed) -> dict[str, Any]:
     }
 
 
-def _run_data(found: Replayed, run: Run) -> dict[str, Any]:
+def _run_data(found: Replayed, run: Run) -> PolicyData:
     return {
-        **picked(run.entry, "name interval budget"),
+        "name": run.entry.name,
+        "interval": run.entry.interval,
+        "budget": run.entry.budget,
         "start": found.start_words(run),
         "balancedness": run.mean,
-        **picked(run, "worst copies_moved bytes_moved imbalance_s moves_s"),
+        "worst": run.worst,
+        "copies_moved": run.copies_moved,
+        "bytes_moved": run.bytes_moved,
+        "imbalance_s": run.imbalance_s,
+        "moves_s": run.moves_s,
         "tokens_gained": run.tokens_gained(found.baseline),
         "tok_s": run.tok_s,
         "tok_s_per_gpu": run.tok_s / len(found.plan.deployment.cluster.gpus),
@@ -311,7 +316,9 @@ def _run_data(found: Replayed, run: Run) -> dict[str, Any]:
         "replans": [
             {
                 "after_window": each.window + 1,
-                **picked(each.moves, "copies bytes seconds"),
+                "copies": each.moves.copies,
+                "bytes": each.moves.bytes,
+                "seconds": each.moves.seconds,
                 "lost_s": each.lost_s,
             }
             for each in run.replans

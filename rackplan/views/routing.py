@@ -13,6 +13,7 @@ from cost.traces.recording import Wanted
 from cost.traces.routing import RoutingTrace, collect_routing
 from cost.traces.routing_files import open_routing
 from cost.traces.statistics import LoadStatistics, load_statistics
+from rackplan.schemas.records import DependenceData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, labelled, picked, sections
 from topology.units import plural
 
@@ -44,10 +45,10 @@ def describe_trace(
     return TraceDescription(source.kind, trace, coactivation(trace), statistics, model)
 
 
-def trace_data(described: TraceDescription) -> dict[str, Any]:
+def trace_data(described: TraceDescription) -> TraceData:
     """Return what is found in a trace as data."""
     trace, found, statistics = described.trace, described.found, described.statistics
-    skew = {
+    skew: Any = {
         name: {
             "mean": float(values.mean()),
             "worst": float(values.max()),
@@ -80,7 +81,7 @@ def trace_data(described: TraceDescription) -> dict[str, Any]:
     }
 
 
-def _dependence_data(found: Dependence | None) -> dict[str, Any] | None:
+def _dependence_data(found: Dependence | None) -> DependenceData | None:
     return None if found is None else picked(found, "distance by_chance beyond_chance worst worst_layer")
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rackplan.schemas.figures import SetData, SetFigureData
 from rackplan.views.blocks import Block, figure_data, labelled
 from topology.cluster import Cluster
 from topology.figures import Figure
@@ -44,9 +43,9 @@ def set_blocks(label: str, *clusters: Cluster) -> list[Block]:
     return labelled(label, set_words(*clusters))
 
 
-def set_data(cluster: Cluster) -> dict[str, Any]:
+def set_data(cluster: Cluster) -> SetData:
     """Return what was set as data under the key ``set``; nothing where nothing was."""
-    found = [
+    found: list[SetFigureData] = [
         {"part": part, "figure": name, **figure_data(figure)}
         for part, name, figure in figures_set(cluster.spec)
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.lengths import Lengths
@@ -12,6 +11,7 @@ from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.service_limits import LimitError, left_out_words
 from cost.sizing import Level, Size
 from cost.supply import Pool
+from rackplan.schemas.clusters import LevelData, SizePrinted
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.money import cost_words, dollars, power_words, rate_words
 from rackplan.views.settings import set_blocks, set_data
@@ -326,7 +326,7 @@ def _many(value: float) -> str:
     return f"{value:,.4g}"
 
 
-def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:
+def _data(found: Size, usual: Collection[str]) -> SizePrinted:
     served, demand, bill = found.served, found.demand, found.bill
     lengths = found.lengths
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
@@ -394,7 +394,7 @@ def _data(found: Size, usual: Collection[str]) -> dict[str, Any]:
     }
 
 
-def _level(found: Size, level: Level) -> dict[str, Any]:
+def _level(found: Size, level: Level) -> LevelData:
     demand, bill = found.demand, found.bill_of(level.units)
     return {
         "gpus": found.gpus_of(level.units),

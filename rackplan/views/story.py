@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from placement.compare import CompareRow
 from placement.story import Story, StoryStep
-from rackplan.views.blocks import Block, Chart, Heading, Table, Text, picked, sections
+from rackplan.schemas.clusters import StepOfStoryData, StoryData
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, sections
 from rackplan.views.charts import story_chart
 
 ORDERS = ("forward", "backward")
@@ -41,7 +41,7 @@ NOTE = (
 )
 
 
-def story_data(story: Story) -> dict[str, Any]:
+def story_data(story: Story) -> StoryData:
     """Return the story for ``--json``."""
     return {
         "from": story.first.cluster,
@@ -59,7 +59,8 @@ def story_data(story: Story) -> dict[str, Any]:
             }
             for forward, backward in story.by_factor
         ],
-        **{name: [_step_data(step) for step in getattr(story, name)] for name in ORDERS},
+        "forward": [_step_data(step) for step in story.forward],
+        "backward": [_step_data(step) for step in story.backward],
     }
 
 
@@ -85,13 +86,19 @@ def _range(forward: StoryStep, backward: StoryStep) -> str:
     return f"{low:.2f}x" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f}x to {high:.2f}x"
 
 
-def _step_data(step: StoryStep) -> dict[str, Any]:
+def _step_data(step: StoryStep) -> StepOfStoryData:
     row = step.row
     return {
         "factor": step.factor.name,
         "gain": step.gain,
         "reached_tok_s_per_user": row.tok_s_per_user,
-        **picked(row, "tok_s_per_gpu step_s batch bound_by layout evidence reason"),
+        "tok_s_per_gpu": row.tok_s_per_gpu,
+        "step_s": row.step_s,
+        "batch": row.batch,
+        "bound_by": row.bound_by,
+        "layout": row.layout,
+        "evidence": row.evidence,
+        "reason": row.reason,
     }
 
 

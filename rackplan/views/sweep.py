@@ -28,11 +28,12 @@ from cost.pools import (
 )
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from placement.fitting import TP_WIDTHS
+from rackplan.schemas.clusters import ImbalanceData, SourcedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
-from topology.figures import Figure, weakest
+from topology.figures import EvidenceLabel, Figure, weakest
 from topology.shown import Shown
 from topology.units import plural
 
@@ -184,12 +185,12 @@ def _legend(found: Sweep) -> tuple[str, str]:
     )
 
 
-def _imbalance(found: Sweep) -> dict[str, Any]:
+def _imbalance(found: Sweep) -> ImbalanceData:
     """Return the imbalance of experts that a sweep counts."""
     if found.imbalance is None:
         usual = EXPERT_IMBALANCE[found.deployment.workload.phase]
         return {"value": usual, "from_gpus": IMBALANCE_FROM_EP, "kind": "assumed"}
-    kind = "user" if found.imbalance > 1 else "assumed"
+    kind: EvidenceLabel = "user" if found.imbalance > 1 else "assumed"
     return {"value": found.imbalance, "from_gpus": 1, "kind": kind}
 
 
@@ -498,7 +499,7 @@ def _match_data(pools: Pools) -> dict[str, Any]:
     return data
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Figure) -> SourcedData:
     return {"value": figure.value, "kind": figure.kind.label, "source": figure.source}
 
 
@@ -527,4 +528,4 @@ def _match(
         name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **of}
         for (name, found, index, workers), of in zip(sides, told, strict=True)
     }
-    return data | picked(row, _MATCH) | {"totals": totals_to_dict(pools.totals(row))}
+    return {**data, **picked(row, _MATCH), "totals": totals_to_dict(pools.totals(row))}

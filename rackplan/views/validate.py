@@ -21,6 +21,7 @@ from cost.validation.statistics import (
     served_orderings,
     signed_error,
 )
+from rackplan.schemas.records import OrderData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from topology.shown import Shown
 from topology.units import plural
@@ -132,7 +133,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
     return View(blocks, {"files": {one.name: _file_data(one) for one in validations}})
 
 
-def _file_data(validation: Validation) -> dict[str, Any]:
+def _file_data(validation: Validation) -> ValidationData:
     points = validation.points
     physics = validation.strata(validation.uncorrected)
     return {
@@ -181,7 +182,7 @@ def _errors_data(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) ->
     return {name: {**data(one), "physics": data(physics[name])} for name, one in errors.items()}
 
 
-def _orders_data(orderings: Mapping[str, Ordering], points: Sequence[Point]) -> dict[str, Any]:
+def _orders_data(orderings: Mapping[str, Ordering], points: Sequence[Point]) -> dict[str, OrderData]:
     return {
         name: {
             "compared": found.compared,

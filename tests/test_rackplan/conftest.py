@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from schema_check import require_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +23,14 @@ class Result:
     code: int
     out: str
     err: str
+    command: str = ""
 
     @property
     def data(self) -> Any:
-        """Standard output as the one JSON object that it must be, in strict JSON, without the version that it has."""
+        """Standard output as the one JSON object that it must be, in strict JSON, without the version that it has.
+
+        It has what the schema of the command says, and nothing else.
+        """
 
         def no_constant(text: str) -> NoReturn:
             raise AssertionError(f"{text} is not JSON")
@@ -33,6 +38,7 @@ class Result:
         found = json.loads(self.out, parse_constant=no_constant)
         assert isinstance(found, dict)
         assert found.pop("schema_version") == 1
+        require_schema(self.command, found)
         return found
 
     @property
@@ -62,7 +68,7 @@ def run(
             main()
         out, err = capsys.readouterr()
         code = ended.value.code
-        return Result(code if isinstance(code, int) else 0, out, err)
+        return Result(code if isinstance(code, int) else 0, out, err, str(args[0]) if args else "")
 
     return call
 

@@ -1,0 +1,210 @@
+"""JSON Schemas of what commands print with ``--json``, and of the files that they write.
+
+The data are typed dictionaries: views and writers return them, mypy holds the code to them, and the schemas are made
+of them here. What a field means stands under Attributes of its dictionary; its unit follows from its name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from rackplan.views.blocks import SCHEMA_VERSION
+from topology.errors import InputError
+from topology.reading import nearest
+
+COMMANDS: Mapping[str, str] = {
+    "plan": "rackplan.schemas.plans.PlanPrinted",
+    "replan": "rackplan.schemas.plans.ReplanPrinted",
+    "score": "rackplan.schemas.plans.ScorePrinted",
+    "explain": "rackplan.schemas.plans.ExplainPrinted",
+    "what-if": "rackplan.schemas.plans.WhatIfPrinted",
+    "diff": "rackplan.schemas.plans.DiffPrinted",
+    "draw": "rackplan.schemas.clusters.DrawPrinted",
+    "traffic": "rackplan.schemas.clusters.TrafficPrinted",
+    "sweep": "rackplan.schemas.clusters.SweepPrinted",
+    "size": "rackplan.schemas.clusters.SizePrinted",
+    "compare": "rackplan.schemas.clusters.ComparePrinted",
+    "fleet": "rackplan.schemas.clusters.FleetPrinted",
+    "replay": "rackplan.schemas.records.ReplayPrinted",
+    "export": "rackplan.schemas.engines.ExportPrinted",
+    "import-plan": "rackplan.schemas.plans.ImportedPlanPrinted",
+    "check": "rackplan.schemas.engines.CheckPrinted",
+    "import": "rackplan.schemas.clusters.ImportPrinted",
+    "loads": "rackplan.schemas.records.LoadsPrinted",
+    "catalog": "rackplan.schemas.records.CatalogPrinted",
+    "validate": "rackplan.schemas.records.ValidatePrinted",
+    "schema": "rackplan.schemas.records.SchemaPrinted",
+}
+"""What each command prints."""
+FILES: Mapping[str, str] = {
+    "plan.json": "placement.plan_schema.PlanFileData",
+    "moves.json": "rackplan.schemas.plans.MovesFileData",
+    "compare.json": "rackplan.schemas.clusters.ComparePrinted",
+    "fleet.json": "rackplan.schemas.clusters.FleetFileData",
+    "replay.json": "rackplan.schemas.records.ReplayPrinted",
+    "sweep.json": "rackplan.schemas.clusters.SweepPrinted",
+}
+"""What each file holds."""
+NAMES = (*COMMANDS, *FILES)
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_UNITS = (
+    ("usd_per_million_tokens", "USD per million tokens"),
+    ("usd_per_hour", "USD/h"),
+    ("usd_per_h", "USD/h"),
+    ("usd_per_year", "USD a year"),
+    ("tok_s_per_gpu", "token/s per GPU"),
+    ("tok_s_per_user", "token/s per user"),
+    ("tok_s_per_rack", "token/s per rack"),
+    ("tok_s_per_replica", "token/s per replica"),
+    ("tok_s_per_mw", "token/s per MW"),
+    ("tok_s", "token/s"),
+    ("requests_per_s", "request/s"),
+    ("bytes_per_s_per_gpu", "byte/s"),
+    ("bytes_per_s", "byte/s"),
+    ("flop_per_s", "flop/s"),
+    ("bytes_per_prompt", "byte"),
+    ("bytes_per_step", "byte"),
+    ("bytes_from", "byte"),
+    ("bytes_moved", "byte"),
+    ("bytes", "byte"),
+    ("seconds", "s"),
+    ("_cpu_s", "s"),
+    ("_ms", "ms"),
+    ("_kg", "kg"),
+    ("power_w", "W"),
+    ("_s", "s"),
+)
+_CATALOG = "What ``rackplan catalog`` prints: lists, or one entry with its figures."
+_VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")
+
+
+def unit_of(name: str) -> str:
+    """Return the unit that the name of a field says: ``byte/s`` of ``hbm_bytes_per_s``; empty where it says none."""
+    bare = _VARIANTS.sub("", name)
+    if bare != name and name.endswith(("_default", "_basis", "_kind", "_source")):
+        return ""
+    return next((unit for ending, unit in _UNITS if bare == ending.strip("_") or bare.endswith(ending)), "")
+
+
+def data_type(name: str) -> Any:
+    """Return the type of what a command prints, or of a file.
+
+    Raises
+    ------
+    InputError
+        If nothing of that name has a schema; the nearest are offered.
+    """
+    where = COMMANDS.get(name) or FILES.get(name)
+    if where is None:
+        raise InputError(f'no schema is called "{name}"; {nearest(name, NAMES)}')
+    module, _, kind = where.rpartition(".")
+    return getattr(import_module(module), kind)
+
+
+def title_of(name: str) -> str:
+    """Return what a schema is of."""
+    return f"rackplan {name} --json" if name in COMMANDS else name
+
+
+def about(name: str) -> str:
+    """Return in a sentence what a command prints, or a file holds."""
+    kind = data_type(name)
+    text = inspect.getdoc(kind) if isinstance(kind, type) else _CATALOG
+    return _plain(text or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of what a command prints, or of a file.
+
+    Fields may be added while :data:`SCHEMA_VERSION` stays, so that unknown ones are allowed.
+
+    Raises
+    ------
+    InputError
+        If nothing of that name has a schema.
+    """
+    made = TypeAdapter(data_type(name)).json_schema(schema_generator=_Described)
+    if "$ref" in made:
+        made |= made["$defs"][made.pop("$ref").rpartition("/")[2]]
+    version = {"const": SCHEMA_VERSION, "type": "integer", "description": "Version of this schema."}
+    notes = {"type": "array", "items": {"type": "string"}, "description": "What was noted of the options."}
+    properties = {"schema_version": version, **made.pop("properties", {})}
+    properties["schema_version"] = version
+    properties.setdefault("notes", notes)
+    required = ["schema_version", *(one for one in made.pop("required", ()) if one != "schema_version")]
+    definitions = made.pop("$defs", {})
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:rackplan:{name}:{SCHEMA_VERSION}",
+        "version": SCHEMA_VERSION,
+        "title": title_of(name),
+        "description": about(name),
+        "type": "object",
+        **{key: value for key, value in made.items() if key not in ("title", "type", "description")},
+        "properties": properties,
+        "required": required,
+        **({"$defs": definitions} if definitions else {}),
+    }
+
+
+class _Described(GenerateJsonSchema):
+    """Makes schemas whose fields say what they are, from the docstrings of their classes."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        """Leave out titles that only repeat the names."""
+        return False
+
+    def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of a typed dictionary."""
+        return _described(super().typed_dict_schema(schema), schema.get("cls"))
+
+    def model_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of a pydantic model."""
+        return _described(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of a dataclass."""
+        return _described(super().dataclass_schema(schema), schema["cls"])
+
+
+def _described(made: JsonSchemaValue, of: type | None) -> JsonSchemaValue:
+    """Add what docstrings say of the whole and of each field, and units."""
+    said = {} if of is None else _attributes(of)
+    made["description"] = _plain(inspect.getdoc(of) or "").partition("\n\n")[0].replace("\n", " ")
+    for name, field in made.get("properties", {}).items():
+        unit = unit_of(name)
+        text = said.get(name, "")
+        words = " ".join(filter(None, (text, f"In {unit}." if unit else "")))
+        if words:
+            field["description"] = words
+        if unit:
+            field["x-unit"] = unit
+    made.pop("title", None)
+    made.pop("additionalProperties", None)
+    return made
+
+
+def _attributes(of: type) -> dict[str, str]:
+    """Return what the docstring of a class and of its bases says of each attribute."""
+    found: dict[str, str] = {}
+    for base in (*getattr(of, "__orig_bases__", ()), *of.__bases__):
+        if isinstance(base, type) and base not in (dict, object):
+            found |= _attributes(base)
+    text = inspect.cleandoc(of.__doc__ or "")
+    _, _, listed = text.partition("Attributes\n----------\n")
+    for names, words in re.findall(r"^(\S.*):\n((?:[ ]+.*\n?|\n(?=[ ]))+)", listed, re.MULTILINE):
+        said = _plain(" ".join(words.split()))
+        several = [name.strip() for name in names.split(",")]
+        found |= {name: said if len(several) == 1 else f"{names}: {said}" for name in several}
+    return found
+
+
+def _plain(text: str) -> str:
+    return re.sub(r":\w+:`\.?([^`]+)`", r"\1", text).replace("``", "")

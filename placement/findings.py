@@ -23,7 +23,16 @@ NotNegative = Annotated[float, Field(ge=0.0)]
 class TrafficRow:
     """A placement of the same layout: its step, its balance, and where its tokens go, means over MoE layers.
 
-    ``bytes_per_step`` is what all GPUs send in a step over each fabric.
+    Attributes
+    ----------
+    placement:
+        Its name.
+    step_s, balancedness:
+        The step, and mean over max GPU load.
+    domains_per_token, nodes_per_token, gpus_per_token:
+        How many of each a token needs.
+    bytes_per_step:
+        What all GPUs send in a step over each fabric.
     """
 
     placement: str
@@ -37,7 +46,15 @@ class TrafficRow:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """The fewest domains a token that were found within a balance slack (None: any), with balance and step."""
+    """The fewest domains a token that were found within a balance slack.
+
+    Attributes
+    ----------
+    slack:
+        How far loads may be above even, as a fraction; null: any.
+    balancedness, domains_per_token, step_s:
+        Mean over max GPU load, domains that a token needs, and the step.
+    """
 
     slack: NotNegative | None
     balancedness: Fraction
@@ -106,8 +123,16 @@ class TrafficReport:
 class ScenarioRow:
     """One scenario: balancedness (mean over largest GPU load), averaged over layers.
 
-    ``in_sample`` is of the placement itself, ``left_out`` of one planned the fast way on the other scenarios
-    (None where there is no other), ``worst_layer`` the smallest in-sample one of a layer.
+    Attributes
+    ----------
+    name:
+        Of the scenario.
+    in_sample:
+        Under the placement itself.
+    left_out:
+        Under one planned the fast way on the other scenarios; null where there is no other.
+    worst_layer:
+        The smallest in-sample one of a layer.
     """
 
     name: str
@@ -167,8 +192,14 @@ def _line(name: str, width: int, in_sample: float, left_out: float | None) -> st
 class LayerAtRisk:
     """One layer's experts that have all their copies in one failure domain.
 
-    ``share`` is the fraction of the layer's tokens that they take; ``worst`` the failure domain whose loss takes
-    most tokens, ``worst_experts`` and ``worst_share`` what it takes.
+    Attributes
+    ----------
+    layer, experts:
+        Which, and how many.
+    share:
+        Fraction of the layer's tokens that they take.
+    worst, worst_experts, worst_share:
+        The failure domain whose loss takes most tokens, and what it takes.
     """
 
     layer: Count
@@ -181,7 +212,17 @@ class LayerAtRisk:
 
 @dataclass(frozen=True)
 class AtRisk:
-    """An expert that one failure would kill; ``share`` is the fraction of its layer's tokens that it takes."""
+    """An expert that one failure would kill.
+
+    Attributes
+    ----------
+    layer, expert, copies:
+        Which, and how many copies it has.
+    share:
+        Fraction of its layer's tokens that it takes.
+    domain:
+        The failure domain that has them all.
+    """
 
     layer: Count
     expert: Count
@@ -206,6 +247,8 @@ class WhatIf:
 
     Attributes
     ----------
+    unit:
+        ``gpu``, ``node`` or ``rack``.
     choices, tried:
         How many there are in use, and how many were tried, evenly spaced.
     balancedness_mean, balancedness_worst:

@@ -60,10 +60,20 @@ class Proof:
 class OrderProof:
     """What is proven of the order of stages over domains that differ, experts balanced.
 
-    ``objective`` is the step in seconds with the stages in the order of the plan, ``bound`` what no order of these
-    and of idle domains and no split of the layers can be below, ``gap`` the fraction of the objective between the
-    two; ``in_turn`` is the step with the same groups in the order of the cluster, None where no split of that fits;
-    ``search`` says what ran.
+    Attributes
+    ----------
+    status:
+        ``OPTIMAL`` or ``FEASIBLE``.
+    objective:
+        The step in seconds with the stages in the order of the plan.
+    bound:
+        What no order of these and of idle domains and no split of the layers can be below, in seconds.
+    gap:
+        Fraction of the objective between the two.
+    in_turn:
+        The step in seconds with the same groups in the order of the cluster; null where no split of that fits.
+    search:
+        What ran.
     """
 
     status: str

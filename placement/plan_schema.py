@@ -269,7 +269,13 @@ class FailuresPart(Part):
 
 
 class CurveLayoutPart(Part):
-    """The layout of a curve: GPUs of an expert group, tensor-parallel width, pipeline stages."""
+    """The layout of a curve.
+
+    Attributes
+    ----------
+    ep, tp, stages:
+        GPUs of an expert group, tensor-parallel width, pipeline stages.
+    """
 
     ep: AtLeastOne
     tp: AtLeastOne

@@ -27,7 +27,9 @@ def require_schema(name: str, data: dict[str, Any], *, file: bool = False) -> No
         read = _adapter(name).validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        message = f"{name}: not of its schema: {first['loc']}: {first['msg']}, found {str(first['input'])[:80]}"
+        message = (
+            f"{name}: not of its schema: {first['loc']}: {first['msg']}, found {str(first['input'])[:80]}"
+        )
         raise AssertionError(message) from None
     back = _adapter(name).dump_python(read, mode="json", exclude_unset=True)
     unlike = list(_unlike(given, back))

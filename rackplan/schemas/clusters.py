@@ -12,7 +12,7 @@ from topology.figures import EvidenceLabel
 
 
 class DrawPrinted(SetData):
-    """What ``rackplan draw`` prints.
+    """What ``rackplan draw`` prints: what was drawn, and where it is.
 
     Attributes
     ----------

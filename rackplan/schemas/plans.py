@@ -114,7 +114,7 @@ class MovesTotalsData(TypedDict):
 
 
 class ReplanPrinted(MovesTotalsData, SetData):
-    """What ``rackplan replan`` prints.
+    """What ``rackplan replan`` prints: what moves, and the score of the new plan.
 
     Attributes
     ----------

@@ -769,33 +769,56 @@ class RefusedModelData(TypedDict):
     refused: NotRequired[str]
 
 
-class ListsData(TypedDict):
-    """All lists of the catalog.
+class ClusterListData(TypedDict):
+    """The systems of the catalog.
 
     Attributes
     ----------
-    clusters, gpus, models:
-        A row for each entry.
+    clusters:
+        A row for each.
     """
 
     clusters: list[ClusterRowData]
-    gpus: list[GpuRowData]
-    models: list[ModelData | RefusedModelData]
 
 
-class ListData(TypedDict):
-    """One list of the catalog.
+class GpuListData(TypedDict):
+    """The GPUs of the catalog.
 
     Attributes
     ----------
-    rows:
-        A row for each entry.
+    gpus:
+        A row for each.
     """
 
-    rows: list[ClusterRowData] | list[GpuRowData] | list[ModelData | RefusedModelData]
+    gpus: list[GpuRowData]
 
 
-CatalogPrinted = ListsData | ListData | ClusterData | GpuData | ModelData | PhysicalData
+class ModelListData(TypedDict):
+    """The models of the catalog.
+
+    Attributes
+    ----------
+    models:
+        A row for each.
+    """
+
+    models: list[ModelData | RefusedModelData]
+
+
+class ListsData(ClusterListData, GpuListData, ModelListData):
+    """All lists of the catalog."""
+
+
+CatalogPrinted = (
+    ListsData
+    | ClusterListData
+    | GpuListData
+    | ModelListData
+    | ClusterData
+    | GpuData
+    | ModelData
+    | PhysicalData
+)
 """What ``rackplan catalog`` prints: lists, or one entry with its figures."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
 from schema_check import require_schema
 
 if TYPE_CHECKING:

@@ -233,7 +233,17 @@ class AtRisk:
 
 @dataclass(frozen=True)
 class Losses:
-    """What is left after each loss that was tried, in the order of the cluster; see :class:`WhatIf`."""
+    """What is left after each loss that was tried, in the order of the cluster; see :class:`WhatIf`.
+
+    Attributes
+    ----------
+    names:
+        What was lost.
+    tok_s_per_gpu, balancedness:
+        What the rest gives, and its mean over max GPU load.
+    tokens_lost:
+        Fraction of the tokens whose expert has no copy left.
+    """
 
     names: tuple[str, ...] = ()
     tok_s_per_gpu: tuple[NotNegative, ...] = ()

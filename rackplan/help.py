@@ -69,7 +69,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     ),
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
-    "schema": ("rackplan schema", "rackplan schema plan > plan.schema.json"),
+    "schema": ("rackplan schema plan", "rackplan schema plan.json"),
     "validate": ("rackplan validate", "rackplan validate points.csv --all"),
     "serve": ("rackplan serve", "rackplan serve out --port 0"),
 }

@@ -204,7 +204,7 @@ def _listed(result: Validation | Levers) -> list[dict[str, Any]]:
     from rackplan.views.validate import Validation, points_data
 
     if isinstance(result, Validation):
-        return points_data(result)
+        return [dict(point) for point in points_data(result)]
     shown = ((lever_data(row), row.gain) for row in result.rows)
     return [
         {name: one.get(name) for name in ("lever", "kind", "change", "to")}

@@ -38,10 +38,10 @@ def require_schema(name: str, data: dict[str, Any], *, file: bool = False) -> No
 
 def _unlike(given: Any, read: Any, where: str = "") -> Iterator[str]:
     if isinstance(given, dict) and isinstance(read, dict):
-        for key in given.keys() | read.keys():
+        for key, value in given.items():  # what else was read are defaults
             place = f"{where}.{key}" if where else key
-            if key in given and key in read:
-                yield from _unlike(given[key], read[key], place)
+            if key in read:
+                yield from _unlike(value, read[key], place)
             else:
                 yield place
     elif isinstance(given, list) and isinstance(read, list) and len(given) == len(read):

@@ -21,7 +21,7 @@ from cost.validation.statistics import (
     served_orderings,
     signed_error,
 )
-from rackplan.schemas.records import OrderData, ValidationData
+from rackplan.schemas.records import OrderData, PointData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from topology.shown import Shown
 from topology.units import plural
@@ -151,7 +151,7 @@ def _file_data(validation: Validation) -> ValidationData:
     }
 
 
-def points_data(validation: Validation) -> list[dict[str, Any]]:
+def points_data(validation: Validation) -> list[PointData]:
     """Return the points beside their predictions, a mapping each."""
     found = zip(validation.points, validation.predictions, strict=True)
     return [

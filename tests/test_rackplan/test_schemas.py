@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_command_has_one() -> None:
-    assert set(COMMANDS) == set(TYPED)
-    assert set(COMMANDS) <= set(EXAMPLES)
+    assert set(COMMANDS) == {name for name, made in TYPED.items() if "json" in signature(made).parameters}
+    assert set(TYPED) == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from cost.calibration.errors import errors_in
 from placement.migrate.migration import KNEE

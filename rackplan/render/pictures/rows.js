@@ -3,7 +3,8 @@
   "use strict";
   const { make, tips } = rackplanPictures;
 
-  // row: { name, value, bars: [{ from, size, colour, class }], marks: [{ at, class }], lines: [...], class }
+  // row: { name, value, lines: [...], class } and either { bars: [{ from, size, colour, class }], marks: [{ at, class }] }
+  // or { swatch, look, share }
   rackplanPictures.row = function (list, row) {
     const track = make("span", { class: "rp-track", "aria-hidden": "true" });
     (row.bars || []).forEach(function (bar) {
@@ -20,8 +21,15 @@
     });
     const more = make("span", { class: "rp-more", hidden: "" },
       ...row.lines.slice(1).filter(Boolean).map(function (line) { return make("span", { text: line }); }));
+    // a part of a bar above has its colour instead of a track
+    let lead = track;
+    if (row.swatch !== undefined) {
+      lead = make("span", { class: "rp-swatch " + (row.look || ""), "aria-hidden": "true" });
+      if (row.swatch) { lead.style.backgroundColor = row.swatch; }
+    }
+    const name = make("span", { class: "rp-name", text: row.name }), value = make("span", { class: "rp-value", text: row.value });
     const button = make("button", { type: "button", class: "rp-row", "aria-expanded": "false" },
-      make("span", { class: "rp-name", text: row.name }), track, make("span", { class: "rp-value", text: row.value }));
+      ...(lead === track ? [name, track, value] : [lead, name, value, make("span", { class: "rp-value", text: row.share })]));
     button.addEventListener("click", function () {
       more.hidden = !more.hidden;
       button.setAttribute("aria-expanded", String(!more.hidden));

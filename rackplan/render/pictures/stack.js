@@ -8,8 +8,10 @@
     data.uses.forEach(function (use) {
       const share = use.bytes / data.total, part = make("span", { class: "rp-part" + (use.hatched ? " rp-hatched" : "") });
       part.style.width = 100 * share + "%";
-      part.style.backgroundColor = use.colour;
-      part.style.color = inkOn(use.colour);
+      if (use.name !== "free") {  // what is free is empty
+        part.style.backgroundColor = use.colour;
+        part.style.color = inkOn(use.colour);
+      }
       part.dataset.words = use.words;
       tips(part, function () { return lines(use); });
       bar.append(part);
@@ -18,18 +20,15 @@
       return [use.words + ": " + bytes(use.bytes) + ", " + percent(use.bytes / data.total) + " " + (data.of || "of the GPU"),
         use.formula ? "= " + use.formula : "", use.origin];
     }
-    const list = make("ol", { class: "rp-rows" });
-    let from = 0;
+    const list = make("ol", { class: "rp-rows rp-listed" });
     data.uses.forEach(function (use) {
-      const share = use.bytes / data.total;
       row(list, {
-        name: use.words, value: bytes(use.bytes), lines: lines(use),
-        bars: [{ from: from, size: share, colour: use.colour, class: use.hatched ? "rp-term rp-hatched" : "rp-term" }]
+        name: use.words, value: bytes(use.bytes), share: percent(use.bytes / data.total), lines: lines(use),
+        swatch: use.name === "free" ? "" : use.colour, look: use.hatched ? "rp-hatched" : use.name === "free" ? "rp-free" : ""
       });
-      from += share;
     });
     row(list, {
-      name: "in all", value: bytes(data.total), class: "rp-total", bars: [{ from: 0, size: 1, class: "rp-whole" }],
+      name: "in all", value: bytes(data.total), share: "", class: "rp-total", swatch: "",
       lines: ["in all: " + bytes(data.total) + (data.of ? "" : " on the fullest GPU"), data.origin]
     });
     box.append(bar, list);

@@ -49,7 +49,7 @@
       svg.addEventListener("click", function (event) { choose(under(event)); pick(box, { kind: strip.unit, id: strip.names[chosen] }); });
       svg.addEventListener("keydown", function (event) {
         const step = { ArrowLeft: -1, ArrowRight: 1, Home: -cells, End: cells }[event.key];
-        if (step) { choose(chosen < 0 ? 0 : chosen + step); }
+        if (step) { choose(chosen < 0 && step !== cells ? 0 : chosen + step); }
         else if (event.key === "Enter" && chosen >= 0) { pick(box, { kind: strip.unit, id: strip.names[chosen] }); }
         else { return; }
         event.preventDefault();

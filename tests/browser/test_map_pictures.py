@@ -1,0 +1,185 @@
+"""The pictures in a real browser: what they show on hover, by keys and by touch, at both widths, light and dark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cost.deployment import Deployment
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from placement.migrate.replan import ReplanOptions, replan_plan
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.options import model_loads
+from rackplan.results import page_of
+from topology import resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from placement.plan import Plan
+
+    OpenPage = Callable[..., Any]
+
+MAP = "#picture-experts"
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload())
+    return make_plan(
+        deployment, model_loads(deployment.model, ["lognormal:1"], 0), PlanOptions(time_limit_s=0.0)
+    )
+
+
+@pytest.fixture(scope="module")
+def report(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pictures") / "report.html"
+    path.write_text(page_of(plan), encoding="utf-8")
+    return path
+
+
+def pixels(page: Any) -> list[int]:
+    """Return how often each colour is on the map, the most frequent first."""
+    return list(
+        page.evaluate(
+            """selector => {
+              const canvas = document.querySelector(selector + " canvas"), counts = new Map();
+              const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+              const words = new Uint32Array(data.buffer);
+              words.forEach(word => counts.set(word, (counts.get(word) || 0) + 1));
+              return [...counts.values()].sort((a, b) => b - a);
+            }""",
+            MAP,
+        )
+    )
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_all_are_drawn_and_nothing_is_wrong(
+    open_page: OpenPage, report: Path, width: int, dark: bool
+) -> None:
+    opened = open_page(report, width=width, dark=dark)
+    page = opened.page
+    drawn = page.locator("figure.picture")
+    for index in range(drawn.count()):
+        figure = drawn.nth(index)
+        assert figure.locator(".rp-box > *").count() >= 1, figure.get_attribute("id")
+        assert figure.get_attribute("aria-label")
+    assert len(pixels(page)) > 5
+    assert opened.errors == []
+    assert opened.axe() == []
+    assert opened.clipped() == []
+
+
+def test_the_parts_of_the_step_add_up_on_the_screen(open_page: OpenPage, report: Path, plan: Plan) -> None:
+    page = open_page(report).page
+    rows = page.locator("#picture-step .rp-row")
+    names = rows.locator(".rp-name").all_inner_texts()
+    assert names[-1] == "step"
+    assert sorted(names[:-1]) == sorted(name.replace("_", " ") for name in plan.score.terms_s)
+    shown = [float(text.removesuffix(" ms")) for text in rows.locator(".rp-value").all_inner_texts()]
+    assert sum(shown[:-1]) == pytest.approx(shown[-1], abs=0.05)
+    wide = [
+        rows.nth(at).locator(".rp-term").evaluate("one => one.getBoundingClientRect().width")
+        for at in range(len(names) - 1)
+    ]
+    track = rows.first.locator(".rp-track").evaluate("one => one.clientWidth")
+    assert sum(wide) == pytest.approx(track, rel=0.02)
+    rows.first.hover()
+    tip = page.locator(".rp-tip").inner_text()
+    assert "of the step" in tip
+    assert "bound by" in tip
+    rows.first.focus()
+    page.keyboard.press("Enter")
+    assert rows.first.get_attribute("aria-expanded") == "true"
+    assert page.locator("#picture-step .rp-more").first.is_visible()
+
+
+def test_the_map_answers_to_keys_search_and_zoom(open_page: OpenPage, report: Path, plan: Plan) -> None:
+    page = open_page(report).page
+    canvas, told = page.locator(f"{MAP} canvas"), page.locator(f"{MAP} .rp-at")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    entry = plan.experts[0]
+    assert entry is not None
+    first, second = plan.deployment.model.moe_layers[:2]
+    said = told.last.inner_text()
+    assert said.startswith(f"layer {second}, d0.n0.g1; node d0.n0, rack d0.r0; load ")
+    held = sorted(entry.slot_expert[1, entry.slot_gpu == 1].tolist())
+    assert [int(one) for one in re.findall(r"expert (\d+):", said)] == held
+    before = pixels(page)
+    for _ in range(8):
+        page.keyboard.press("+")
+    page.wait_for_timeout(100)
+    assert pixels(page) != before
+    page.keyboard.press("0")
+    page.get_by_label("find expert or GPU").fill("17")
+    copies = int((entry.slot_expert == 17).sum())
+    assert f"expert 17: {copies} copies in {entry.layers} layers" in told.first.inner_text()
+    on = entry.slot_gpu[entry.slot_expert[1] == 17]
+    for gpu in on:
+        assert plan.deployment.cluster.gpus[int(gpu)].id in told.first.inner_text()
+    assert first < second
+    page.get_by_label("find expert or GPU").fill("d0.n17.g3")
+    assert told.first.inner_text() == "GPU d0.n17.g3"
+    page.get_by_label("find expert or GPU").fill("9999")
+    assert "there is no expert 9999" in told.first.inner_text()
+
+
+def test_the_map_is_sharp_on_a_dense_screen_and_follows_a_finger(open_page: OpenPage, report: Path) -> None:
+    page = open_page(report, width=390, device_scale_factor=3, has_touch=True).page
+    canvas = page.locator(f"{MAP} canvas")
+    wide, shown = canvas.evaluate("one => [one.width, one.getBoundingClientRect().width]")
+    assert wide == pytest.approx(3 * shown, abs=3)
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.touchscreen.tap(box["x"] + 200, box["y"] + 120)
+    assert page.locator(f"{MAP} .rp-at").last.inner_text().startswith("layer ")
+
+
+def test_the_drawing_says_what_it_shows_and_what_was_chosen(open_page: OpenPage, report: Path) -> None:
+    page = open_page(report, dark=True).page
+    gpu = page.locator('.drawing [data-id="d0.n3.g1"]')
+    gpu.scroll_into_view_if_needed()
+    gpu.hover()
+    assert page.locator(".rp-tip").inner_text().startswith("gpu d0.n3.g1: ")
+    page.evaluate("document.addEventListener('rackplan:pick', event => { window.picked = event.detail; })")
+    gpu.click()
+    assert page.evaluate("window.picked") == {"kind": "gpu", "id": "d0.n3.g1"}
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.picked.id") == "d0.n3.g2"
+    # dark: the ground is the page's own
+    ground = page.locator(".drawing svg polygon").first.evaluate("one => getComputedStyle(one).fill")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == paper
+
+
+def test_each_failure_says_what_is_left(open_page: OpenPage, report: Path, plan: Plan) -> None:
+    page = open_page(report).page
+    strip = page.locator("#picture-failures svg").first
+    strip.focus()
+    page.keyboard.press("End")
+    assert plan.failures is not None
+    row = plan.failures.what_if[0]
+    said = page.locator("#picture-failures .rp-at").inner_text()
+    assert said.startswith(f"GPU {row.each.names[-1]} lost; ")
+    assert f"{row.each.tok_s_per_gpu[-1]:,.0f} tok/s/GPU" in said
+
+
+def test_a_replan_shows_where_copies_arrive(open_page: OpenPage, plan: Plan, tmp_path: Path) -> None:
+    found = replan_plan(plan, None, ReplanOptions(lost=("d0.n2",)))
+    path = tmp_path / "report.html"
+    path.write_text(page_of(found), encoding="utf-8")
+    opened = open_page(path)
+    modes = opened.page.locator("#picture-moves select option").all_inner_texts()
+    assert modes[0] == "copies that arrive"
+    assert opened.errors == []

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from rackplan.views.blocks import WIDTH, Block, Heading, Items, Lines, Table, Text
 from topology.errors import printable
@@ -43,12 +44,16 @@ def with_flags(text: str) -> str:
     return _NAMED.sub(lambda found: _FLAGS.get(found[1]) or f"--{found[2].replace('_', '-')}", text)
 
 
+_wrap = partial(textwrap.wrap, break_on_hyphens=False)
+"""Flags, names and paths have hyphens, and are copied whole."""
+
+
 def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
     """Yield the lines of ``blocks``, without those that only a page shows; what cannot be shown is escaped."""
     width, fits = _width()
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:
-            lines = textwrap.wrap(_shown(block.text), width)
+            lines = _wrap(_shown(block.text), width)
             yield from [*lines, "=" * max(map(len, lines))]
         elif isinstance(block, Text):
             yield from _paragraph(block, width)
@@ -60,7 +65,7 @@ def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
         elif isinstance(block, Table):
             for number, part in enumerate(block.parts(width) if fits else [block]):
                 yield from [""] * (number > 0)
-                yield from textwrap.wrap(_shown(part.title), width)
+                yield from _wrap(_shown(part.title), width)
                 yield from map(with_flags, part.lines)
         elif isinstance(block, Lines):
             for line in block.lines:
@@ -80,13 +85,13 @@ def _broken(line: str, width: int) -> list[str]:
     """Return a line as lines of at most ``width`` columns, the later ones as far in as the first and two more."""
     indent = line[: len(line) - len(line.lstrip())]
     later = indent + "  "
-    return textwrap.wrap(line.strip(), width, initial_indent=indent, subsequent_indent=later) or [""]
+    return _wrap(line.strip(), width, initial_indent=indent, subsequent_indent=later) or [""]
 
 
 def wrapped(label: str, text: str, width: int = WIDTH) -> list[str]:
     """Return one labelled paragraph, its lines aligned after the label."""
     head = f"{printable(label):<{LABEL - 1}} "
-    body = textwrap.wrap(_shown(text), width - len(head)) or [""]
+    body = _wrap(_shown(text), width - len(head)) or [""]
     return [head + body[0], *(" " * LABEL + line for line in body[1:])]
 
 
@@ -105,7 +110,7 @@ def _paragraph(block: Text, width: int) -> Iterator[str]:
         yield from wrapped(block.label, block.text, width)
         return
     for line in block.text.split("\n"):
-        yield from textwrap.wrap(_shown(line), width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
+        yield from _wrap(_shown(line), width, subsequent_indent=_INDENT.get(line[:1], "")) or [""]
 
 
 def _ruled(table: Table, width: int) -> Iterator[str]:

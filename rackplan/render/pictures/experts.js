@@ -169,7 +169,8 @@
     function placesAcross(cell, left, shown, look) {
       const upper = map.racks.names.length > 1 ? map.racks : map.domains;
       names2(upper, 10, cell, left, shown, look);
-      if (cell.x >= 56) {
+      const last = map.gpuName(Math.max(0, shown.right - 1));
+      if (cell.x >= 40 && draw2d.measureText(last).width + 6 <= cell.x) {
         draw2d.textAlign = "left";
         draw2d.fillStyle = look.soft;
         for (let column = shown.left; column < shown.right; column += 1) {

@@ -116,6 +116,10 @@
       before = y;
       for (let x = 0; x < width; x += 1) {
         if (across.from[x] < 0 || across.gap[x]) { out[line + x] = paper; continue; }
+        if (x && !across.gap[x - 1] && across.from[x] === across.from[x - 1] && across.to[x] === across.to[x - 1]) {
+          out[line + x] = out[line + x - 1];
+          continue;
+        }
         let best = down.from[y] * map.columns + across.from[x];
         if (down.to[y] > down.from[y] || across.to[x] > across.from[x]) {
           for (let row = down.from[y]; row <= down.to[y]; row += 1) {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 import numpy as np
 
 from rackplan.asked import asked, plain, positive
+from rackplan.calls import recorded
 from topology.errors import InputError
 from topology.reading import shown
 
@@ -288,6 +289,7 @@ def _model(model: Any) -> str | Model:
     return str(model)
 
 
+@recorded
 @asked
 def plan(
     model: ModelLike,
@@ -335,6 +337,7 @@ def plan(
     return make_plan(priced, found, options, on_progress=told.layers, on_stage=told.stage, cancel=cancel)
 
 
+@recorded
 @asked
 def score(plan: Plan | str | Path, *, loads: Loads | None = None, routing: Traces = ()) -> Plan:
     """Return a plan scored again from its assignment alone, under its loads or others.
@@ -353,6 +356,7 @@ def score(plan: Plan | str | Path, *, loads: Loads | None = None, routing: Trace
     return scored if other is None else with_loads(scored, other)
 
 
+@recorded
 @asked
 def replan(
     plan: Plan | str | Path,
@@ -394,6 +398,7 @@ def replan(
     return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=watched.get("cancel"))
 
 
+@recorded
 @asked
 def sweep(
     model: ModelLike,
@@ -467,6 +472,7 @@ def pools(
     return matched(_priced(model, sides, given), sides[-1], wanted)
 
 
+@recorded
 @asked
 def compare(
     clusters: Sequence[ClusterLike],
@@ -514,6 +520,7 @@ def compare(
     return compared([replace(first, cluster=side) for side in sides], found, wanted, targets)
 
 
+@recorded
 @asked
 def fleet(
     models: ModelLike | Mapping[str, float],
@@ -552,6 +559,7 @@ def fleet(
     return make_fleet(where, traffic, options or FleetOptions())
 
 
+@recorded
 @asked
 def size(
     model: ModelLike,
@@ -704,7 +712,7 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
 
 
 @asked
-def write_report(result: Plan | Comparison | Replanned, path: str | Path) -> Path:
+def write_report(result: Plan | Comparison | Replanned | Sweep | Fleet, path: str | Path) -> Path:
     """Write the self-contained page of a result; return its path.
 
     Raises

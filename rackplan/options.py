@@ -145,7 +145,9 @@ TtftLimit = Annotated[
 Redundant = Annotated[
     int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
 ]
-OutputFolder = Annotated[Path, opt("-o --output", "Folder for the results.", "DIR")]
+OutputFolder = Annotated[
+    Path, opt("-o --output", "Folder for the results, or the page alone.", "DIR|FILE.html")
+]
 
 
 class Group:

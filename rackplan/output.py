@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Block, View
+from rackplan.views.blocks import RAMP, SCHEMA_VERSION, View
 from topology.errors import InputError, printable
 from topology.files import ensure_folder, write_whole
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
     from placement.fleet.plans import PoolPlan
+    from placement.migrate.replan import Replanned
     from placement.plan import Plan
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
@@ -234,6 +235,21 @@ def command_line() -> str:
     return shlex.join(["rackplan", *sys.argv[1:]])
 
 
+def is_page(path: Path | None) -> bool:
+    """Whether a path asks for the page alone (``FILE.html``), not for a folder of results."""
+    return path is not None and path.suffix.lower() == ".html" and not path.is_dir()
+
+
+@contextmanager
+def output_target(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield where a page alone goes, or the folder of results as :func:`output_folder` does."""
+    if is_page(path):
+        yield path
+    else:
+        with output_folder(path, ours=ours) as folder:
+            yield folder
+
+
 Forms = Mapping[str, "str | Callable[[], str]"]
 """Text of each file of a result by its name, or what makes it."""
 
@@ -276,59 +292,87 @@ def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], l
 
 def write_plan(
     plan: Plan,
-    folder: Path,
+    path: Path,
     sha256: dict[str, str],
     *,
-    first: Sequence[Block] = (),
-    moves: str | None = None,
+    moved: Replanned | None = None,
 ) -> dict[str, str]:
-    """Write the plan, its picture and its report; return their paths by what they are.
+    """Write the plan, its picture and its report into a folder, or the page alone; return paths by what they are.
 
-    Of a re-plan ``first`` is the report's first section, and ``moves`` the text of ``moves.json``.
+    Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page.
     """
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.render.html import page
+    from rackplan.results import svg
     from rackplan.views.overlay import plan_overlay
     from rackplan.views.plan_page import plan_page
+    from rackplan.views.replan import moves_data, replan_line, replan_section
     from topology.draw import draw_cluster
 
     command = command_line()
 
+    def text(drawing: str) -> str:
+        given: dict[str, Any] = {"command": command, "sha256": sha256}
+        if moved is not None:
+            given |= {"first": replan_section(moved), "line": replan_line(moved)}
+        return page(plan_page(plan, drawing, **given))
+
+    if is_page(path):
+        write_whole(path, text(svg(plan) or "").encode())
+        return {"report": str(path)}
+
     def report(path: Path) -> None:
         drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        blocks = plan_page(plan, drawing, command=command, sha256=sha256, first=first)
-        write_whole(path, page(blocks).encode())
+        write_whole(path, text(drawing).encode())
 
     writers: dict[str, str | Callable[[Path], None]] = {
         "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
         "report.html": report,
     }
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
-    if moves is not None:
-        writers["moves.json"] = moves
+    if moved is not None:
+        writers["moves.json"] = plan_to_json(moves_data(moved))
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
     writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
-    write_together(folder, writers)
-    return {what: str(folder / name) for what, name in names.items()}
+    write_together(path, writers)
+    return {what: str(path / name) for what, name in names.items()}
+
+
+def fleet_text(fleet: Fleet, plans: Sequence[PoolPlan], sha256: Mapping[str, str]) -> str:
+    """Return the page of a fleet, with its pools on the drawing of the cluster."""
+    from rackplan.render.html import page
+    from rackplan.results import drawing
+    from rackplan.views.fleet_page import fleet_overlay, fleet_page
+
+    svg = drawing(fleet.cluster, fleet_overlay(fleet))
+    return page(fleet_page(fleet, plans, command=command_line(), sha256=sha256, drawing=svg))
 
 
 def write_fleet(
-    fleet: Fleet, plans: Sequence[PoolPlan], folder: Path, sha256: dict[str, str], *, command: str
+    fleet: Fleet, plans: Sequence[PoolPlan], path: Path, sha256: dict[str, str]
 ) -> dict[str, str]:
-    """Write ``fleet.json`` and the plan of each kind of replica; return their paths by what they are."""
+    """Write ``fleet.json``, its page and the plan of each kind of replica into a folder, or the page alone.
+
+    Returns their paths by what they are.
+    """
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.views.fleet import fleet_data, plan_name
+
+    if is_page(path):
+        write_whole(path, fleet_text(fleet, plans, sha256).encode())
+        return {"report.html": str(path)}
 
     writers: dict[str, str | Callable[[Path], None]] = {}
     for number, one in enumerate(plans):
         if one.plan is not None:
-            text = plan_to_json(plan_to_dict(one.plan, command=command, sha256=sha256))
+            text = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
             writers[plan_name(number)] = text
-    data = {**fleet_data(fleet, plans), "command": command, "sha256": sha256}
+    data = {**fleet_data(fleet, plans), "command": command_line(), "sha256": sha256}
     writers["fleet.json"] = json_text(data)
-    write_together(folder, writers)
+    writers["report.html"] = fleet_text(fleet, plans, sha256)
+    write_together(path, writers)
     names = [name for name in writers if name != "fleet.json"]
-    return {"fleet": str(folder / "fleet.json"), **{name: str(folder / name) for name in names}}
+    return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}
 
 
 @contextmanager

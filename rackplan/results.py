@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from placement.levers import Levers
     from placement.plan import Plan
     from placement.story import Story
-    from rackplan.views.blocks import Block, View
+    from rackplan.views.blocks import View
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
+    from topology.draw import Overlay
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,14 +70,24 @@ def svg(result: object) -> str | None:
     """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
+    from rackplan.views.overlay import plan_overlay
     from topology.cluster import Cluster
 
     shown = result.plan if isinstance(result, Replanned) else result
     if not isinstance(shown, Cluster | Plan):
         return None
+    if isinstance(shown, Plan):
+        return drawing(shown.deployment.cluster, plan_overlay(shown))
+    return drawing(shown)
+
+
+def drawing(cluster: Cluster, overlay: Overlay | None = None) -> str:
+    """Return the SVG file of a cluster, with what each GPU does on it."""
+    from topology.draw import draw_cluster
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "drawing.svg"
-        draw_on(shown, path)
+        draw_cluster(cluster, path, overlay=overlay)
         return path.read_text(encoding="utf-8")
 
 
@@ -244,39 +255,51 @@ def _slots(plan: Any) -> dict[str, Any]:
     )
 
 
-def page_of(result: object) -> str:
-    """Return the self-contained page of a plan, a re-plan or a comparison; of others, the page of their view.
+def page_of(result: object, command: str = "") -> str:
+    """Return the self-contained page of a result; of one that has none of its own, the page of its view.
+
+    ``command`` makes it again; empty: the call that made it.
 
     Raises
     ------
     InputError
         If nothing is said of such a result.
     """
+    from cost.layouts import Sweep
+    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
+    from rackplan.calls import call_of
     from rackplan.render.html import page
     from rackplan.views.compare_page import compare_page
+    from rackplan.views.fleet_page import fleet_overlay, fleet_page
     from rackplan.views.plan_page import plan_page
-    from rackplan.views.replan import replan_section
+    from rackplan.views.replan import replan_line, replan_section
+    from rackplan.views.sweep import TARGETS
+    from rackplan.views.sweep_page import sweep_page
 
+    command = command or call_of(result)
+    given: dict[str, Any] = {"command": command}
     if isinstance(result, Comparison):
-        return page(
-            compare_page(
-                result.rows,
-                result.deployments,
-                result.loads,
-                command="rackplan.compare(...)",
-                story=result.story,
-            )
-        )
-    first: list[Block] = []
+        given |= {"story": result.story, "drawings": _drawn(result.deployments)}
+        return page(compare_page(result.rows, result.deployments, result.loads, **given))
+    if isinstance(result, Sweep):
+        targets = TARGETS if result.deployment.workload.decodes else ()
+        return page(sweep_page([result], None, targets, **given, drawings=_drawn([result.deployment])))
+    if isinstance(result, Fleet):
+        drawn = drawing(result.cluster, fleet_overlay(result))
+        return page(fleet_page(result, [], **given, drawing=drawn))
     if isinstance(result, Replanned):
-        first, result = replan_section(result), result.plan
+        given |= {"sha256": {}, "first": replan_section(result), "line": replan_line(result)}
+        return page(plan_page(result.plan, svg(result) or "", **given))
     if isinstance(result, Plan):
-        return page(
-            plan_page(result, svg(result) or "", command="rackplan.plan(...)", sha256={}, first=first)
-        )
+        return page(plan_page(result, svg(result) or "", **given, sha256={}))
     view = view_of(result)
     if view is None:
         raise InputError(f"{type(result).__name__}: there is no report of it.")
     return page(view.blocks)
+
+
+def _drawn(deployments: Iterable[Deployment]) -> dict[str, str]:
+    """Return the SVG file of each cluster by its name."""
+    return {one.cluster.name: drawing(one.cluster) for one in deployments}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,7 +103,12 @@ def fleet(
     ] = None,
     seed: options.Seed = 0,
     output: Annotated[
-        Path | None, opt("-o --output", "Folder for fleet.json and a plan of each kind of replica.", "DIR")
+        Path | None,
+        opt(
+            "-o --output",
+            "Folder for page, fleet.json and a plan of each kind; or the page.",
+            "DIR|FILE.html",
+        ),
     ] = None,
     json: options.JsonFlag = False,
 ) -> None:
@@ -113,7 +116,7 @@ def fleet(
     from placement.fleet.fleet import make_fleet
     from placement.fleet.plans import plan_pool
     from placement.options import PlanOptions
-    from rackplan.output import output_folder, print_error, show, write_fleet
+    from rackplan.output import output_target, print_error, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
 
@@ -125,21 +128,21 @@ def fleet(
     _refuse_twice([one.model.name for one in deployments])
     traffic = asked.traffic(deployments, tuple(share for _, share in named))
     expert_loads: dict[int, ExpertLoads | None] = {}
-    with output_folder(output) if output else nullcontext() as folder, progress() as reporter:
-        if folder:
+    with output_target(output) if output else nullcontext() as target, progress() as reporter:
+        if target:
             for number, one in enumerate(deployments):
                 expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)
         made = make_fleet(where, traffic, wanted, on_stage=reporter.stage)
         made = replace(made, notes=(*notes, *made.notes))
         plans, files = [], {}
-        if folder:
+        if target:
             for number, pool in enumerate(made.pools):
                 reporter.stage(f"planning replica {number + 1} of {len(made.pools)}")
                 plans.append(plan_pool(made, pool, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed)))
             reporter.stage("writing")
             names = [one for one, _ in named]
             sha256 = options.digests([cluster, *names, *(loads or [])])
-            files = write_fleet(made, plans, folder, sha256, command=shlex.join(["rackplan", *sys.argv[1:]]))
+            files = write_fleet(made, plans, target, sha256)
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")

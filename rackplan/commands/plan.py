@@ -132,7 +132,10 @@ def plan(
     output: Annotated[
         Path | None,
         opt(
-            "-o --output", "Folder for the results. [named for model and cluster]", "DIR", show_default=False
+            "-o --output",
+            "Folder for the results, or the page alone. [named for model and cluster]",
+            "DIR|FILE.html",
+            show_default=False,
         ),
     ] = None,
     loads: options.Loads = None,
@@ -149,7 +152,7 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from placement.planner import make_plan
-    from rackplan.output import RESULTS, default_folder, output_folder, show, write_plan
+    from rackplan.output import RESULTS, default_folder, output_target, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
@@ -157,14 +160,14 @@ def plan(
     deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
     folder_named = output or default_folder(deployment.model.name, deployment.cluster.name)
-    with output_folder(folder_named, ours=RESULTS) as folder:
+    with output_target(folder_named, ours=RESULTS) as target:
         with progress() as reporter:
             made = make_plan(
                 deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
             )
             reporter.stage("writing")
             given = [model, cluster, *(loads or []), *(routing or [])]
-            files = write_plan(made, folder, options.digests(given))
+            files = write_plan(made, target, options.digests(given))
         show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -250,10 +253,9 @@ def replan(
 ) -> None:
     """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from placement.migrate.replan import replan_plan
-    from placement.plan_file import plan_to_json
-    from rackplan.output import output_folder, show, write_plan
+    from rackplan.output import output_target, show, write_plan
     from rackplan.progress import progress
-    from rackplan.views.replan import moves_data, replan_section, replan_view
+    from rackplan.views.replan import replan_view
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
@@ -266,14 +268,14 @@ def replan(
     other = None
     if loads or routing:
         other = options.model_loads(old.deployment.model, loads or [], seed, windows, routing)
-    with output_folder(output) as folder:
+    with output_target(output) as target:
         with progress() as reporter:
             reporter.stage("re-planning")
             found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
             reporter.stage("writing")
             files = write_plan(
                 found.plan,
-                folder,
+                target,
                 options.digests(
                     [
                         str(plan),
@@ -282,8 +284,7 @@ def replan(
                         *(routing or []),
                     ]
                 ),
-                first=replan_section(found),
-                moves=plan_to_json(moves_data(found)),
+                moved=found,
             )
         show(replan_view(found, asked, files), json=json)
     _say_interrupted(found.plan, "re-plan")

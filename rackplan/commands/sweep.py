@@ -14,8 +14,6 @@ from topology.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from rackplan.work import BothPhases
 
-TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
-"""Speeds per user that comparisons of chips usually stand at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +74,8 @@ class Swept(Group):
         """Speeds per user to show the best at."""
         if self.tok_s_user is not None:
             return options.speeds(self.tok_s_user)
+        from rackplan.views.sweep import TARGETS
+
         return TARGETS if self.phase == "decode" else ()
 
     @property

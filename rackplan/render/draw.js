@@ -75,7 +75,7 @@
   // a chart in a fold has no width until that is opened
   function drawIn(root) {
     root.querySelectorAll("figure.chart").forEach(function (figure) {
-      const fold = figure.parentElement.closest("details:not([open])");
+      const fold = figure.closest("details:not([open])");
       if (figure.dataset.drawn || fold) { return; }
       figure.dataset.drawn = "yes";
       draw(figure);
@@ -107,15 +107,36 @@
     opened.splice(0).forEach(function (one) { one.open = false; });
   }
 
+  // a phone's page ends after a few screens: the sections that would come after that are folded
+  const LONGEST = 5000;
+  function shorten() {
+    let used = document.querySelector("main > header").offsetHeight;
+    document.querySelectorAll("section").forEach(function (section) {
+      const fold = section.querySelector("details.section");
+      if (used + section.offsetHeight > LONGEST) { fold.open = false; }
+      used += section.offsetHeight;
+    });
+  }
+
+  // a link to a folded section opens it
+  function follow() {
+    const section = /^#s\d+$/.test(location.hash) && document.querySelector(location.hash);
+    if (section) { section.querySelector("details.section").open = true; section.scrollIntoView(); }
+  }
+
   async function start() {
     reach();
+    window.addEventListener("hashchange", follow);
     window.addEventListener("resize", reach);
     document.addEventListener("toggle", reach, true);
     window.addEventListener("beforeprint", unfold);
     window.addEventListener("afterprint", fold);
     if (typeof rackplanPictures !== "undefined") { rackplanPictures.start(document); }
-    if (await library()) {
-      document.documentElement.classList.add("drawn");
+    const plotly = await library();
+    if (plotly) { document.documentElement.classList.add("drawn"); }
+    if (narrow) { shorten(); }
+    follow();
+    if (plotly) {
       drawIn(document);
       document.addEventListener("toggle", function (event) { drawIn(event.target); }, true);
       dark.addEventListener("change", function (event) { repaint(event.matches); });

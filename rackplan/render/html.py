@@ -134,10 +134,9 @@ def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[str, lis
 
 
 def _section(number: int, title: str, blocks: Iterable[Block]) -> Markup:
-    heading = element("h2", title, id=f"s{number}-title")
-    return element(
-        "section", heading, *map(_block, blocks), id=f"s{number}", aria_labelledby=f"s{number}-title"
-    )
+    heading = element("summary", element("h2", title, id=f"s{number}-title"))
+    body = element("details", heading, *map(_block, blocks), open="open", class_="section")
+    return element("section", body, id=f"s{number}", aria_labelledby=f"s{number}-title")
 
 
 def _contents(titles: Sequence[str]) -> Markup | None:

@@ -236,6 +236,16 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     return _stacked(data, "GB of the fullest GPU")
 
 
+def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
+    """Return one bar of all GPUs by what they do; those that do nothing are grey."""
+    colours = [*series(len(counts))]
+    data = [
+        _stack(["GPUs"], plotly_text(name), [count], NEUTRAL if name == "idle" else colour, "GPUs")
+        for (name, count), colour in zip(counts, colours, strict=True)
+    ]
+    return _stacked(data, "GPUs")
+
+
 def pools_chart(
     rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:

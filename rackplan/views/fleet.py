@@ -26,20 +26,26 @@ MUCH_LESS = 0.9
 """Part of the tokens per second that a replica is priced at below which its plan is said to give less."""
 
 
+def ground_blocks(fleet: Fleet) -> list[Block]:
+    """Return what the fleet gives together, what stays idle, what it is compared with, what is proven and held."""
+    return [*_together(fleet), *_idle(fleet), *_compared(fleet), *_proof(fleet), *_limits(fleet)]
+
+
+def fleet_title(fleet: Fleet) -> str:
+    """Return models, cluster and lengths."""
+    names = [f"{decode.model.name} {share:.0%}" for (decode, _), share in models_of(fleet)]
+    models = names[0].rpartition(" ")[0] if len(names) == 1 else " + ".join(names)
+    gpus = plural(len(fleet.cluster.gpus), "GPU")
+    return f"A fleet for {models} on {fleet.cluster.name} ({gpus}), {lengths_words(fleet)}"
+
+
 def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]) -> View:
     """Return what ``rackplan fleet`` says; ``plans``: of each pool, none where no folder is written."""
     first = fleet.traffic.deployments[0][0]
-    names = [f"{decode.model.name} {share:.0%}" for (decode, _), share in _models(fleet)]
-    models = names[0].rpartition(" ")[0] if len(names) == 1 else " + ".join(names)
-    gpus = len(fleet.cluster.gpus)
     return View(
         sections(
-            [
-                Heading(
-                    f"A fleet for {models} on {fleet.cluster.name} ({plural(gpus, 'GPU')}), {_lengths(fleet)}"
-                )
-            ],
-            [_pool_table(fleet, plans)],
+            [Heading(fleet_title(fleet))],
+            [pool_table(fleet, plans)],
             [*_together(fleet), *_money(fleet), *_idle(fleet)],
             [*_compared(fleet), *_proof(fleet)],
             [
@@ -59,7 +65,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
 def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
     """Return the fleet as data, as ``fleet.json`` has it."""
     traffic, cluster = fleet.traffic, fleet.cluster
-    totals = _totals(fleet)
+    totals = fleet_totals(fleet)
     bill = totals.bill
     healthy, broken = len(cluster.gpus), _broken(cluster)
     return {
@@ -67,7 +73,9 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
         **set_data(cluster),
         "goal": fleet.options.wanted,
         "inputs": {
-            "models": [{"model": decode.model.name, "share": share} for (decode, _), share in _models(fleet)],
+            "models": [
+                {"model": decode.model.name, "share": share} for (decode, _), share in models_of(fleet)
+            ],
             "isl": traffic.isl or None,
             "osl": traffic.osl if traffic.isl else None,
             "context": None if traffic.isl else traffic.deployments[0][0].workload.context,
@@ -142,7 +150,7 @@ def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoo
         "model": _model(fleet, pool),
         "plan": plan_name(number) if found is not None else None,
         "no_plan": made.reason if made and made.plan is None else None,
-        "layout": _layout(fleet, pool),
+        "layout": pool_layout(fleet, pool),
         "gpus_per_replica": column.shape.gpus,
         "gpu": _gpu_names(fleet, pool),
         "batch": column.batch,
@@ -167,7 +175,8 @@ def _placed_tok_s(plan: Plan, pool: Pool) -> float:
     return plan.score.tok_s_per_gpu * pool.column.shape.gpus
 
 
-def _models(fleet: Fleet) -> list[Any]:
+def models_of(fleet: Fleet) -> list[Any]:
+    """Return the deployments of each model with its share of the requests."""
     return list(zip(fleet.traffic.deployments, fleet.traffic.shares, strict=True))
 
 
@@ -175,7 +184,8 @@ def _model(fleet: Fleet, pool: Pool) -> str:
     return fleet.traffic.deployments[pool.model][0].model.name
 
 
-def _layout(fleet: Fleet, pool: Pool) -> str:
+def pool_layout(fleet: Fleet, pool: Pool) -> str:
+    """Return the layout of a pool's replicas in a few letters."""
     moe = fleet.traffic.deployments[pool.model][0].model.moe is not None
     return pool.column.label(moe=moe)
 
@@ -185,21 +195,23 @@ def _gpu_names(fleet: Fleet, pool: Pool) -> str:
     return " + ".join(names)
 
 
-def _lengths(fleet: Fleet) -> str:
+def lengths_words(fleet: Fleet) -> str:
+    """Return how long prompts and answers are."""
     traffic = fleet.traffic
     if traffic.isl:
         return f"prompts of {traffic.isl:,} and answers of {traffic.osl:,} tokens"
     return f"decode at {traffic.deployments[0][0].workload.context:,} tokens"
 
 
-def _pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
+def pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
+    """Return a row for each pool, as wide as a terminal."""
     several, kinds = len(fleet.traffic.shares) > 1, len({d.gpu.name for d in fleet.cluster.spec.domains}) > 1
     columns: list[tuple[str, Any]] = [("pool", lambda pool: pool.role)]
     if several:
         columns.append(("model", lambda pool: _model(fleet, pool)))
     columns += [
         ("replicas", lambda pool: f"{len(pool.replicas)} x {pool.column.shape.gpus}"),
-        ("layout", lambda pool: _layout(fleet, pool)),
+        ("layout", lambda pool: pool_layout(fleet, pool)),
     ]
     if kinds:
         columns.append(("GPU", lambda pool: _gpu_names(fleet, pool)))
@@ -240,7 +252,8 @@ def _bill(fleet: Fleet) -> Bill:
     return book.bill(cluster, [cluster.gpus[gpu].id for gpu in sorted([*fleet.used(), *kept])])
 
 
-def _totals(fleet: Fleet) -> Totals:
+def fleet_totals(fleet: Fleet) -> Totals:
+    """Return what the fleet gives, costs and draws, with the GPUs that stay idle and are paid for."""
     bill = _bill(fleet)
     return Totals(
         bill,
@@ -254,7 +267,9 @@ def _totals(fleet: Fleet) -> Totals:
 def _together(fleet: Fleet) -> list[Block]:
     healthy, used = len(fleet.cluster.gpus), fleet.gpus_used
     rate = fleet.tok_s / healthy
-    text = f"{rate:,.0f} output tok/s/GPU{band_words(rate, _errors(fleet))} over the {healthy:,} that work"
+    text = (
+        f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} that work"
+    )
     if used < healthy:
         text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
     asked = fleet.options
@@ -267,7 +282,7 @@ def _together(fleet: Fleet) -> list[Block]:
     return labelled("Together", text)
 
 
-def _errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
+def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
     """The errors of the chips, each once; pools for each phase count as rows that have them."""
     phase = "disaggregated" if fleet.traffic.isl else ""
     found = (
@@ -277,7 +292,7 @@ def _errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
 
 
 def _money(fleet: Fleet) -> list[Block]:
-    return totals_blocks(_totals(fleet))
+    return totals_blocks(fleet_totals(fleet))
 
 
 def _idle(fleet: Fleet) -> list[Block]:

@@ -16,6 +16,7 @@ from rackplan.views.blocks import (
     Block,
     Chart,
     Heading,
+    Page,
     Table,
     Text,
     View,
@@ -26,6 +27,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.charts import front_chart
 from rackplan.views.findings import failure_blocks
+from rackplan.views.forward import plan_forward
 from rackplan.views.money import totals_blocks
 from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
@@ -85,6 +87,18 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             "notes": list(plan.notes),
             "files": dict(files),
         },
+    )
+
+
+def replan_line(found: Replanned) -> str:
+    """Return the line that is sent on: what moves and how long that takes, then the line of the plan."""
+    seconds = found.transfer.seconds
+    took = f" in {seconds * 1e3:,.0f} ms" if seconds and found.moves else ""
+    before = found.restored if found.before is None else found.before
+    plan = plan_forward(found.plan, errors_in(found.plan.deployment, found.plan.layout))
+    return (
+        f"{found.moves:,} of {found.copies:,} expert copies move, {found.bytes / 1e9:,.1f} GB{took}: balancedness "
+        f"{before:.2f} to {found.after:.2f}. {plan}"
     )
 
 

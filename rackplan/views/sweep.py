@@ -37,6 +37,8 @@ from topology.figures import EvidenceLabel, Figure, weakest
 from topology.shown import Shown
 from topology.units import plural
 
+TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
+"""Speeds per user that comparisons of chips usually stand at."""
 MOST_ROWS = 16
 """Points of a frontier that are printed."""
 _NUMBERS = "tp attention_dp ep moe_tp stages replicas"

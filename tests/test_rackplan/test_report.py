@@ -6,10 +6,12 @@ import ast
 import json
 import re
 from functools import cache
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import rackplan
@@ -19,8 +21,10 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from rackplan.calls import call_of
 from rackplan.options import model_loads
 from rackplan.render.html import Markup, element, page, table
+from rackplan.results import page_of
 from rackplan.views.blocks import Table
 from rackplan.views.charts import by_term
 from rackplan.views.explain import explain_plan, parts_note
@@ -308,3 +312,17 @@ def test_ours_of_the_scripts_names_no_address() -> None:
     for name in ("draw.js", "style.css"):
         text = (ROOT / "rackplan/render" / name).read_text(encoding="utf-8")
         assert not re.search(r"https?://|//\w+\.\w", text)
+
+
+def test_a_page_made_in_python_says_the_call() -> None:
+    made = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=2048, prices={"h100-sxm": 2.5})
+    call = "rackplan.sweep('mixtral-8x7b', 'hgx-h100', context=2048, prices={'h100-sxm': 2.5})"
+    assert call_of(made) == call
+    assert f"<code>{escape(call)}</code>" in page_of(made)
+    loads = np.ones((1, 32, 8))
+    assert call_of(object()) == "rackplan.write_report(<object>, 'report.html')"
+    plan = rackplan.plan("mixtral-8x7b", "hgx-h100", loads=loads, time_limit_s=0)
+    assert call_of(plan).endswith("loads=<array [1, 32, 8]>, time_limit_s=0)")
+    assert call_of(rackplan.replan(plan, lost="d0.n0.g1")).startswith(
+        "rackplan.replan(rackplan.plan('mixtral"
+    )

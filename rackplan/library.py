@@ -427,6 +427,7 @@ def sweep(
     return swept(priced, redundant=redundant, imbalance=imbalance)
 
 
+@recorded
 @asked
 def pools(
     model: ModelLike,
@@ -595,6 +596,7 @@ def size(
     return sized(priced, wanted, usual, lengths=lengths)[0]
 
 
+@recorded
 @asked
 def replay(
     plan: Plan | str | Path | None = None,
@@ -639,6 +641,7 @@ def replay(
     return ready.run(Telling(watched.get("on_progress")).stage, watched.get("cancel"))
 
 
+@recorded
 @asked
 def what_if(plan: Plan | str | Path, *, settings: Mapping[str, str | float] | None = None) -> Levers:
     """Return what each lever of a plan would bring alone, the largest first.
@@ -655,6 +658,7 @@ def what_if(plan: Plan | str | Path, *, settings: Mapping[str, str | float] | No
     return find_levers(with_settings(_plan(plan), lines or None))
 
 
+@recorded
 @asked
 def validate(path: str | Path, *, residual: bool = True) -> Validation:
     """Return measured points of a CSV (docs/measurements.md) beside what is predicted for each, and how far off.
@@ -712,7 +716,9 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
 
 
 @asked
-def write_report(result: Plan | Comparison | Replanned | Sweep | Fleet, path: str | Path) -> Path:
+def write_report(
+    result: Plan | Comparison | Replanned | Sweep | Pools | Fleet | Replayed, path: str | Path
+) -> Path:
     """Write the self-contained page of a result; return its path.
 
     Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from placement.levers import Levers
     from placement.plan import Plan
     from placement.story import Story
-    from rackplan.views.blocks import View
+    from rackplan.views.blocks import Block, View
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
     from topology.draw import Overlay
@@ -265,39 +265,65 @@ def page_of(result: object, command: str = "") -> str:
     InputError
         If nothing is said of such a result.
     """
-    from cost.layouts import Sweep
-    from placement.fleet.fleet import Fleet
-    from placement.migrate.replan import Replanned
-    from placement.plan import Plan
     from rackplan.calls import call_of
     from rackplan.render.html import page
-    from rackplan.views.compare_page import compare_page
-    from rackplan.views.fleet_page import fleet_overlay, fleet_page
-    from rackplan.views.plan_page import plan_page
-    from rackplan.views.replan import replan_line, replan_section
-    from rackplan.views.sweep import TARGETS
-    from rackplan.views.sweep_page import sweep_page
 
-    command = command or call_of(result)
-    given: dict[str, Any] = {"command": command}
-    if isinstance(result, Comparison):
-        given |= {"story": result.story, "drawings": _drawn(result.deployments)}
-        return page(compare_page(result.rows, result.deployments, result.loads, **given))
-    if isinstance(result, Sweep):
-        targets = TARGETS if result.deployment.workload.decodes else ()
-        return page(sweep_page([result], None, targets, **given, drawings=_drawn([result.deployment])))
-    if isinstance(result, Fleet):
-        drawn = drawing(result.cluster, fleet_overlay(result))
-        return page(fleet_page(result, [], **given, drawing=drawn))
-    if isinstance(result, Replanned):
-        given |= {"sha256": {}, "first": replan_section(result), "line": replan_line(result)}
-        return page(plan_page(result.plan, svg(result) or "", **given))
-    if isinstance(result, Plan):
-        return page(plan_page(result, svg(result) or "", **given, sha256={}))
+    for kind, make in _pages().items():
+        if isinstance(result, kind):
+            return page(make(result, command or call_of(result)))
     view = view_of(result)
     if view is None:
         raise InputError(f"{type(result).__name__}: there is no report of it.")
     return page(view.blocks)
+
+
+def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
+    """Return what makes the page of each kind of result, of the result and the command that makes it again."""
+    from cost.layouts import Sweep
+    from placement.fleet.fleet import Fleet
+    from placement.migrate.replan import Replanned
+    from placement.plan import Plan
+    from rackplan.views.compare_page import compare_page
+    from rackplan.views.fleet_page import fleet_overlay, fleet_page
+    from rackplan.views.plan_page import plan_page
+    from rackplan.views.replan import replan_line, replan_section
+    from rackplan.views.replay import Replayed
+    from rackplan.views.replay_page import replay_page
+    from rackplan.views.sweep import TARGETS, Pools
+    from rackplan.views.sweep_page import sweep_page
+
+    def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
+        return plan_page(plan, svg(plan) or "", command=command, sha256={}, **more)
+
+    def of_sweep(sweep: Sweep, command: str) -> Sequence[Block]:
+        targets = TARGETS if sweep.deployment.workload.decodes else ()
+        return sweep_page([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
+
+    def of_pools(pools: Pools, command: str) -> Sequence[Block]:
+        sides = [pools.decode, pools.prefill]
+        drawings = _drawn(side.deployment for side in sides)
+        return sweep_page(sides, pools, TARGETS, command=command, drawings=drawings)
+
+    return {
+        Comparison: lambda one, command: compare_page(
+            one.rows,
+            one.deployments,
+            one.loads,
+            command=command,
+            story=one.story,
+            drawings=_drawn(one.deployments),
+        ),
+        Sweep: of_sweep,
+        Pools: of_pools,
+        Fleet: lambda fleet, command: fleet_page(
+            fleet, [], command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
+        ),
+        Replanned: lambda found, command: of_plan(
+            found.plan, command, first=replan_section(found), line=replan_line(found)
+        ),
+        Plan: of_plan,
+        Replayed: replay_page,
+    }
 
 
 def _drawn(deployments: Iterable[Deployment]) -> dict[str, str]:

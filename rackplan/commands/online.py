@@ -123,7 +123,8 @@ def _write(found: Replayed, path: Path) -> None:
     """Write the page, the data or the rows of windows; all three into a folder."""
     from rackplan.output import json_text, output_folder, write_together
     from rackplan.render.html import page
-    from rackplan.views.replay import replay_csv, replay_page, replay_view
+    from rackplan.views.replay import replay_csv, replay_view
+    from rackplan.views.replay_page import replay_page
     from topology.files import write_whole
 
     makers: dict[str, Callable[[], str]] = {

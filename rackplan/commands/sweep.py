@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rackplan.work import BothPhases
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Swept(Group):
     """What is swept, and the pools that are matched."""

@@ -55,8 +55,8 @@ def plan_page(
         _key_figures(found),
         *first,
         *plan_pareto(plan),
-        *_step(found),
-        *_memory(found),
+        *step_section(found),
+        *memory_section(found),
         Heading("The cluster with the plan on it", 2),
         Drawing(drawing),
         *expert_map_blocks(plan),
@@ -92,7 +92,8 @@ def _key_figures(found: Explanation) -> Tiles:
     return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
 
 
-def _step(found: Explanation) -> list[Block]:
+def step_section(found: Explanation) -> list[Block]:
+    """Return the step of a plan as a waterfall, its tables folded."""
     score = found.plan.score
     text = (
         f"Expected {_ms(score.step_s)}, its parts one after another; no schedule of this layout beats "
@@ -102,7 +103,8 @@ def _step(found: Explanation) -> list[Block]:
     return [Heading("The step", 2), Text(text), step_picture(found), Page(tables, fold="The step as tables")]
 
 
-def _memory(found: Explanation) -> list[Block]:
+def memory_section(found: Explanation) -> list[Block]:
+    """Return HBM of the fullest GPU as a bar, its table folded."""
     score = found.plan.score
     left = (
         f"{found.left_bytes / 1e9:,.2f} GB are left; the largest batch that fits is {score.max_batch:,} "

@@ -16,7 +16,6 @@ from rackplan.views.blocks import (
     Block,
     Chart,
     Heading,
-    Page,
     Table,
     Text,
     View,

@@ -13,7 +13,6 @@ from placement.plan import Plan
 from rackplan.schemas.records import PolicyData, ReplayPrinted
 from rackplan.views.blocks import (
     Block,
-    Chart,
     Heading,
     Table,
     Text,
@@ -21,7 +20,6 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.charts import replay_chart, replay_moves_chart
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import load_names, phase_words
 from topology.shown import Shown
@@ -90,26 +88,7 @@ class Replayed(Shown):
 
 def replay_view(found: Replayed) -> View:
     """Return what ``rackplan replay`` says."""
-    return View(sections(_head(found), [_table(found)], _legend(found)), _data(found))
-
-
-def replay_page(found: Replayed, command: str) -> list[Block]:
-    """Return the page of a replay."""
-    title, *rest = _head(found)
-    return [
-        title,
-        Text(best_words(found), style="verdict"),
-        Heading("Balance from window to window", 2),
-        Chart("balance", replay_chart(found.result), "Balancedness of each window by policy", 500),
-        Heading("What they move", 2),
-        Chart("moves", replay_moves_chart(found.result), "Part of the copies that each re-plan moves", 420),
-        Heading("In all", 2),
-        _table(found),
-        *_legend(found),
-        Heading("What was replayed", 2),
-        *(block for block in rest if not (isinstance(block, Text) and block.label == "Best")),
-        *labelled("Command", command),
-    ]
+    return View(sections(head_blocks(found), [policy_table(found)], legend_blocks(found)), _data(found))
 
 
 def replay_csv(found: Replayed) -> str:
@@ -181,7 +160,8 @@ def run_words(found: Replayed, run: Run) -> str:
     return f"{run.entry.name} every {run.entry.interval * found.steps:,} steps"
 
 
-def _head(found: Replayed) -> list[Block]:
+def head_blocks(found: Replayed) -> list[Block]:
+    """Return the title and what was replayed."""
     plan, result = found.plan, found.result
     deployment, workload = plan.deployment, plan.deployment.workload
     windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
@@ -213,7 +193,8 @@ def _notes(found: Replayed) -> list[str]:
     return [*read, *found.notes]
 
 
-def _table(found: Replayed) -> Table:
+def policy_table(found: Replayed) -> Table:
+    """Return a row for each policy."""
     baseline = found.baseline
     return Table.of(
         found.result.runs,
@@ -225,19 +206,20 @@ def _table(found: Replayed) -> Table:
         ("GB", lambda run: f"{run.bytes_moved / 1e9:,.0f}"),
         ("imbalance s", lambda run: f"{run.imbalance_s:,.1f}"),
         ("moves s", lambda run: f"{run.moves_s:,.2f}"),
-        ("tokens gained", lambda run: "-" if run is baseline else _gained(run, baseline)),
+        ("tokens gained", lambda run: "-" if run is baseline else gained_words(run, baseline)),
         ("CPU s", lambda run: f"{run.cpu_s:,.1f}"),
     )
 
 
-def _gained(run: Run, baseline: Run) -> str:
+def gained_words(run: Run, baseline: Run) -> str:
     """Return the tokens gained, many of them in millions, and as a part of the baseline's."""
     gained = run.tokens_gained(baseline)
     amount = f"{gained / 1e6:+,.2f} M" if abs(gained) >= 1e5 else f"{gained:+,.0f}"
     return f"{amount} ({run.tok_s / baseline.tok_s - 1:+.2%})"
 
 
-def _legend(found: Replayed) -> list[Block]:
+def legend_blocks(found: Replayed) -> list[Block]:
+    """Return what the columns of that table are."""
     run = found.baseline
     word = found.plan.score.tokens
     scored = len(run.step_s)

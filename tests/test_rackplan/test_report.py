@@ -323,6 +323,6 @@ def test_a_page_made_in_python_says_the_call() -> None:
     assert call_of(object()) == "rackplan.write_report(<object>, 'report.html')"
     plan = rackplan.plan("mixtral-8x7b", "hgx-h100", loads=loads, time_limit_s=0)
     assert call_of(plan).endswith("loads=<array [1, 32, 8]>, time_limit_s=0)")
-    assert call_of(rackplan.replan(plan, lost="d0.n0.g1")).startswith(
-        "rackplan.replan(rackplan.plan('mixtral"
-    )
+    moved = rackplan.replan(plan, max_moves=3)
+    assert call_of(moved).startswith("rackplan.replan(rackplan.plan('mixtral-8x7b'")
+    assert "expert copies move" in page_of(moved)

@@ -1,4 +1,4 @@
-"""The page of a replay: the policy to take, what it is worth, balance and moves by window, the plan it begins with."""
+"""The page of a replay: the policy to take, what it is worth, balance and moves by window, the first plan."""
 
 from __future__ import annotations
 

@@ -18,14 +18,16 @@ from placement.placing import group_problem
 from placement.problem import Problem
 from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve
-from placement.stop import Stop
+from placement.stop import Say, Stop, silent
 
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""
 FEWEST_LEFT_OUT = 4
 
 
-def check_scenarios(placed: Placed, loads: ExpertLoads, options: PlanOptions, stop: Stop) -> ScenarioReport:
+def check_scenarios(
+    placed: Placed, loads: ExpertLoads, options: PlanOptions, stop: Stop, say: Say = silent
+) -> ScenarioReport:
     """Return the balancedness of ``placed`` under each load, and left out; Ctrl-C ends it at those so far.
 
     What is left out is planned the fast way on all other loads; of many loads, evenly spaced ones are left out.
@@ -37,7 +39,8 @@ def check_scenarios(placed: Placed, loads: ExpertLoads, options: PlanOptions, st
     tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
     with stop:
-        for scenario in tried:
+        for number, scenario in enumerate(tried, 1):
+            say(f"leaving out each of the loads: {number} of {most}")
             outside[scenario] = _left_out(placed, loads, options, scenario)
     rows = tuple(
         ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))

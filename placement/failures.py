@@ -19,6 +19,7 @@ from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
+from placement.stop import Say, silent
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ FEW_TOKENS = 2048
 """Tokens of a routing trace that are followed where many placements are scored only to be compared."""
 
 
-def find_failures(plan: Plan) -> Failures | None:
-    """Return what one failure would do to ``plan``; None for a model without experts."""
+def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
+    """Return what one failure would do to ``plan``; None for a model without experts.
+
+    ``say`` is told which of how many is lost.
+    """
     if plan.loads is None or not any(assignment is not None for assignment in plan.experts):
         return None
     layers: list[LayerAtRisk] = []
@@ -53,7 +57,7 @@ def find_failures(plan: Plan) -> Failures | None:
             layers += rows
             experts += named
     experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
-    what_if = tuple(_what_if(plan, unit) for unit in SPREADS)
+    what_if = tuple(_what_if(plan, unit, say) for unit in SPREADS)
     return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if)
 
 
@@ -121,14 +125,17 @@ class _After:
     experts_lost: int
 
 
-def _what_if(plan: Plan, unit: Spread) -> WhatIf:
+def _what_if(plan: Plan, unit: Spread, say: Say) -> WhatIf:
     number = plan.deployment.numbered(unit)
     used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
     choices = list(dict.fromkeys(number[used].tolist()))
     most = _most_tried(plan)
     tried = [choices[i * len(choices) // most] for i in range(most)] if len(choices) > most else choices
     loss = _Loss(plan)
-    found = [loss.of(number == choice) for choice in tried]
+    found = []
+    for turn, choice in enumerate(tried, 1):
+        say(f"losing a {'GPU' if unit == 'gpu' else unit}: {turn} of {len(tried)}")
+        found.append(loss.of(number == choice))
     worst = min(range(len(tried)), key=lambda i: found[i].tok_s_per_gpu)
     gpus = plan.deployment.cluster.gpus
     names = [domain_name(gpus[int(np.argmax(number == choice))], unit) for choice in tried]

@@ -37,7 +37,7 @@ from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
 from placement.splits import faster_splits, promised
-from placement.stop import Stop
+from placement.stop import Say, Stop, silent
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -77,6 +77,7 @@ def choose_layout(
     options: PlanOptions,
     layouts: Sequence[Fitted] | None = None,
     known: Known | None = None,
+    say: Say = silent,
 ) -> Placed:
     """Return the simplest layout, its experts placed the fast way, that is about as good as the best by the goal.
 
@@ -84,8 +85,8 @@ def choose_layout(
     none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
     one is still alike with experts really placed. ``layouts`` are those of
     :func:`placement.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
-    another choice on the same cluster and loads. A time per token that nobody asked for gives way where no layout
-    holds it.
+    another choice on the same cluster and loads; ``say`` is told how many were tried. A time per token that nobody
+    asked for gives way where no layout holds it.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def choose_layout(
 
     def within(level: ServiceLevel) -> Placed:
         offered, first = _offered(deployment, asked, level, options)
-        found, best = _found(deployment, offered, level.limit_s, aim, options, loads, fast)
+        found, best = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             few = deployment.workload.decodes and not (deployment.workload.batch or level.usual)
             fewer_s = shortest_s(deployment, options.copies) if few else None
@@ -147,6 +148,7 @@ def _found(
     options: PlanOptions,
     loads: ExpertLoads | None,
     known: Known,
+    say: Say,
 ) -> tuple[list[Candidate], Placed | None]:
     """Return the layouts that may be chosen, best first, and the best with experts placed; None where nothing is.
 
@@ -160,7 +162,7 @@ def _found(
     while True:
         able = [fit for fit, most in zip(layouts, promise.tolist(), strict=True) if most >= floor]
         found = _candidates(deployment, able, limit_s, aim, options)
-        best = _best(found, loads, options, known) if found else None
+        best = _best(found, loads, options, known, say) if found else None
         needed = 0.0
         if best is not None and best.meets:
             needed = (1 - PROMISE_OFF) * (1 - options.tolerance) * best.worth[1]
@@ -203,7 +205,7 @@ def _simplest(
 
 
 def _best(
-    found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known
+    found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known, say: Say
 ) -> Placed:
     """Return the best of the first candidates with experts really placed; no placement beats perfect balance.
 
@@ -211,9 +213,11 @@ def _best(
     """
     best: Placed | None = None
     missed: list[Placed] = []
-    for candidate in found[:MOST_PLACED]:
+    most = min(MOST_PLACED, len(found))
+    for number, candidate in enumerate(found[:MOST_PLACED], 1):
         if best is not None and candidate.worth <= best.worth:
             break
+        say(f"comparing layouts: experts of {number}, at most {most} of {len(found)}")
         trial = place(candidate, loads, options, known=known)
         if not trial.meets:
             missed.append(trial)

@@ -22,13 +22,10 @@ from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
-from placement.stop import Cancel, OnProgress, Stop
+from placement.stop import Cancel, OnProgress, Say, Stop
 from placement.traffic.choose import choose_by_traffic
 from placement.verify import verify_plan
 from topology.errors import InputError
-
-Say = Callable[[str], None]
-
 
 _OVERLOOKED = 0.001  # of the goal's figure
 
@@ -73,11 +70,11 @@ def make_plan(
             raise InputError(
                 f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
             )
-        curve = choose_redundant(deployment, few, options, stop)
+        curve = choose_redundant(deployment, few, options, stop, say)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
     stop.unless_cancelled()
-    fast = choose_layout(deployment, few, options, layouts)
+    fast = choose_layout(deployment, few, options, layouts, say=say)
     order = None
     if layouts is None:
         with stop:
@@ -141,7 +138,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
     scenarios = None
     if loads is not None and len(loads.tokens) > 1 and placed.results and not stop.interrupted:
         say("leaving out each of the loads")
-        scenarios = check_scenarios(placed, loads, options, stop)
+        scenarios = check_scenarios(placed, loads, options, stop, say)
     baselines = _without_spread(placed, loads, options)
     if loads is not None and placed.results:
         rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, loads, options.split)
@@ -163,7 +160,7 @@ def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, sto
     say("losing GPUs, nodes and racks")
     with stop:
         few = None if loads is None else loads.sampled(FEW_TOKENS)
-        return replace(plan, failures=find_failures(replace(plan, loads=few)))
+        return replace(plan, failures=find_failures(replace(plan, loads=few), say))
     return plan
 
 

@@ -24,7 +24,7 @@ from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
 from placement.placing import place_stages
 from placement.scoring import moe_rows, placement_scorer
-from placement.stop import Stop
+from placement.stop import Say, Stop, silent
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ _FALLEN = 0.985  # of the best throughput: after this, more copies are not tried
 
 
 def choose_redundant(
-    deployment: Deployment, loads: ExpertLoads, options: PlanOptions, stop: Stop | None = None
+    deployment: Deployment,
+    loads: ExpertLoads,
+    options: PlanOptions,
+    stop: Stop | None = None,
+    say: Say = silent,
 ) -> RedundancyCurve:
     """Return the curve of throughput against copies; its ``best`` is the choice.
 
@@ -62,7 +66,9 @@ def choose_redundant(
     points: list[RedundancyPoint] = []
     stop, best = stop or Stop(), 0.0
     with stop:
-        for redundant in copies_tried(moe.experts, layout.ep):
+        tried = list(copies_tried(moe.experts, layout.ep))
+        for number, redundant in enumerate(tried, 1):
+            say(f"choosing the number of copies: {redundant}, {number} of {len(tried)}")
             slots = _slots(deployment, layout, redundant, options)
             if slots is None:
                 break

@@ -15,10 +15,17 @@ OnProgress = Callable[..., None]
 """Called with what a search says of its state, and seconds: of experts placed, done layers, all layers, objective and
 bound; of a migration, a :class:`placement.migrate.migration.State`."""
 
+Say = Callable[[str], None]
+"""Is told what is done now, in words: which of how many."""
+
 EVERY_S = 0.1
 """Progress is told no more often."""
 Cancel = Event | Callable[[], bool]
 """What says that a search shall end: an event that is set, or a function that says so."""
+
+
+def silent(text: str) -> None:
+    """Say nothing: where nobody listens."""
 
 
 class CancelledError(RackplanError):

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackplan.progress import hide
+from rackplan.progress import hide, tell
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, SCHEMA_VERSION, View
 from topology.errors import InputError, printable
@@ -193,7 +193,8 @@ def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], No
             raise InputError(f"{folder / name}: it is a folder; choose another -o.")
     aside = Path(tempfile.mkdtemp(dir=folder, prefix=_MAKING))
     try:
-        for name, write in writers.items():
+        for number, (name, write) in enumerate(writers.items(), 1):
+            tell(f"writing {name}, {number} of {len(writers)}")
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
             try:
                 if isinstance(write, str):

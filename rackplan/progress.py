@@ -82,6 +82,10 @@ _LINES: list[_Line] = []
 """The line of the command that runs."""
 
 
+_TELLING: list[_Line] = []
+"""The line of what reports its stages, while it does."""
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Let a command that says nothing for a second say that it works, on a terminal."""
@@ -104,6 +108,12 @@ def hide() -> None:
         line.hide()
 
 
+def tell(text: str) -> None:
+    """Say what is done now where a line of progress is drawn."""
+    for line in _TELLING:
+        line.say(f"{printable(text)} ...")
+
+
 @contextmanager
 def progress() -> Iterator[Reporter]:
     """Yield a reporter that draws on standard error if that is a terminal."""
@@ -113,9 +123,11 @@ def progress() -> Iterator[Reporter]:
     hide()
     line = _Line("starting ...")
     line.say()
+    _TELLING.append(line)
     try:
         yield _Live(line)
     finally:
+        _TELLING.remove(line)
         line.hide()
         for other in _LINES:
             other.rest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,13 +143,15 @@ class Replay:
         if not asked.policies:
             taking_part, left_out = that_apply(taking_part, setting.groups)
             notes += left_out
+        turns = cycle(range(1, len(taking_part) + 1))
         result = replay(
             self.loads.tokens,
             taking_part,
             setting,
             stop=stop,
             on_progress=lambda at, of, name: say(
-                f"replaying window {at} of {of}: {name} (Ctrl-C keeps the windows before)"
+                f"replaying window {at} of {of}: {name}, policy {next(turns)} of "
+                f"{len(taking_part)} (Ctrl-C keeps the windows before)"
             ),
         )
         return Replayed(result, plan, self.loads, self.scenarios, words, self.path, tuple(notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost.quantity import rounded_up
@@ -16,12 +16,11 @@ from placement.fleet.options import FleetOptions
 from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
-from placement.stop import Stop
+from placement.stop import Say, Stop
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.shown import Shown
 
-Say = Callable[[str], None]
 _CLOSE = 1e-6
 _SPARE = "kept for failures (`spares`)"
 
@@ -138,7 +137,7 @@ def make_fleet(
     """
     say = on_stage or (lambda _: None)
     stop = Stop(options.time_limit_s)
-    say("pricing replicas")
+    say("looking for shapes of replicas")
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
@@ -146,9 +145,10 @@ def make_fleet(
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
 
     def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
-        priced = _priced(classes, shapes, traffic)
+        priced = _priced(classes, shapes, traffic, say)
         _require_columns(cluster, traffic, priced)
-        say("choosing replicas")
+        columns = sum(len(one.columns) for one in priced)
+        say(f"choosing among {columns} replicas of different shapes")
         return traffic, priced, choose(classes, traffic, priced, options, stop)
 
     (traffic, priced, chosen), left_out = giving_way(found, traffic, traffic.usual)
@@ -208,8 +208,14 @@ def _without_spares(
     return rest, kept
 
 
-def _priced(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic) -> tuple[Priced, ...]:
-    return tuple(price(classes, shapes, traffic, model) for model in range(len(traffic.shares)))
+def _priced(
+    classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic, say: Say
+) -> tuple[Priced, ...]:
+    found, count = [], len(traffic.shares)
+    for model, (decode, _) in enumerate(traffic.deployments):
+        say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {model + 1} of {count}")
+        found.append(price(classes, shapes, traffic, model))
+    return tuple(found)
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:

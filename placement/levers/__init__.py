@@ -59,12 +59,11 @@ def find_levers(plan: Plan, *, free: bool = True, on_stage: Callable[[str], None
     bench = Bench(plan, free=free)
     say = on_stage or (lambda _: None)
     rows: list[Lever] = []
-    for name, made in (
-        ("the machine", bench.hardware),
-        ("the workload", bench.workload),
-        ("the layout", bench.layouts),
-    ):
-        say(f"changing {name}")
-        rows += made()
+    groups = (("machine", bench.hardware), ("workload", bench.workload), ("layout", bench.layouts))
+    for number, (name, made) in enumerate(groups, 1):
+        say(f"changing the {name}, {number} of {len(groups)}")
+        for row in made():
+            rows.append(row)
+            say(f"changing the {name}, {number} of {len(groups)}: {row.name} {row.change}")
     rows.sort(key=lambda row: (-row.gain, row.name, row.change))
     return Levers(plan, bench.level, bench.unchanged(), tuple(rows))

@@ -19,8 +19,8 @@ from placement.exhaustive import all_placements, few_placements
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
+from placement.stop import Say
 
-Say = Callable[[str], None]
 _Key = tuple[int, bytes]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from placement.problem import make_problem
 from placement.result import ExpertResult, checked_result
 from placement.scoring import placement_scorer, routed_traffic
 from placement.solve import solve
-from placement.stop import Stop
+from placement.stop import Say, Stop
 from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
 from placement.traffic.follow import follow_layers
 from placement.traffic.grouping import Work
@@ -44,8 +44,6 @@ _LAYER_S = (
 )
 _HURRIED = 0.3  # of the work, where the fast path alone is asked for
 _DIGITS = 3  # of domains a token
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)

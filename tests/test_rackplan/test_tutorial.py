@@ -9,22 +9,12 @@ from typing import Any
 
 import pytest
 
-from pages import blocks, commands, conversation, differs, parse, run_block
+from pages import blocks, conversation, differs, run_block
 
 TEXT = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', TEXT, re.DOTALL | re.MULTILINE))
 SEARCHED = {"replan": 0.04, "what-if": 0.01}
 """How far figures may be off that follow from where a search left each copy."""
-
-
-def test_commands_of_the_tutorial_parse() -> None:
-    known = [
-        words for block in blocks(TEXT, "console") for words in commands(block) if words[0] == "rackplan"
-    ]
-    asked = {"plan", "explain", "what-if", "score", "replan", "compare", "size", "export"}
-    assert {words[1] for words in known} >= asked
-    for words in known:
-        parse(words[1:])
 
 
 @pytest.mark.wide

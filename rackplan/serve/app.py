@@ -200,7 +200,7 @@ async def _order(request: Request, served: Served) -> Response:
         of = _job(data.get("of"), served)
         if not of.plan:
             raise FieldError({"of": "that job has no plan."})
-        order["plan"] = of.plan
+        order |= {"plan": of.plan, "command": str((of.result or {}).get("command", ""))}
         if kind == "lose":
             order["lost"] = list(read_lost(data.get("lost")))
     elif kind == "open":

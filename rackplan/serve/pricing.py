@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.layouts import Sweep
 from cost.money import gpu_named
-from cost.pools import TTFT_LIMIT, match_rates, serving_workloads
+from cost.pools import TTFT_LIMIT
 from placement.fitting import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.serve.asked import Asked, FieldError, clusters_of, model_of
-from topology.errors import InfeasibleError, RackplanError
+from rackplan.work import BothPhases, matched, swept
+from topology.errors import RackplanError
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -160,13 +161,26 @@ def _side(asked: Asked, deployment: Deployment) -> Side:
     """Price one cluster; where nothing fits the side says why."""
     try:
         if asked.pools:
-            pools = _pools(asked, deployment)
+            pools = matched(deployment, deployment.cluster, both_phases(asked))
             reason = "" if len(pools.matches) else _no_match(pools, asked)
             return Side(deployment, pools.decode, pools, reason)
-        found = priced(deployment)
-        return Side(deployment, found, reason="" if len(found) else _too_little(found))
+        # as the command does: each layout at its exact batch where somebody gave a limit
+        tpot_s = None if asked.tpot_ms is None else limits_s(asked)[0]
+        return Side(deployment, swept(deployment, speeds=[] if tpot_s is None else [1 / tpot_s]))
     except RackplanError as error:
         return Side(deployment, reason=str(error))
+
+
+def both_phases(asked: Asked) -> BothPhases:
+    """Return what is asked of matched pools, as ``rackplan sweep --isl --osl`` reads it."""
+    tpot_s, ttft_s = limits_s(asked)
+    return BothPhases(
+        isl=asked.isl,
+        osl=asked.osl,
+        ttft_s=ttft_s,
+        tpot_s=None if asked.tpot_ms is None else tpot_s,
+        ttft_usual=asked.ttft_ms is None,
+    )
 
 
 def _field_of(message: str) -> str:
@@ -186,35 +200,12 @@ _FIELDS = {
 }
 
 
-def _pools(asked: Asked, deployment: Deployment) -> Pools:
-    from cost.layouts import sweep
-    from rackplan.views.sweep import Pools
-
-    decoding, prefilling = serving_workloads(deployment.workload, asked.isl, asked.osl)
-    tpot_s, ttft_s = limits_s(asked)
-    speeds = [1 / tpot_s] if tpot_s else []
-    decode = sweep(replace(deployment, workload=decoding), imbalance=None, speeds=speeds)
-    prefill = sweep(replace(deployment, workload=prefilling), imbalance=None)
-    for found in (decode, prefill):
-        if not len(found):
-            raise InfeasibleError(_too_little(found))
-    matches = match_rates(decode, prefill, osl=asked.osl, ttft_s=ttft_s)
-    return Pools(matches, decode, prefill, ttft_s=ttft_s, ttft_default=asked.ttft_ms is None)
-
-
 def limits_s(asked: Asked) -> tuple[float | None, float | None]:
     """Return the longest time per output token and to the first token in seconds; None: no limit."""
     found: list[float | None] = []
     for given, usual in ((asked.tpot_ms, USUAL_TPOT), (asked.ttft_ms, TTFT_LIMIT)):
         found.append(usual.value if given is None else None if math.isinf(given) else given / 1e3)
     return found[0], found[1]
-
-
-def _too_little(found: Sweep) -> str:
-    return (
-        f"HBM capacity binds: no layout holds a sequence of {found.deployment.workload.context:,} tokens; the "
-        f"nearest lacks {found.shortage_bytes / 1e9:,.1f} GB per GPU."
-    )
 
 
 def _no_match(pools: Pools, asked: Asked) -> str:
@@ -229,10 +220,3 @@ def _no_match(pools: Pools, asked: Asked) -> str:
 def may_be_planned(sweep: Sweep, row: int) -> bool:
     """Whether a plan may have a configuration: experts whole, and at least a sequence per GPU."""
     return bool(sweep.moe_tp[row] == 1 and sweep.batch[row] >= 1 and sweep.tp[row] in TP_WIDTHS)
-
-
-def priced(deployment: Deployment) -> Sweep:
-    """Return every layout at every batch, as ``rackplan sweep`` prices them."""
-    from cost.layouts import sweep
-
-    return sweep(deployment)

@@ -133,12 +133,12 @@ def open_plan(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
 
 
 def report(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
-    """Write the page that is forwarded: of a plan, of a sweep, or of several clusters."""
-    from rackplan.serve.report import report_page
+    """Write the page that is forwarded: of a plan, of one cluster priced, or of several."""
+    from rackplan.serve.report import explored_report, plan_report
 
     desk.say(progress={"stage": "writing the report"})
-    plan = _read(order["plan"]) if order.get("plan") else None
-    name, text = report_page(order.get("asked"), plan)
+    plan = order.get("plan")
+    name, text = plan_report(_read(plan), order["command"]) if plan else explored_report(order["asked"])
     return {"done": {"name": name, "page": text}}
 
 

@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rackplan.serve.asked import FieldError, read_asked, read_lost, read_order, read_point
+from rackplan.serve.asked import Asked, FieldError, Point, read_asked, read_lost, read_order, read_point
 from rackplan.serve.compute import BusyError, Compute
 from rackplan.serve.jobs import Job, Jobs
 from rackplan.serve.plot import plot
-from rackplan.serve.point import point_data
+from rackplan.serve.point import drawing, point_data
 from rackplan.serve.security import Guard, TooLongError
 from rackplan.serve.start import Start
 from topology.errors import RackplanError
@@ -77,6 +77,7 @@ def make_app(start: Start, port: int) -> Starlette:
             route("/api/start", _start, "GET"),
             route("/api/plot", _plot, "POST"),
             route("/api/point", _point, "POST"),
+            route("/api/drawing", _drawing, "POST"),
             route("/api/jobs", _order, "POST"),
             route("/api/jobs/{id}", _status, "GET"),
             route("/api/jobs/{id}/result", _result, "GET"),
@@ -179,10 +180,20 @@ async def _plot(request: Request, served: Served) -> Response:
 
 
 async def _point(request: Request, served: Served) -> Response:
+    return await _of_point(request, served, point_data)
+
+
+async def _drawing(request: Request, served: Served) -> Response:
+    return await _of_point(request, served, drawing)
+
+
+async def _of_point(
+    request: Request, served: Served, answer: Callable[[Asked, Point], dict[str, Any]]
+) -> Response:
     data = await _body(request)
     asked = read_asked(data.get("asked"))
     point = read_point(data.get("point"), len(asked.clusters))
-    return JSONResponse(await served.compute.run(lambda: point_data(asked, point), request.is_disconnected))
+    return JSONResponse(await served.compute.run(lambda: answer(asked, point), request.is_disconnected))
 
 
 async def _order(request: Request, served: Served) -> Response:

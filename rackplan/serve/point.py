@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,11 @@ from rackplan.serve.plot import label_of
 from rackplan.serve.pricing import Side, explored, may_be_planned
 from rackplan.views.blocks import Picture
 from rackplan.views.money import dollars, rate_words
+from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
 from rackplan.views.pictures.step import waterfall
 from rackplan.views.words import range_words
+from topology.draw import draw_cluster
 from topology.figures import Evidence
 
 NOT_PLANNED = (
@@ -130,6 +134,22 @@ def _inside(asked: Asked, point: Point, side: Side, at: int) -> dict[str, Any]:
         data["order"] = {"cluster": point.cluster, **{name: getattr(order, name) for name in _ORDERED}}
         data["command"] = plan_command(asked, point.cluster, side.deployment, order)
     return data
+
+
+def drawing(asked: Asked, point: Point) -> dict[str, Any]:
+    """Return the cluster of a point as SVG, with the replica and the stage that each GPU belongs to."""
+    side = explored(asked).sides[point.cluster]
+    cluster = side.deployment.cluster
+    row = None if side.reason else _row(side, point)
+    fit = None
+    if row is not None and side.sweep is not None:
+        at = row if side.pools is None else int(side.pools.matches.decode[row])
+        fit = _fitted(side.sweep, at)
+    overlay = None if fit is None or side.pools is not None else layout_overlay(fit.layout, len(cluster.gpus))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.svg"
+        draw_cluster(cluster, path, overlay=overlay)
+        return {"svg": path.read_text(encoding="utf-8")}
 
 
 _ORDERED = ("ep", "tp", "stages", "batch")

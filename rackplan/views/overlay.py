@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.assignment import Assignment
-from cost.layout import StageSpec
+from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from placement.plan import Plan
 from placement.scoring import stage_speed, stage_use
@@ -31,13 +31,9 @@ def plan_overlay(plan: Plan) -> Overlay:
     labels = [""] * count
     experts = [""] * count
     firsts = [""] * count
-    tags = [""] * count
-    several = len(plan.layout.replicas) > 1 or plan.layout.stages > 1
     for r, stages in enumerate(plan.layout.replicas):
         for s, (stage, assignment) in enumerate(zip(stages, plan.experts, strict=True)):
             gpus = list(stage.gpus)
-            for gpu in gpus:
-                tags[gpu] = _tag(plan, r, s)
             if assignment is None or plan.loads is None:
                 continue
             if r == 0:
@@ -60,9 +56,26 @@ def plan_overlay(plan: Plan) -> Overlay:
         if loaded
         else (),
         spans=(0.8, 1.2) if loaded else None,
-        tags=tags if several else (),
-        key=_key(plan),
+        tags=_tags(plan.layout, count),
+        key=_key(plan.layout),
     )
+
+
+def layout_overlay(layout: Layout, gpus: int) -> Overlay:
+    """Return which stage and replica each of ``gpus`` GPUs belongs to, before any experts are placed."""
+    return Overlay(values=None, labels=[""] * gpus, legend="", tags=_tags(layout, gpus), key=_key(layout))
+
+
+def _tags(layout: Layout, count: int) -> list[str]:
+    """Return the tag of each GPU, empty for those of no stage; none at all where there is one stage alone."""
+    if len(layout.replicas) == 1 and layout.stages == 1:
+        return []
+    tags = [""] * count
+    for r, stages in enumerate(layout.replicas):
+        for s, stage in enumerate(stages):
+            for gpu in stage.gpus:
+                tags[gpu] = _tag(layout, r, s)
+    return tags
 
 
 def _range(values: NDArray[np.float64]) -> str:
@@ -108,23 +121,21 @@ def _busy(plan: Plan, stage: StageSpec, assignment: Assignment, loads: ExpertLoa
     return over_mean
 
 
-def _tag(plan: Plan, replica: int, stage: int) -> str:
+def _tag(layout: Layout, replica: int, stage: int) -> str:
     """Return the tag of a stage of a replica, no longer than it must be."""
-    if len(plan.layout.replicas) == 1:
+    if len(layout.replicas) == 1:
         return f"S{stage}"
-    return f"R{replica}.S{stage}" if plan.layout.stages > 1 else f"R{replica}"
+    return f"R{replica}.S{stage}" if layout.stages > 1 else f"R{replica}"
 
 
-def _key(plan: Plan) -> list[str]:
+def _key(layout: Layout) -> list[str]:
     """Return what the tags mean, a line for each stage, as many as can be read."""
-    replicas = plan.layout.replicas
-    if len(replicas) == 1 and plan.layout.stages == 1:
+    replicas = layout.replicas
+    if len(replicas) == 1 and layout.stages == 1:
         return [f"One stage: {_layers(replicas[0][0])}"]
-    lines = (
-        [f"S{s}: {_layers(stage)}" for s, stage in enumerate(replicas[0])] if plan.layout.stages > 1 else []
-    )
+    lines = [f"S{s}: {_layers(stage)}" for s, stage in enumerate(replicas[0])] if layout.stages > 1 else []
     if len(replicas) > 1:
-        whole = f": {_layers(replicas[0][0])}" if plan.layout.stages == 1 else ""
+        whole = f": {_layers(replicas[0][0])}" if layout.stages == 1 else ""
         lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
     if len(lines) <= _MOST_LINES:
         return lines

@@ -277,6 +277,14 @@ def test_a_point_that_no_plan_has_says_so(client):
     assert "order" not in data
 
 
+def test_the_cluster_of_a_point_is_drawn(client):
+    side = plot(client).json()["clusters"][0]
+    asked = {"cluster": 0, "layout": side["layouts"][side["frontier"]["layout"][0]], "batch": 1}
+    drawn = client.post("/api/drawing", json={"asked": SMALL, "point": asked}).json()["svg"]
+    assert "<svg" in drawn
+    assert "d0.n0.g7" in drawn
+
+
 def test_a_point_that_is_gone_says_so(client):
     asked = {"cluster": 0, "layout": "EP999 TP1 PP1 x1", "batch": 1}
     data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()

@@ -1,6 +1,6 @@
 // Long work: ordered, watched with incumbent and bound, cancelled; its plan, and what is left where GPUs are lost.
 import { get, post, Refused } from "./api.js";
-import { byId, colour, copy, download, element, picture, table } from "./page.js";
+import { byId, colour, copy, download, drawing, element, picture, table } from "./page.js";
 import { compared } from "./point.js";
 import { asked, state } from "./state.js";
 
@@ -100,13 +100,6 @@ function trail(holder, points) {
   }, { displayModeBar: false, responsive: true });
 }
 
-function drawing(text) {
-  const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
-  const held = element("div", { class: "drawing", "data-pick": "1" });
-  if (!parsed.querySelector("parsererror")) { held.append(document.importNode(parsed.documentElement, true)); }
-  return held;
-}
-
 function showPlan(found, job) {
   planned = { job, found };
   base = { job, found };
@@ -123,6 +116,7 @@ function show(found) {
   const map = found.pictures.find((one) => one.kind === "experts");
   const others = found.pictures.filter((one) => one !== map);
   const picked = drawing(base.found.svg);
+  picked.dataset.pick = "1";
   byId("plan").replaceChildren(
     element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was cut short: the best so far." : "") }),
     element("div", { class: "row" },

@@ -29,7 +29,7 @@ async function shown(answer, question) {
   found.point = state.point ?? firstPoint(answer);
   draw(answer);
   performance.mark("rackplan-plot");
-  if (found.point) { points.want({ question, point: found.point }); } else { showPoint(null, { pin, place }); }
+  if (found.point) { points.want({ question, point: found.point }); } else { showPoint(null, { pin, place, point: found?.point }); }
 }
 
 // the best at the service level, or where there is none the end of the first frontier
@@ -43,7 +43,7 @@ function firstPoint(answer) {
 function pointShown(answer) {
   showErrors({}, found?.notes);
   if (!answer.gone) { found.at = placed(answer, found.point.cluster); } else { delete found.at; }
-  showPoint(answer, { pin, place });
+  showPoint(answer, { pin, place, point: found?.point });
   draw(found);
 }
 
@@ -58,7 +58,7 @@ function pin(name, answer) {
     words: `${answer.layout} on ${answer.cluster}`,
   };
   remember();
-  if (answer) { showPoint(answer, { pin, place }); } else { points.want({ question: asked(), point: found.point }); }
+  if (answer) { showPoint(answer, { pin, place, point: found?.point }); } else { points.want({ question: asked(), point: found.point }); }
   draw(found);
 }
 

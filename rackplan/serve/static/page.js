@@ -57,3 +57,11 @@ export function picture(found) {
   requestAnimationFrame(() => window.rackplanPictures.draw(held, found.kind, found.data));
   return held;
 }
+
+// an SVG of the server, parsed as a document of its own: no markup of this page is made from it
+export function drawing(text) {
+  const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
+  const held = element("div", { class: "drawing" });
+  if (!parsed.querySelector("parsererror")) { held.append(document.importNode(parsed.documentElement, true)); }
+  return held;
+}

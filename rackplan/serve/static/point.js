@@ -1,6 +1,6 @@
 // The chosen point in detail, and two that are pinned with their differences.
 import { post } from "./api.js";
-import { byId, copy, element, picture, table } from "./page.js";
+import { byId, copy, drawing, element, picture, table } from "./page.js";
 import { asked, state } from "./state.js";
 
 export async function pointOf(point, question = asked()) {
@@ -27,7 +27,31 @@ export function compared(columns) {
   return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Figures side by side" }, table(head, rows));
 }
 
-export function showPoint(found, { pin, place }) {
+// the cluster of the point, asked for when nothing else is; kept while cluster and layout stay
+const drawn = { key: "", held: null, timer: 0 };
+const REST_MS = 500;
+
+function whereItRuns(found, point) {
+  const key = JSON.stringify([found.cluster, found.layout]);
+  const holder = element("div", {});
+  clearTimeout(drawn.timer);
+  if (drawn.key === key && drawn.held) { holder.append(drawn.held); return holder; }
+  const question = { asked: asked(), point };
+  holder.append(element("p", { class: "hint", text: "Drawing the cluster ..." }));
+  drawn.timer = setTimeout(async () => {
+    try {
+      const made = drawing((await post("/api/drawing", question)).svg);
+      Object.assign(drawn, { key, held: made });
+      holder.replaceChildren(made);
+      window.rackplanPictures.topology(made);
+    } catch (error) {
+      holder.replaceChildren(element("p", { class: "error", text: error.message }));
+    }
+  }, REST_MS);
+  return holder;
+}
+
+export function showPoint(found, { pin, place, point }) {
   const holder = byId("point");
   if (!found || found.gone) {
     holder.replaceChildren(element("p", { class: "hint", text: found?.gone ?? "Choose a point of the plot." }), pins(null, pin));
@@ -44,6 +68,7 @@ export function showPoint(found, { pin, place }) {
     pins(found, pin),
     compared(columns),
     element("div", { class: "pictures" }, ...found.pictures.map(picture)),
+    element("h3", { text: "Where it runs" }), whereItRuns(found, point),
     found.note ? element("p", { class: "hint", text: found.note }) : "",
     found.order ? orderRow(found, place) : "",
   );

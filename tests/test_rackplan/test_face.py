@@ -138,6 +138,11 @@ def test_paragraphs_are_at_most_100_wide() -> None:
     assert all(line.startswith(" " * 14) for line in lines[1:])
 
 
+def test_flags_and_paths_stay_whole() -> None:
+    lines = wrapped("Label", "ask for --max-moves or see out/a-b-c.json", 32)
+    assert [line.strip() for line in lines[1:]] == ["--max-moves or see", "out/a-b-c.json"]
+
+
 def test_long_labels_keep_a_space_and_the_width() -> None:
     lines = wrapped("gb200-nvl72@16384", "word " * 60)
     assert max(map(len, lines)) <= 100

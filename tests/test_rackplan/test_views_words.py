@@ -38,7 +38,7 @@ def test_parameters_are_flags_on_the_command_line() -> None:
 
 
 def test_layers_below_name_no_flag() -> None:
-    """Flags of engines and of scripts are theirs."""
+    """Flags of engines and of scripts are theirs, and so are the colours of a page around a drawing."""
     found = []
     root = Path(rackplan.__file__).parent.parent
     for package in ("topology", "cost", "placement"):
@@ -49,7 +49,7 @@ def test_layers_below_name_no_flag() -> None:
                 f"{path}: {node.value}"
                 for node in ast.walk(tree)
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
-                if re.search(r"(^|[ (])(--[a-z]|-o )", node.value)
+                if re.search(r"(^|[ (])(--(?!paper|ink|soft)[a-z]|-o )", node.value)
                 and not {"engines", "traces"} & set(path.relative_to(root).parts)
             ]
     assert [line for line in found if "--write" not in line] == []

@@ -12,7 +12,7 @@ from cost.assignment import Assignment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from placement.plan import Plan
-from placement.scoring import stage_speed, stage_use
+from placement.scoring import split_use, stage_loads, stage_speed
 from topology.draw import Overlay
 
 _MOST_LINES, _MOST_FIRST = 12, 4
@@ -114,7 +114,8 @@ def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Ov
 
 def _busy(plan: Plan, stage: StageSpec, assignment: Assignment, loads: ExpertLoads) -> NDArray[np.float64]:
     """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
-    share = stage_use(plan.deployment, stage, assignment, loads.untraced, plan.split).share
+    mine = stage_loads(plan.deployment, loads.untraced, stage.layers)
+    share = split_use(plan.deployment, stage, assignment, mine, plan.split).share
     speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
     busy = share if speed is None else share / speed
     over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()

@@ -22,6 +22,7 @@ from placement.findings import Losses
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from placement.scoring import score_placement
 from rackplan.options import model_loads
 from rackplan.render import pictures
 from rackplan.views.blocks import Picture
@@ -31,6 +32,7 @@ from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.pictures.links import link_bars
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.moves import moves_pictures
+from rackplan.views.pictures.step import hidden_s
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
@@ -173,7 +175,9 @@ def test_links_are_busy_as_the_score_says() -> None:
 
 
 def test_the_moves_of_a_replan_arrive_where_it_says() -> None:
-    plan = made("deepseek-v2-lite", "hgx-h200")
+    deployment = Deployment(resolve_cluster("hgx-h200"), resolve_model("mixtral-8x7b"), Workload())
+    loads = model_loads(deployment.model, [], 0)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, redundant=8))
     found = replan_plan(plan, None, ReplanOptions(lost=("d0.n0.g1",)))
     assert found.moves
     bar, picture = moves_pictures(found)
@@ -188,6 +192,23 @@ def test_the_moves_of_a_replan_arrive_where_it_says() -> None:
     if len(found.plan.layout.replicas) == 1:
         for step in found.steps[:50]:
             assert arrived[layers.index(step.layer), ids.index(gpus[step.gpu].id)] > 0
+
+
+def test_what_computing_hides_is_what_two_half_batches_send() -> None:
+    deployment = Deployment(
+        resolve_cluster("hgx-h200@16"), resolve_model("deepseek-v2-lite"), Workload(overlap=True, batch=64)
+    )
+    loads = model_loads(deployment.model, [], 0)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=16))
+    share = deployment.machine(plan.layout.replicas[0][0]).efficiency["overlap"]
+    alone = replace(plan.deployment, workload=replace(plan.deployment.workload, overlap=False))
+    half = score_placement(alone.with_batch(plan.score.batch // 2), plan.layout, plan.experts, loads)[0]
+    found = hidden_s(plan.score, share)
+    assert plan.score.batch % 2 == 0
+    assert found
+    for name, seconds in found.items():
+        assert plan.score.terms_s[name] + seconds == pytest.approx(2 * half.terms_s[name], rel=1e-6)
+    assert hidden_s(half, 0.0) == {}
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

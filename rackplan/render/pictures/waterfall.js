@@ -16,6 +16,9 @@
         bars.push({ from: at, size: limit[1] / step, colour: data.resources[limit[0]], class: "rp-limit" });
         at += limit[1] / step;
       });
+      // what computing hides lies under the parts before it
+      const hidden = Math.min((term.hidden_s || 0) / step, from);
+      if (hidden) { bars.unshift({ from: from - hidden, size: hidden, colour: term.colour, class: "rp-term rp-hidden-part rp-hatched" }); }
       if (term.peak_s > 0) { bars.push({ from: from, size: term.peak_s / step, class: "rp-peak" }); }
       const limits = term.limits.map(function (limit) { return limit[0] + " " + ms(limit[1]); }).join(", ");
       row(list, {
@@ -27,6 +30,7 @@
           term.words + ": " + ms(term.seconds) + ", " + percent(share) + " of the step",
           term.meaning,
           term.formula ? "= " + term.formula : "",
+          term.hidden_s ? ms(term.hidden_s) + " more are hidden behind computing" : "",
           "bound by " + limits,
           "at data-sheet peaks " + ms(term.peak_s),
           ...term.origin
@@ -52,6 +56,9 @@
     const used = {};
     data.terms.forEach(function (term) { term.limits.forEach(function (limit) { used[limit[0]] = true; }); });
     const resources = Object.keys(data.resources).filter(function (name) { return used[name]; });
+    if (data.terms.some(function (term) { return term.hidden_s; })) {
+      box.append(key("", [["hatched: hidden behind computing, in no sum", null, "rp-hatched rp-hidden-part"]]));
+    }
     box.append(key("", [["outline: at data-sheet peaks", null, "rp-peak"], ["dotted: lower bound " + ms(data.lower_step_s), null, "rp-lower"]]));
     box.append(key("beneath each bar, what binds it:", resources.map(function (name) { return [name, data.resources[name]]; })));
     return {};

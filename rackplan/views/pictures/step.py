@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cost.score import Score
+from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.plan import Plan
 from rackplan.views.blocks import Picture
@@ -13,6 +14,7 @@ from rackplan.views.charts import by_resource, by_term
 from rackplan.views.evidence import coefficients
 from rackplan.views.explain import Explanation, figure_text
 from topology.figures import weakest
+from topology.units import added
 
 COMPOSED = (
     "Parts follow one another, so they add up. In a kernel computing and reading HBM run at once: "
@@ -61,6 +63,8 @@ def waterfall(
         for name in names
         if score.terms_s[name] > 0
     ]
+    for term, seconds in hidden_s(score, hidden or 0.0).items():
+        next(one for one in terms if one["name"] == term)["hidden_s"] = seconds
     data = {
         "step_s": score.step_s,
         "lower_step_s": score.lower_step_s,
@@ -72,6 +76,23 @@ def waterfall(
     parts = ", ".join(f"{term['words']} {term['seconds'] * 1e3:,.2f}" for term in terms)
     says = f"The step by part, in ms: {parts}; in all {score.step_s * 1e3:,.2f}"
     return Picture("waterfall", "step", data, says)
+
+
+def hidden_s(score: Score, share: float) -> dict[str, float]:
+    """Return seconds of sending that computing hides in a step of two half batches on one stage, by part.
+
+    ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.overlapped`), so that of ``S``
+    seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines are left out.
+    """
+    sends = {name: s for name, s in score.terms_s.items() if s > 0 and name in TERMS and TERMS[name].sends}
+    seen = added(sends.values())
+    if not 0 < share < 1 or not seen or {HOPS.name, BUBBLE.name} & set(score.terms_s):
+        return {}
+    computing = score.step_s - seen
+    sending = seen / (1 - share)
+    if sending > computing:
+        sending = seen + share * computing
+    return {name: seconds * (sending - seen) / seen for name, seconds in sends.items()}
 
 
 def _term(

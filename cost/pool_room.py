@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from cost.cache_path import CachePath
 from cost.layouts import Sweep
-from cost.layouts.candidates import domain_gpus
+from cost.layouts.candidates import domain_gpus, expand
+from cost.layouts.stages import pairs
+from cost.layouts.units import numbered
 from topology.cluster import Cluster
 from topology.errors import InputError
 
@@ -38,7 +40,7 @@ class Workers:
                 rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
         return cls(sweep.gpus, sweep.stages, rate)
 
-    def some(self, index: Index | int) -> Workers:
+    def some(self, index: Index | int | slice) -> Workers:
         """Return those at ``index``."""
         return Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
 
@@ -132,8 +134,21 @@ def partners(decode: Workers, prefill: Workers, tried: Sequence[int], rooms: Roo
     if not len(kinds):
         return np.zeros((3, len(decode.gpus)), dtype=np.int64)
     one = prefill.some(kinds[:, None])
-    enough_d, enough_p = _most(decode, one, rooms)  # [tried, decode]
-    more_d, more_p = enough_d + 1, np.maximum(0, rooms.left(enough_d + 1, decode, one))
+    highest = rooms.decode.most(decode) + 1
+    left_of = _left(decode, one, rooms, highest)
+    found = np.zeros((3, len(decode.gpus)), dtype=np.int64)
+    for begin in range(0, len(decode.gpus), block := max(1, _BLOCK // len(kinds))):
+        part = slice(begin, begin + block)
+        found[:, part] = _partners(decode.some(part), one, kinds, left_of(part), highest[part])
+    return found
+
+
+def _partners(
+    decode: Workers, one: Workers, kinds: Index, left: Callable[[Index], Index], highest: Index
+) -> Index:
+    """The same for some of the decode workers, ``one`` worker of each kind."""
+    enough_d, enough_p = _most(decode, one, left, highest)  # [tried, decode]
+    more_d, more_p = enough_d + 1, np.maximum(0, left(enough_d + 1))
     count_d, count_p = np.stack([enough_d, more_d]), np.stack([enough_p, more_p])
     rate = served_per_s(decode, one, count_d, count_p).reshape(-1, len(decode.gpus))
     used = (count_d * decode.gpus + count_p * one.gpus).reshape(rate.shape)
@@ -149,25 +164,59 @@ def served_per_s(decode: Workers, prefill: Workers, count_d: Index, count_p: Ind
     return np.minimum(count_d * decode.requests_per_s, count_p * prefill.requests_per_s * (1 + _ALIKE))
 
 
-def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Index, Index]:
+_MOST_COUNTED = 1 << 22
+"""Numbers of workers for which what is left beside them is found beforehand, over all sizes of workers."""
+
+
+_BLOCK = 1 << 16
+"""Pairs looked at at once: many more do not fit a processor's cache."""
+
+
+def _left(
+    decode: Workers, prefill: Workers, rooms: Rooms, highest: Index
+) -> Callable[[slice], Callable[[Index], Index]]:
+    """Return what finds how many of the ``prefill`` workers, ``[tried, 1]``, fit beside numbers ``[tried, decode]``.
+
+    It is made for a part of the decode workers; numbers go up to ``highest``. Room depends on sizes alone, of which
+    there are few: it is looked up, unless the numbers are too many.
+    """
+    size = numbered(pairs(decode.gpus, decode.stages))[1]
+    sample = np.zeros(int(size.max(initial=-1)) + 1, dtype=np.int64)
+    sample[size] = np.arange(len(size))
+    many = highest[sample] + 1
+    if many.sum() * len(prefill.gpus) > _MOST_COUNTED:
+        return lambda part: lambda count: rooms.left(count, decode.some(part), prefill)
+    first = np.cumsum(many) - many
+    owner, place = expand(first, many, np.arange(len(sample)))
+    table = rooms.left(place - first[owner], decode.some(sample[owner]), prefill)
+    flat = np.ascontiguousarray(np.broadcast_to(table, (len(prefill.gpus), len(place)))).reshape(-1)
+    row = len(place) * np.arange(len(prefill.gpus))[:, None]
+
+    def found(part: slice) -> Callable[[Index], Index]:
+        start = first[size[part]] + row
+        return lambda count: flat[start + count]
+
+    return found
+
+
+def _most(
+    decode: Workers, prefill: Workers, left: Callable[[Index], Index], highest: Index
+) -> tuple[Index, Index]:
     """Most decode workers that enough prefill workers find room beside, and how many those are."""
 
-    def needed(count: Index) -> Index:
+    def needed(count: Index) -> Array:
         wanted = count * decode.requests_per_s / prefill.requests_per_s
-        return np.ceil(wanted * (1 - _ALIKE)).astype(np.int64)
-
-    def fits(count: Index) -> NDArray[np.bool_]:
-        return np.asarray(needed(count) <= rooms.left(count, decode, prefill))
+        return np.asarray(np.ceil(wanted * (1 - _ALIKE)))
 
     shape = np.broadcast_shapes(decode.gpus.shape, prefill.gpus.shape)
     low = np.zeros(shape, dtype=np.int64)
-    high = np.broadcast_to(rooms.decode.most(decode) + 1, shape)
+    high = np.broadcast_to(highest, shape)
     # `low` workers fit and `high` do not; more workers never leave more room
     while np.any(high - low > 1):
         middle = (low + high) // 2
-        able = fits(middle)
+        able = needed(middle) <= left(middle)
         low, high = np.where(able, middle, low), np.where(able, high, middle)
-    return low, needed(low)
+    return low, needed(low).astype(np.int64)
 
 
 def best_first(step_s: Array, workers: Workers) -> Index:

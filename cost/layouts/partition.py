@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -51,11 +52,18 @@ def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray
     """What layers ``i`` to ``j - 1`` take on each stage, ``[stages, i, j]``; infinite where there are none."""
     count = layers.shape[1]
     ends = np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
-    runs: Array = ends[:, None, :] - ends[:, :, None]
+    # laid out as [stages, j, i], which best_cuts reads along i
+    runs: Array = ends[:, :, None] - ends[:, None, :]
     runs += fixed[:, None, None]
+    runs += _no_layer(count)
+    return runs.transpose(0, 2, 1)
+
+
+@lru_cache(maxsize=64)
+def _no_layer(count: int) -> Array:
+    """Infinite for runs without a layer, else 0: ``[j, i]``."""
     place = np.arange(count + 1)
-    runs[:, place[:, None] >= place] = np.inf
-    return runs
+    return np.where(place[:, None] <= place, np.inf, 0.0)
 
 
 def best_cuts(runs: Array, row_of: Sequence[int] | None = None) -> tuple[float, tuple[range, ...]]:

@@ -11,41 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.layouts.candidates import Arrangement, Variant
+from cost.layouts.cuts import Costs, cut_alike
 from cost.layouts.stages import Pricer, Stage, StageTable
 from cost.model import StageShard
 from cost.workload import StepShape
 
 Array = NDArray[np.float64]
-_ALIKE = 1e-9
-
-
-def balanced_ranges(
-    layers: NDArray[np.float64],
-    fixed: NDArray[np.float64],
-    *,
-    then: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
-) -> tuple[range, ...]:
-    """Return the run of layers of each stage, none of them empty.
-
-    Parameters
-    ----------
-    layers:
-        What each layer takes on each stage (seconds, or part of the memory), ``[stages, layers]``.
-    fixed:
-        What each stage takes besides, ``[stages]``.
-    then:
-        The same of what is balanced next: of the splits whose largest stage is as small as can be, the one that is
-        best in this.
-    """
-    return _balanced(run_sums(layers, fixed), None if then is None else run_sums(*then))
-
-
-def _balanced(runs: Array, then: Array | None, row_of: Sequence[int] | None = None) -> tuple[range, ...]:
-    """The same, of sums as of :func:`run_sums`; ``row_of`` as in :func:`best_cuts`."""
-    largest, found = best_cuts(runs, row_of)
-    if then is None:
-        return found
-    return best_cuts(np.where(runs > largest * (1 + _ALIKE), np.inf, then), row_of)[1]
 
 
 def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,12 +90,12 @@ class _Weights:
     first: Array
     last: Array
 
-    def runs(self, kind_of: NDArray[np.int64], rows: list[tuple[int, bool, bool]]) -> Array:
-        """What runs of layers take (:func:`run_sums`) on stages of a kind that may be the first and the last."""
-        stages, first, last = (np.array(column) for column in zip(*rows, strict=True))
-        return run_sums(
-            self.kinds[kind_of][:, stages].T, self.first[stages] * first + self.last[stages] * last
-        )
+    def costs(self, kind_of: NDArray[np.int64], stages: NDArray[np.int64], row_of: Sequence[int]) -> Costs:
+        """What layers take on the ``stages [rows, pipelines]``, in the order of ``row_of``."""
+        ends = np.zeros((2, len(stages), 1))
+        ends[0, row_of[0]], ends[1, row_of[-1]] = 1.0, 1.0
+        layers = self.kinds[:, stages][kind_of].transpose(1, 2, 0)
+        return Costs(np.ascontiguousarray(layers), self.first[stages] * ends[0] + self.last[stages] * ends[1])
 
 
 def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = False) -> list[Variant]:
@@ -155,14 +126,19 @@ def _balance(pricer: Pricer, whole: Sequence[Arrangement]) -> None:
     weights = _weights(pricer, [pricer.kinds[kind] for kind in used]) if used else []
     place = {kind: number for number, kind in enumerate(used)}
     kind_of = np.array(pricer.deployment.model.kind_of)
+    alike: dict[tuple[int, ...], list[tuple[Arrangement, list[int]]]] = {}
     for what, row in zip(whole, stages, strict=True):
         last = len(row) - 1
         ends = [(place[kind], index == 0, index == last) for index, kind in enumerate(row)]
         rows = list(dict.fromkeys(ends))
-        row_of = [rows.index(end) for end in ends]
-        *times, memory = (weight.runs(kind_of, rows) for weight in weights)
-        best = [_balanced(time, memory, row_of) for time in times]
-        pricer.balanced[what] = [*best, _balanced(memory, times[-1], row_of)]
+        alike.setdefault(tuple(map(rows.index, ends)), []).append((what, [kind for kind, _, _ in rows]))
+    for row_of, found in alike.items():
+        kinds = np.array([row for _, row in found]).T
+        *times, memory = (weight.costs(kind_of, kinds, row_of) for weight in weights)
+        splits = [cut_alike(time, memory, row_of) for time in times]
+        splits.append(cut_alike(memory, times[-1], row_of))
+        for (what, _), *each in zip(found, *splits, strict=True):
+            pricer.balanced[what] = each
 
 
 def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:

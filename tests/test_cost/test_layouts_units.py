@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.layouts import sweep
+from cost.layouts import candidates, sweep
 from cost.layouts.candidates import arrangements
 from cost.layouts.lines import runs_of
 from cost.layouts.partition import variants_of
@@ -16,7 +16,8 @@ from cost.layouts.stages import Pricer, pipelines_of
 from cost.layouts.units import Widths, numbered, stage_seconds
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from topology import resolve_cluster
+from topology import build_cluster, resolve_cluster
+from topology.settings import parse_setting, with_figures
 
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 2**40))
@@ -76,3 +77,20 @@ def test_runs_of_equal_keys(lengths: list[int]) -> None:
     runs = runs_of(keys)
     assert runs.max(values).tolist() == [values[keys == key].max() for key in range(len(lengths))]
     assert values[runs.argmax(values)].tolist() == runs.max(values).tolist()
+
+
+def test_nothing_that_is_kept_changes_an_answer() -> None:
+    """Sweeps of the same figures are equal to the byte, whatever was priced before."""
+
+    def priced(cluster: str, factor: str) -> list[bytes]:
+        where = resolve_cluster(cluster)
+        spec = with_figures(where.spec, [parse_setting(f"gpu.hbm_bytes_per_s={factor}")])
+        found = sweep(Deployment(build_cluster(spec), resolve_model("deepseek-v2-lite"), Workload()))
+        return [np.asarray(values).tobytes() for values in found.columns().values()]
+
+    candidates._arrangements.cache_clear()
+    candidates._left_over.cache_clear()
+    first = priced("hgx-h100@16", "2x")
+    others = [priced("hgx-h200@16", "2x"), priced("hgx-h100@16", "0.5x"), priced("hgx-h100@24", "2x")]
+    assert priced("hgx-h100@16", "2x") == first
+    assert first not in others

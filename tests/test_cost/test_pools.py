@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cost import pool_room
 from cost.cache_path import CachePath, fetch_or_recompute, host_path, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
@@ -103,6 +104,18 @@ def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
         best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
         assert served.get(index, 0.0) == pytest.approx(best), index
     assert served
+
+
+@pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@16"])
+def test_room_is_the_same_looked_up_or_counted(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, prefill = pools(cluster)
+    found = match_rates(decode, prefill, osl=OSL)
+    monkeypatch.setattr(pool_room, "_MOST_COUNTED", 0)
+    monkeypatch.setattr(pool_room, "_BLOCK", 300)
+    again = match_rates(decode, prefill, osl=OSL)
+    for name, values in vars(found).items():
+        if isinstance(values, np.ndarray):
+            assert values.tobytes() == getattr(again, name).tobytes()
 
 
 def test_pools_match_and_keep_their_limits() -> None:

@@ -145,6 +145,10 @@ TtftLimit = Annotated[
 Redundant = Annotated[
     int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
 ]
+Written = Annotated[
+    Path | None,
+    opt("-o --output", "Write what is said as .json or .html, or both into a folder.", "FILE|DIR"),
+]
 OutputFolder = Annotated[
     Path, opt("-o --output", "Folder for the results, or the page alone.", "DIR|FILE.html")
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide, tell
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import RAMP, SCHEMA_VERSION, View
+from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.errors import InputError, printable
 from topology.files import ensure_folder, write_whole
 
@@ -289,6 +289,39 @@ def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], l
             return [str(path)]
 
         yield one_of
+
+
+def _title(name: str, view: View) -> str:
+    """Return the title of a page whose text has none."""
+    of = [str(view.data[key]) for key in ("model", "cluster") if key in view.data]
+    return f"rackplan {name}: {' on '.join(of)}" if of else f"rackplan {name}"
+
+
+@contextmanager
+def written(path: Path | None, name: str, *, json: bool) -> Iterator[Callable[[View], None]]:
+    """Yield what shows a view, and writes it as ``NAME.json`` and ``NAME.html`` as :func:`output_forms` has it.
+
+    Raises
+    ------
+    InputError
+        As :func:`output_forms`, or if a plan or another result lies there; before anything is computed.
+    """
+    from rackplan.render.html import page
+
+    if path is not None and path.name in (*RESULTS, *_VOUCHERS) and path.is_file():
+        raise InputError(f"-o {path}: another result lies there; choose another -o.")
+    with output_forms(path, f"{name}.json", f"{name}.html") as write:
+
+        def finish(view: View) -> None:
+            blocks = view.blocks
+            if write is not None:
+                title = [] if isinstance(next(iter(blocks), None), Heading) else [Heading(_title(name, view))]
+                made = [*title, *blocks, Heading("How it was made", 2), Text(command_line(), style="command")]
+                forms = {f"{name}.json": lambda: json_text(view.data), f"{name}.html": lambda: page(made)}
+                blocks = [*blocks, *labelled("Written", ", ".join(write(forms)))]
+            show(View(blocks, view.data), json=json)
+
+        yield finish
 
 
 def write_plan(

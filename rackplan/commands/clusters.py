@@ -112,29 +112,31 @@ def traffic(
     ] = None,
     seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.", min=0)] = 0,
     settings: options.Settings = None,
+    output: options.Written = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
     from placement.stop import Stop
-    from rackplan.output import print_error, show
+    from rackplan.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
     from topology.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, check_pairs, fair_s
 
-    target = options.given_clusters([cluster], settings)[0]
-    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
-    if fair and not len(sent.uniform):
-        check_pairs(sent)
-    router = Router(target, rail_local_forward=rail_local_forward)
-    loads = router.loads(sent)
-    note = drained_note(target, sent, loads, rail_local_forward)
-    loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-    most = {True: None, None: FEW_CLASSES, False: 0}[fair]
-    time, stop = None, Stop()
-    with progress() as told, stop:
-        time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
-    show(traffic_view(target, sent, loads, time), json=json)
+    with written(output, "traffic", json=json) as finish:
+        target = options.given_clusters([cluster], settings)[0]
+        sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
+        if fair and not len(sent.uniform):
+            check_pairs(sent)
+        router = Router(target, rail_local_forward=rail_local_forward)
+        loads = router.loads(sent)
+        note = drained_note(target, sent, loads, rail_local_forward)
+        loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
+        most = {True: None, None: FEW_CLASSES, False: 0}[fair]
+        time, stop = None, Stop()
+        with progress() as told, stop:
+            time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
+        finish(traffic_view(target, sent, loads, time))
     if stop.interrupted:
         print_error("interrupted; the bound is known, the fair time is not.")
         raise typer.Exit(options.INTERRUPTED)

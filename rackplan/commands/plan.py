@@ -299,6 +299,7 @@ def score(
     settings: options.Settings = None,
     *,
     money: options.Money,
+    output: options.Written = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Score a plan again, under its loads or others, with the experts that tokens choose together where traced.
@@ -306,19 +307,20 @@ def score(
     From its assignment alone: the solver's own figures are not used.
     """
     from placement.scoring import under_sparse_attention, with_loads
-    from rackplan.output import show
+    from rackplan.output import written
     from rackplan.views.plan import score_view
 
-    scored = money.priced(options.with_settings(options.read_noted(plan), settings))
-    if sparse_attention:
-        scored = under_sparse_attention(scored, sparse_attention)
-    if loads or routing:
-        seed = scored.options.get("seed", 0)
-        other = options.model_loads(
-            scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
-        )
-        scored = with_loads(scored, other)
-    show(score_view(scored), json=json)
+    with written(output, "score", json=json) as finish:
+        scored = money.priced(options.with_settings(options.read_noted(plan), settings))
+        if sparse_attention:
+            scored = under_sparse_attention(scored, sparse_attention)
+        if loads or routing:
+            seed = scored.options.get("seed", 0)
+            other = options.model_loads(
+                scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
+            )
+            scored = with_loads(scored, other)
+        finish(score_view(scored))
 
 
 def explain(
@@ -331,31 +333,37 @@ def explain(
     settings: options.Settings = None,
     *,
     money: options.Money,
+    output: options.Written = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
     from placement.scoring import under_sparse_attention
-    from rackplan.output import show
+    from rackplan.output import written
     from rackplan.views.explain import explain_plan, explain_view
 
-    read = money.priced(options.with_settings(options.read_noted(plan), settings))
-    explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
-    show(explain_view(explain_plan(explained, residual=not no_residual, levers=True)), json=json)
+    with written(output, "explain", json=json) as finish:
+        read = money.priced(options.with_settings(options.read_noted(plan), settings))
+        explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
+        finish(explain_view(explain_plan(explained, residual=not no_residual, levers=True)))
 
 
 def what_if(
-    plan: options.PlanFile, settings: options.Settings = None, json: options.JsonFlag = False
+    plan: options.PlanFile,
+    settings: options.Settings = None,
+    output: options.Written = None,
+    json: options.JsonFlag = False,
 ) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from placement.levers import find_levers
-    from rackplan.output import show
+    from rackplan.output import written
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
-    read = options.with_settings(options.read_noted(plan), settings)
-    with progress() as reporter:
-        found = find_levers(read, on_stage=reporter.stage)
-    show(levers_view(found), json=json)
+    with written(output, "what-if", json=json) as finish:
+        read = options.with_settings(options.read_noted(plan), settings)
+        with progress() as reporter:
+            found = find_levers(read, on_stage=reporter.stage)
+        finish(levers_view(found))
 
 
 def diff(
@@ -363,17 +371,19 @@ def diff(
     second: Annotated[Path, arg("PLAN", "Another one, what changes is said of it.")],
     *,
     money: options.Money,
+    output: options.Written = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Show two plans side by side. Inputs, layout, predictions, memory, copies moved, costs."""
     from placement.plan_file import read_plan
-    from rackplan.output import show
+    from rackplan.output import written
     from rackplan.views.diff import diff_view
 
-    plans = [read_plan(path) for path in (first, second)]
-    clusters = [plan.deployment.cluster for plan in plans]
-    old, new = (money.priced(plan, *clusters) for plan in plans)
-    show(diff_view(old, new, [str(first), str(second)]), json=json)
+    with written(output, "diff", json=json) as finish:
+        plans = [read_plan(path) for path in (first, second)]
+        clusters = [plan.deployment.cluster for plan in plans]
+        old, new = (money.priced(plan, *clusters) for plan in plans)
+        finish(diff_view(old, new, [str(first), str(second)]))
 
 
 def _copies(text: str) -> int | Literal["auto"]:

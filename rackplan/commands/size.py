@@ -89,18 +89,20 @@ def size(
     ],
     asked: Asked,
     pricing: options.Pricing,
+    output: options.Written = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
-    from rackplan.output import show
+    from rackplan.output import written
     from rackplan.progress import progress
     from rackplan.views.size import size_view
     from rackplan.work import sized
 
-    context = options.CONTEXT if asked.context is None else asked.context
-    deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-    given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
-    with progress() as reporter:
-        reporter.stage("sizing")
-        found, left_out = sized(deployment, asked.demand, asked.usual, **given)
-    show(size_view(found, usual=asked.usual, left_out=left_out), json=json)
+    with written(output, "size", json=json) as finish:
+        context = options.CONTEXT if asked.context is None else asked.context
+        deployment = pricing.deployment(model, cluster, options.Serving(context=context))
+        given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
+        with progress() as reporter:
+            reporter.stage("sizing")
+            found, left_out = sized(deployment, asked.demand, asked.usual, **given)
+        finish(size_view(found, usual=asked.usual, left_out=left_out))

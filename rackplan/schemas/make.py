@@ -43,13 +43,13 @@ COMMANDS: Mapping[str, str] = {
     "schema": "rackplan.schemas.records.SchemaPrinted",
 }
 """What each command prints."""
+_WRITTEN = ("compare", "sweep", "size", "replay", "score", "explain", "what-if", "diff", "traffic")
+"""Commands whose file is what they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plan_schema.PlanFileData",
     "moves.json": "rackplan.schemas.plans.MovesFileData",
-    "compare.json": "rackplan.schemas.clusters.ComparePrinted",
     "fleet.json": "rackplan.schemas.clusters.FleetFileData",
-    "replay.json": "rackplan.schemas.records.ReplayPrinted",
-    "sweep.json": "rackplan.schemas.clusters.SweepPrinted",
+    **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
 }
 """What each file holds."""
 NAMES = (*COMMANDS, *FILES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,3 +68,17 @@ def test_80_columns_mean_80(run: Callable[..., Result], monkeypatch: pytest.Monk
         ("sweep", "--model", MODEL, "--cluster", CLUSTER),
     ):
         assert max(map(len, run(*args).out.splitlines())) <= 80
+
+
+def test_what_is_said_is_written_as_the_ending_says(run: Callable[..., Result], tmp_path: Path) -> None:
+    words = ("traffic", "hgx-h100", "--pattern", "ring")
+    printed = run(*words, "--json").data
+    result = run(*words, "-o", "t.json")
+    assert (result.code, result.out.splitlines()[-1].split()) == (0, ["Written", "t.json"])
+    assert json.loads((tmp_path / "t.json").read_text()) == {"schema_version": 1, **printed}
+    assert run(*words, "-o", "out").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
+    assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()
+    (tmp_path / "plan.json").write_text("{}")
+    assert "another result lies there" in run(*words, "-o", "plan.json").error_line
+    assert "the form follows the ending: .json or .html" in run(*words, "-o", "t.csv").error_line

@@ -45,7 +45,7 @@ def pages(entries: Any) -> Iterator[str]:
 def test_every_page_is_in_the_navigation_once() -> None:
     named = list(pages(CONFIG["nav"]))
     assert len(named) == len(set(named))
-    made = {script(f"hooks/{name}.py").PAGE for name in ("commands", "python", "examples")}
+    made = {script(f"hooks/{name}.py").PAGE for name in ("commands", "python", "schemas")}
     made |= {*script("hooks/repository.py").PAGES.values(), "decisions/"}
     assert set(named) == {path.name for path in DOCS.glob("*.md")} | made
 
@@ -78,6 +78,17 @@ def test_the_reference_has_every_public_name() -> None:
     stale = [name for some in hook.SECTIONS.values() for name in some.split() if "." not in name]
     assert set(stale) <= set(names)
     assert "::: placement.plan.Plan\n" in text
+
+
+def test_the_reference_has_every_schema_with_all_its_fields() -> None:
+    hook = script("hooks/schemas.py")
+    assert set(hook.names()) >= {"size", "plan", "plan.json"}
+    schema = hook.schemas()["size"]
+    text = hook.schema_page("size", schema)
+    assert all(f"| `{field}` | " in text for field in schema["properties"])
+    links = set(re.findall(r"\]\(#(\w+)\)", text))
+    assert links
+    assert links <= {name.lower() for name in re.findall(r"^## (\w+)$", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(

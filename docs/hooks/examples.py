@@ -1,4 +1,4 @@
-"""The page of examples: each script or notebook of `examples/`, in its own words, and its code."""
+"""The page of examples is the README of `examples/`, and the code of each script and notebook below it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 PAGE = "examples.md"
 FOLDER = Path(__file__).parents[2] / "examples"
-HEAD = """# Examples
-
-Each runs from the folder of the repository as it stands, `python examples/NAME.py`, and is run by tests.
-"""
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page."""
-    from mkdocs.structure.files import File
-
-    files.append(File.generated(config, PAGE, content=examples_page()))
-    return files
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Put the code of each example below what its folder says of them."""
+    return "\n".join([markdown, *sections()]) if page.file.src_uri == PAGE else markdown
 
 
-def examples_page() -> str:
+def sections() -> list[str]:
     """Return a section for each example."""
-    parts = [HEAD]
-    for path in sorted(FOLDER.glob("[!_]*")):
-        if path.suffix == ".py":
-            parts.append(_script(path))
-        elif path.suffix == ".ipynb":
-            parts.append(_notebook(path))
-    return "\n".join(parts)
+    paths = sorted(FOLDER.glob("[!_]*"))
+    scripts = [_script(path) for path in paths if path.suffix == ".py"]
+    return scripts + [_notebook(path) for path in paths if path.suffix == ".ipynb"]
 
 
 def _script(path: Path) -> str:

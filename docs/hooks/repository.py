@@ -22,6 +22,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/RESULTS.md": "results.md",
+    "examples/README.md": "examples.md",
 }
 """Pages by the files that they are."""
 DECISIONS = "decisions/index.md"

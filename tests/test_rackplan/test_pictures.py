@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from cost.resolve import resolve_model
 from cost.terms.work import RESOURCES
 from cost.workload import Workload
 from placement.findings import Losses
-from placement.migrate.replan import ReplanOptions, replan_plan
+from placement.migrate.steps import Step, Transfers
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.scoring import score_placement
@@ -175,23 +176,28 @@ def test_links_are_busy_as_the_score_says() -> None:
 
 
 def test_the_moves_of_a_replan_arrive_where_it_says() -> None:
-    deployment = Deployment(resolve_cluster("hgx-h200"), resolve_model("mixtral-8x7b"), Workload())
-    loads = model_loads(deployment.model, [], 0)
-    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, ep=8, redundant=8))
-    found = replan_plan(plan, None, ReplanOptions(lost=("d0.n0.g1",)))
-    assert found.moves
+    plan = made("deepseek-v2-lite", "hgx-h200@16", 2)
+    first, second = plan.layout.replicas[0]
+    layers = list(plan.deployment.model.moe_layers)
+    late = next(layer for layer in layers if layer in second.layers)
+    steps = [
+        Step(layers[0], first.gpus[3], 0, 5, 6),
+        Step(late, second.gpus[1], 1, 7, 8),
+        Step(late, second.gpus[1], 2, 9, 1),
+    ]
+    transfer = Transfers({"node": 2e9, "domain": 0.0, "rack": 0.0, "across": 1e9, "storage": 0.0}, None, "")
+    found: Any = SimpleNamespace(plan=plan, moves=3, steps=steps, transfer=transfer)
     bar, picture = moves_pictures(found)
     assert isinstance(bar, Picture)
     assert isinstance(picture, Picture)
-    assert sum(use["bytes"] for use in bar.data["uses"]) == pytest.approx(found.bytes)
+    assert [(use["name"], use["bytes"]) for use in bar.data["uses"]] == [("node", 2e9), ("across", 1e9)]
     arrived = unpacked(picture.data["arrived"], "u1").reshape(picture.data["rows"], -1)
-    assert arrived.sum() == len(found.steps) == found.moves
-    ids = picture.data["gpus"]
-    layers = unpacked(picture.data["layers"], "<i4").tolist()
-    gpus = found.plan.deployment.cluster.gpus
-    if len(found.plan.layout.replicas) == 1:
-        for step in found.steps[:50]:
-            assert arrived[layers.index(step.layer), ids.index(gpus[step.gpu].id)] > 0
+    ids, gpus = picture.data["gpus"], plan.deployment.cluster.gpus
+    for step in steps:
+        assert arrived[layers.index(step.layer), ids.index(gpus[step.gpu].id)] == (
+            1 if step is steps[0] else 2
+        )
+    assert arrived.sum() == 3
 
 
 def test_what_computing_hides_is_what_two_half_batches_send() -> None:

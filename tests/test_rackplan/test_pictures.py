@@ -180,12 +180,10 @@ def test_the_moves_of_a_replan_arrive_where_it_says() -> None:
     first, second = plan.layout.replicas[0]
     layers = list(plan.deployment.model.moe_layers)
     late = next(layer for layer in layers if layer in second.layers)
-    steps = [
-        Step(layers[0], first.gpus[3], 0, 5, 6),
-        Step(late, second.gpus[1], 1, 7, 8),
-        Step(late, second.gpus[1], 2, 9, 1),
-    ]
-    transfer = Transfers({"node": 2e9, "domain": 0.0, "rack": 0.0, "across": 1e9, "storage": 0.0}, None, "")
+    moved = [(layers[0], first.gpus[3]), (late, second.gpus[1]), (late, second.gpus[1])]
+    steps = [Step(layer, gpu, slot, 5, 6) for slot, (layer, gpu) in enumerate(moved)]
+    amounts = {"node": 2e9, "domain": 0.0, "rack": 0.0, "across": 1e9, "storage": 0.0}
+    transfer = Transfers(None, amounts, "")
     found: Any = SimpleNamespace(plan=plan, moves=3, steps=steps, transfer=transfer)
     bar, picture = moves_pictures(found)
     assert isinstance(bar, Picture)

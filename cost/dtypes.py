@@ -109,9 +109,9 @@ def _parse_mixture(name: str) -> Dtype:
     try:
         shares = [(dtype(one), float(share)) for one, _, share in parts]
     except ValueError:
-        raise InputError(f"weight format {name!r} is no mixture; write fp8*0.75+bf16*0.25.") from None
+        raise InputError(f"`weights` {name!r}: no mixture of formats; write fp8*0.75+bf16*0.25.") from None
     if not math.isclose(added(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
-        raise InputError(f"weight format {name!r} is no mixture: the shares do not add up to 1.")
+        raise InputError(f"`weights` {name!r}: the shares of a mixture do not add up to 1.")
     bits = added(one.bytes_per_param * 8 * share for one, share in shares)
     unit = max((one.multiplies_as for one, _ in shares), key=_WIDTHS.index)
     return Dtype(name, bits, 0, 1, unit, "; ".join(one.source for one, _ in shares))
@@ -131,8 +131,8 @@ def dtype(name: str) -> Dtype:
     found = DTYPES.get(_ALIASES.get(key, key))
     if found is None:
         near = difflib.get_close_matches(key, [*DTYPES, *_ALIASES], n=3, cutoff=0.4)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
-        raise InputError(f"weight format {name!r} is not known{hint} Known: {', '.join(DTYPES)}.")
+        hint = f"; did you mean {', '.join(near)}?" if near else "."
+        raise InputError(f"`weights` {name!r}: no such format{hint} Known: {', '.join(DTYPES)}.")
     return found
 
 
@@ -154,7 +154,7 @@ def cache_bytes_per_element(name: str) -> float:
         return CACHE_DTYPES[_ALIASES.get(key, key)]
     except KeyError:
         raise InputError(
-            f"KV cache format {name!r} is not known; choose one of {', '.join(CACHE_DTYPES)}."
+            f"`kv_dtype` {name!r}: no format of the KV cache; choose one of {', '.join(CACHE_DTYPES)}."
         ) from None
 
 

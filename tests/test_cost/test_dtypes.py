@@ -80,7 +80,7 @@ def test_mixture_keeps_the_bytes_and_multiplies_in_the_wider_unit():
 
 @pytest.mark.parametrize("name", ["fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"])
 def test_unknown_formats_are_one_line(name):
-    with pytest.raises(InputError, match="weight format") as caught:
+    with pytest.raises(InputError, match="`weights` ") as caught:
         dtype(name)
     assert "\n" not in str(caught.value)
 
@@ -92,5 +92,5 @@ def test_nearest_format_is_offered():
 
 def test_cache_formats():
     assert [cache_bytes_per_element(name) for name in ("bf16", "FP8", "float16", "fp32")] == [2, 1, 2, 4]
-    with pytest.raises(InputError, match="KV cache format 'nvfp4' is not known; choose one of bf16"):
+    with pytest.raises(InputError, match="`kv_dtype` 'nvfp4': no format of the KV cache; choose one of bf16"):
         cache_bytes_per_element("nvfp4")

@@ -13,7 +13,7 @@ from topology.errors import InputError
 
 
 def test_kv_format_is_checked_at_once(toy):
-    with pytest.raises(InputError, match="KV cache format 'fp7' is not known; choose one of bf16"):
+    with pytest.raises(InputError, match="`kv_dtype` 'fp7': no format of the KV cache; choose one of bf16"):
         Deployment(toy.cluster(4), toy.model(), Workload(kv_dtype="fp7"))
 
 

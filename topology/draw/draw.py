@@ -129,10 +129,10 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     if named := re.fullmatch(r"d(\d{1,9})", level):
         if int(named[1]) >= domains:
             last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
-            raise InputError(f"level {level}: {cluster.name} has no such domain; it has {last}.")
+            raise InputError(f"`level` {level}: {cluster.name} has no such domain; it has {last}.")
         return "domain", int(named[1])
     if level not in LEVELS:
-        raise InputError(f"level {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
+        raise InputError(f"`level` {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
     if level == "auto":
         return level, 0
     if level == "fabric" and domains == 1 and not cluster.wiring.is_kind(*SCALE_OUT_KINDS).any():

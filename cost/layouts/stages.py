@@ -172,7 +172,9 @@ class Pricer:
     machines: list[Machine] = field(default_factory=list)
     kinds: list[Stage] = field(default_factory=list)
     balanced: dict[Arrangement, list[tuple[range, ...]]] = field(default_factory=dict)
+    shape_of: list[int] = field(default_factory=list)
     _kind: dict[Stage, int] = field(default_factory=dict)
+    _shape: dict[Stage, int] = field(default_factory=dict)
     _lines: dict[tuple[Arrangement, int], Line] = field(default_factory=dict)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
     _where: dict[tuple[int, ...], Place] = field(default_factory=dict)
@@ -195,7 +197,14 @@ class Pricer:
         if found not in self._kind:
             self._kind[found] = len(self.kinds)
             self.kinds.append(found)
+            alike = replace(found, in_flight=0.0, hbm_bytes=0.0)  # what only memory depends on
+            self.shape_of.append(self._shape.setdefault(alike, len(self._shape)))
         return self._kind[found]
+
+    @property
+    def shapes(self) -> list[Stage]:
+        """The distinct kinds of stages by the time that a step takes on them; ``shape_of`` has the place of each."""
+        return list(self._shape)
 
     def place(self, stage: StageSpec) -> tuple[int, int, float]:
         """Machine of ``stage``, its GPUs in the domain that has fewest of them, and the least HBM bytes of a GPU."""

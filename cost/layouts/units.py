@@ -61,9 +61,7 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
 
     They are those of :meth:`cost.layouts.stages.Pricer.seconds` but for rounding.
     """
-    kinds = list(dict.fromkeys(map(_of_step, pricer.kinds)))
-    place = {kind: number for number, kind in enumerate(kinds)}
-    kind_of = np.array([place[_of_step(kind)] for kind in pricer.kinds], dtype=np.int64)
+    kind_of = np.array(pricer.shape_of, dtype=np.int64)
     sequences = np.rint(asked.batch * asked.tp).astype(np.int64)  # of a group, always whole
     width = numbered(pairs(asked.tp, asked.moe_tp))[1]
     cut, configuration = numbered(pairs(width, numbered(sequences)[1]))
@@ -71,7 +69,7 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
     sample[configuration] = np.arange(len(configuration))  # one of those that are alike
     shapes, unit = numbered(kind_of[stages.kind[rows]] * len(cut) + configuration[of])
     kind, one = shapes // max(len(cut), 1), sample[shapes % max(len(cut), 1)]
-    total, sent = _unit_seconds(pricer, kinds, kind, asked.rows(one))
+    total, sent = _unit_seconds(pricer, pricer.shapes, kind, asked.rows(one))
     seconds = _sums(total, stages, rows, unit)
     if sent is None:
         return seconds
@@ -79,11 +77,6 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
     share = np.array([float(machine.efficiency["overlap"]) for machine in pricer.machines])
     hidden = share[stages.machine[rows]] * np.minimum(sending, seconds - sending)
     return np.asarray(2 * (seconds - hidden))  # two half batches (:func:`cost.step.overlapped`)
-
-
-def _of_step(kind: Stage) -> Stage:
-    """Return a kind of stage without what only its memory depends on."""
-    return replace(kind, in_flight=0.0, hbm_bytes=0.0)
 
 
 def _sums(units: list[Array], stages: StageTable, rows: Index, unit: Index) -> Array:

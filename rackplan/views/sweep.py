@@ -444,20 +444,31 @@ def _at(found: Sweep, target: float) -> dict[str, Any]:
 def _configurations(found: Sweep, which: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
     """Return some configurations as data."""
     shown = found.rows(which)
-    return [_configuration(shown, index) for index in range(len(shown))]
+    numbers = {name: list(map(int, getattr(shown, name).tolist())) for name in _NUMBERS.split()}
+    figures = {name: list(map(float, getattr(shown, name).tolist())) for name in _FIGURES.split()}
+    terms = {name: seconds.tolist() for name, seconds in shown.terms_s.items()}
+    return [
+        _configuration(
+            shown,
+            index,
+            {name: values[index] for name, values in (numbers | figures).items()},
+            {name: seconds[index] for name, seconds in terms.items() if seconds[index]},
+        )
+        for index in range(len(shown))
+    ]
 
 
-def _configuration(found: Sweep, index: int) -> dict[str, Any]:
-    data: dict[str, Any] = {"layout": found.label(index)}
-    data |= {name: int(getattr(found, name)[index]) for name in _NUMBERS.split()}
-    data |= {name: float(getattr(found, name)[index]) for name in _FIGURES.split()}
+def _configuration(
+    found: Sweep, index: int, figures: dict[str, Any], terms_s: dict[str, float]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"layout": found.label(index), **figures}
     totals = found.totals(index)
     data |= {"usd_per_million_tokens": totals.usd_per_million, "tok_s_per_mw": totals.tok_s_per_mw}
     if isinstance(found, AfdSweep):
         data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
         data["micro_batches"] = int(found.micro_batches[index])
     data["bound_by"] = found.bound(index)
-    data["terms_s"] = {name: float(s[index]) for name, s in found.terms_s.items() if s[index]}
+    data["terms_s"] = terms_s
     return data
 
 

@@ -37,6 +37,8 @@ _WORDS = {
     "str": "a text",
     "bool": "True or False",
     "Mapping": "a mapping, like a dict",
+    "Hear": "a function",
+    "Cancel": "an event or a function",
     "None": "None",
 }
 
@@ -111,6 +113,8 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
         "str": isinstance(value, str),
         "Path": isinstance(value, PathLike),
         "Mapping": isinstance(value, Mapping),
+        "Hear": callable(value),
+        "Cancel": callable(value) or hasattr(value, "is_set"),
     }
     if not any(fits[one] for one in known):
         said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
@@ -121,13 +125,26 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
 
 
 def plain(value: Any) -> Any:
-    """Return NumPy's numbers and flags as Python's, inside mappings and lists too; all else as it is."""
+    """Return NumPy's numbers and flags as Python's, inside mappings (tuples are lists there) and lists too.
+
+    Raises
+    ------
+    InputError
+        If a mapping or a list contains itself.
+    """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise InputError("what is given contains itself, or is nested too deeply.") from None
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Mapping) and type(value) is dict:
-        return {plain(key): plain(one) for key, one in value.items()}
+    if type(value) is dict:
+        return {_plain(key): _plain(list(one) if type(one) is tuple else one) for key, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(plain(one) for one in value)
+        return type(value)(_plain(one) for one in value)
     return value
 
 

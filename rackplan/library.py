@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     Loads = str | Path | NDArray[np.float64] | ExpertLoads | Sequence[str | Path | NDArray[np.float64]]
     """As for ``--loads``, or tokens ``[layers, experts]`` or ``[scenarios, layers, experts]``."""
 
+Chosen = TypeVar("Chosen")
 NO_LIMIT: Literal["none"] = "none"
 
 
@@ -150,6 +151,29 @@ class Requests(Limited, total=False):
 
     isl: int
     osl: int
+
+
+class Wished(Requests, total=False):
+    """What is asked of a fleet besides: fields of :class:`placement.fleet.options.FleetOptions`."""
+
+    goal: str | None
+    tok_s: float | None
+    utilization: float
+    spares: int
+    time_limit_s: float | None
+    seed: int
+
+
+class Moves(Watched, total=False):
+    """What is asked of a re-plan: fields of :class:`placement.migrate.replan.ReplanOptions`; None: as in the plan."""
+
+    max_moves: int | None
+    max_bytes: float | None
+    spread: Spread | None
+    objective: Objective | None
+    scenario_weights: ScenarioWeights | None
+    time_limit_s: float
+    seed: int
 
 
 @asked
@@ -364,12 +388,13 @@ def replan(
     loads: Loads | None = None,
     routing: Traces = (),
     lost: str | Sequence[str] = (),
-    max_moves: int | None = None,
     cluster: ClusterLike | None = None,
     options: ReplanOptions | None = None,
-    **watched: Unpack[Watched],
+    **asked: Unpack[Moves],
 ) -> Replanned:
     """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
+
+    What is asked (:class:`Moves`) stands before what ``options`` say.
 
     Raises
     ------
@@ -381,21 +406,21 @@ def replan(
     from placement.migrate.replan import ReplanOptions, replan_plan
     from placement.stop import Telling
 
-    wanted = options or ReplanOptions()
+    given: dict[str, Any] = dict(asked)
+    on_progress, cancel = given.pop("on_progress", None), given.pop("cancel", None)
+    wanted = replace(_options(options, ReplanOptions), **given)
     parts = (lost,) if isinstance(lost, str) else lost
     if not isinstance(parts, Sequence) or not all(isinstance(one, str) for one in parts):
         raise InputError(f"`lost` {shown(lost)}: expected the id of a GPU, node, rack or link, or several.")
     if parts:
         wanted = replace(wanted, lost=tuple(parts))
-    if max_moves is not None:
-        wanted = replace(wanted, max_moves=max_moves)
     old = _plan(plan)
     other = (
         None if loads is None and not routing else make_loads(old.deployment.model, loads, routing=routing)
     )
-    now, told = None if cluster is None else make_cluster(cluster), Telling(watched.get("on_progress"))
+    now, told = None if cluster is None else make_cluster(cluster), Telling(on_progress)
     told.stage("re-planning")
-    return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=watched.get("cancel"))
+    return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=cancel)
 
 
 @recorded
@@ -515,7 +540,7 @@ def compare(
     first = _priced(model, sides, given)
     free = isinstance(tok_s_user, str) and tok_s_user == NO_LIMIT
     speeds: Any = [] if tok_s_user is None or free else tok_s_user
-    targets = [positive(one, "tok_s_user") for one in plain(speeds if np.ndim(speeds) else [speeds])]
+    targets = [positive(one, "tok_s_user") for one in plain(list(speeds) if np.ndim(speeds) else [speeds])]
     wanted = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s=NO_LIMIT if free else None)
     found = make_loads(first.model, loads, seed=seed)
     return compared([replace(first, cluster=side) for side in sides], found, wanted, targets)
@@ -529,9 +554,11 @@ def fleet(
     *,
     redundant: int | None = None,
     options: FleetOptions | None = None,
-    **served: Unpack[Requests],
+    **asked: Unpack[Wished],
 ) -> Fleet:
     """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
+
+    What is asked (:class:`Wished`) stands before what ``options`` say.
 
     Raises
     ------
@@ -552,12 +579,15 @@ def fleet(
             "`models`: expected models with shares of the requests above 0, like {'kimi-k2': 0.3}."
         )
     total = math.fsum(share for _, share in shares)
-    rest, lengths, limits, usual = _requests(served)
+    given: dict[str, Any] = dict(asked)
+    names = given.keys() & {one.name for one in fields(FleetOptions)}
+    wanted = replace(_options(options, FleetOptions), **{name: given.pop(name) for name in sorted(names)})
+    rest, lengths, limits, usual = _requests(given)
     where = make_cluster(cluster, settings=rest.pop("settings", None))
     priced = [make_deployment(model, where, **rest) for model, _ in shares]
     each = [share / total for _, share in shares]
     traffic = Traffic.of(priced, each, lengths, limits, redundant=redundant, usual=usual)
-    return make_fleet(where, traffic, options or FleetOptions())
+    return make_fleet(where, traffic, wanted)
 
 
 @recorded
@@ -739,7 +769,7 @@ def _limit_s(limit: Any, name: str) -> Any:
 
 
 def _requests(
-    served: Requests,
+    served: Mapping[str, Any],
 ) -> tuple[dict[str, Any], tuple[int, int] | None, tuple[float | None, float | None], frozenset[str]]:
     """Return what is served, both lengths, both limits in seconds (None: no limit), and which of them are usual."""
     from cost.pools import TTFT_LIMIT
@@ -761,6 +791,21 @@ def _requests(
             limits.append(None if limit == NO_LIMIT else seconds(float(limit), f"`{name}_ms`"))
     lengths = None if isl is None else (isl, osl)
     return given, lengths, (limits[0], limits[1]), frozenset(usual)
+
+
+def _options(given: Chosen | None, kind: type[Chosen]) -> Chosen:
+    """Return options as given, or the default ones.
+
+    Raises
+    ------
+    InputError
+        If they are of another kind.
+    """
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise InputError(f"`options` {shown(given)}: expected {kind.__name__}; single ones are keywords.")
+    return given
 
 
 def _plan(plan: Plan | str | Path) -> Plan:

@@ -20,12 +20,13 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan replay sweep pools compare fleet size draw export write_report "
+        "plan score replan what_if replay sweep pools compare fleet size draw export write_report validate "
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (
         "rackplan.library.Served rackplan.library.Asked rackplan.library.Watched "
-        "rackplan.library.Limited rackplan.library.Requests rackplan.work.BothPhases"
+        "rackplan.library.Limited rackplan.library.Requests rackplan.library.Wished "
+        "rackplan.library.Moves rackplan.work.BothPhases"
     ),
     "Results": (
         "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "

@@ -201,6 +201,9 @@ def test_what_is_given_is_checked(asked: dict[str, Any], says: str) -> None:
         (lambda: rackplan.size(MODEL, CLUSTER, tok_s="many"), "`tok_s` many"),
         (lambda: rackplan.size(MODEL, CLUSTER, tok_s=1e6, spares=1.5), "`spares`: expected a whole"),  # type: ignore[arg-type]
         (lambda: rackplan.fleet({MODEL: "all"}, CLUSTER), "`models`: expected models with shares"),  # type: ignore[dict-item]
+        (lambda: rackplan.plan(MODEL, CLUSTER, on_progress=3), "`on_progress`: expected a function"),  # type: ignore[arg-type]
+        (lambda: rackplan.fleet(MODEL, CLUSTER, goal="fast"), "`goal` fast: expected throughput"),
+        (lambda: rackplan.fleet(MODEL, CLUSTER, options="usd"), "`options` 'usd': expected FleetOptions"),  # type: ignore[arg-type]
         (lambda: rackplan.draw(CLUSTER, None), "`path`: expected a text or a path"),  # type: ignore[arg-type]
     ],
 )
@@ -228,6 +231,18 @@ def test_levers_points_and_totals_are_one_call(plan: Plan, tmp_path: Path) -> No
     assert "errors" not in row
     exported = rackplan.export(plan, "sglang", tmp_path / "sglang.json")
     assert len(repr(exported)) <= LONGEST
+
+
+def test_options_are_keywords_too(plan: Plan) -> None:
+    moved = rackplan.replan(plan, loads="zipf:0.3", max_bytes=2e8, spread="gpu", seed=1)
+    assert moved.bytes <= 2e8
+    fewest = rackplan.fleet(MODEL, CLUSTER, goal="gpus", tok_s=20_000, spares=1)
+    assert (fewest.options.goal, fewest.options.spares) == ("gpus", 1)
+    assert fewest.gpus_used <= 8
+    loop: dict[str, Any] = {"name": "loop"}
+    loop["domains"] = [loop]
+    with pytest.raises(rackplan.InputError, match="contains itself"):
+        rackplan.make_cluster(loop)
 
 
 def test_what_is_lost_has_a_name(plan: Plan) -> None:

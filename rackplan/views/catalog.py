@@ -14,6 +14,7 @@ from cost.prices import billed_figures
 from cost.resolve import (
     Published,
     hugging_face_ids,
+    model_called,
     model_names,
     model_title,
     published,
@@ -39,11 +40,11 @@ from topology import (
     load_gpu,
     resolve_cluster,
 )
-from topology.catalog.spelled import spelled_clusters, spelled_gpus
+from topology.catalog.spelled import counted, spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Figure
-from topology.names import Names
+from topology.names import Names, plain_words
 from topology.physical import Cabling, Physical, Total, growth, physical_limits
 from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
@@ -189,10 +190,14 @@ def _entry(name: str) -> View:
     for _, names, view in kinds:
         if name in names:
             return view(name)
-    for spelled, typed in ((kinds[1], name), (kinds[0], name), (kinds[2], without_owner(name))):
-        found = spelled[0].one(typed)
+    for spelled in (kinds[1], kinds[0]):
+        found = spelled[0].one(name)
         if found is not None:
             return spelled[2](found)
+    if counted(name) is not None:
+        return _physical(resolve_cluster(name))
+    if spelled_models().meant(without_owner(name)) or spelled_models().meant(name):
+        return _model(model_called(name), name)
     every = {text: one for names, _, _ in kinds for text, one in names.spellings.items()}
     lists = {text: text for text in ("gpus", "clusters", "models")}
     near = Names("entry", {**every, **lists}).near(without_owner(name)) or "see `rackplan catalog`."
@@ -320,8 +325,11 @@ def _link_figures(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Fig
     return found
 
 
-def _model(name: str) -> View:
-    said, data = published(name), _model_counts(name)
+def _model(name: str, typed: str = "") -> View:
+    """Return a model; ``typed`` may be an id of it in a format of its own."""
+    ids = hugging_face_ids(name)
+    own = (one for one, found in ids.items() if found.quantization and plain_words(one) == plain_words(typed))
+    said, data = published(name), _model_counts(next(own, name))
     active = (
         f"{data['active_params']:,} per token with the head, without the input embedding; "
         f"{data['active_params_with_embedding']:,} with both (published: {_counted(said.active, said.active_counts)})"

@@ -20,6 +20,7 @@ from placement.stop import Say, Stop
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.shown import Shown
+from topology.units import plural
 
 _CLOSE = 1e-6
 _SPARE = "kept for failures (`spares`)"
@@ -103,7 +104,7 @@ class Fleet(Shown):
     def brief(self) -> str:
         """Return the cluster, its pools, what they serve and the gap."""
         return (
-            f"on {self.cluster.name}: {len(self.pools)} pools, {self.tok_s:,.0f} output tok/s, {self.gpus_used:,} of "
+            f"on {self.cluster.name}: {plural(len(self.pools), 'pool')}, {self.tok_s:,.0f} output tok/s, {self.gpus_used:,} of "
             f"{len(self.cluster.gpus):,} GPUs, {self.proof.status} with a gap of {self.proof.gap:.2%}"
         )
 

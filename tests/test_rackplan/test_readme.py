@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(rackplan.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = ("README.md", "docs/python.md")
 SEARCHED = {"replan": 0.04, "what-if": 0.01}
 """How far a figure may be off that follows from where a search of a second left each copy."""
@@ -103,9 +104,10 @@ def test_the_readme_is_read_in_a_minute() -> None:
     assert [line for line in lines if len(line) > 80] == []
 
 
-def test_commands_of_the_readme_parse() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_page_parse(page: Path) -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    for block in blocks(README, "console"):
+    for block in blocks(page.read_text(encoding="utf-8"), "console"):
         for words in commands(block):
             program = Path(words[0]).name
             if program == "rackplan":
@@ -113,7 +115,7 @@ def test_commands_of_the_readme_parse() -> None:
             elif program == "make":
                 assert set(words[1:]) <= targets, words
             elif program.startswith("python"):
-                assert words[1] == "-m" or (ROOT / words[1]).is_file(), words
+                assert words[1] == "-m" or (ROOT / words[1]).exists(), words
 
 
 def test_links_of_the_readme_are_files_of_the_repository() -> None:

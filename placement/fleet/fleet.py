@@ -104,7 +104,8 @@ class Fleet(Shown):
     def brief(self) -> str:
         """Return the cluster, its pools, what they serve and the gap."""
         return (
-            f"on {self.cluster.name}: {plural(len(self.pools), 'pool')}, {self.tok_s:,.0f} output tok/s, {self.gpus_used:,} of "
+            f"on {self.cluster.name}: {plural(len(self.pools), 'pool')}, {self.tok_s:,.0f} output tok/s, "
+            f"{self.gpus_used:,} of "
             f"{len(self.cluster.gpus):,} GPUs, {self.proof.status} with a gap of {self.proof.gap:.2%}"
         )
 

@@ -218,7 +218,8 @@ async def _order(request: Request, served: Served) -> Response:
         place = data.get("plan", 0)
         if not isinstance(place, int) or not 0 <= place < len(served.start.plans):
             raise FieldError({"plan": "no plan of that number was opened."})
-        order["plan"] = served.start.plans[place].text
+        opened = served.start.plans[place]
+        order |= {"plan": opened.text, "command": opened.command}
     else:
         raise FieldError({"kind": "expected place, lose, open or report."})
     return JSONResponse(served.jobs.add(order).status(), 202)

@@ -65,6 +65,7 @@ class Jobs:
         self._numbers = count(1)
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
+        self._listener = threading.Thread()
         self._closed = False
 
     def add(self, order: dict[str, Any]) -> Job:
@@ -111,9 +112,10 @@ class Jobs:
         """End the process; nothing is waited for."""
         with self._lock:
             self._closed = True
-            if self._process is not None:
-                self._process.kill()
-                self._process = None
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            self._listener.join(timeout=1.0)
 
     def _next(self) -> None:
         """Begin the next job where none runs."""
@@ -128,7 +130,7 @@ class Jobs:
     def _send(self, message: dict[str, Any]) -> None:
         process = self._running()
         assert process.stdin is not None  # noqa: S101 - a pipe
-        with contextlib.suppress(OSError):  # it died: the reader says so
+        with contextlib.suppress(OSError, ValueError):  # it died: the reader says so
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()
 
@@ -144,7 +146,8 @@ class Jobs:
                 # Ctrl-C is the server's: it ends the process
                 start_new_session=True,
             )
-            threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+            self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+            self._listener.start()
         return self._process
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
@@ -155,6 +158,11 @@ class Jobs:
                 job = self._jobs.get(message["job"])
                 if job is not None and not job.over:
                     self._hear(job, message)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):  # what was not read yet is lost with the process
+                assert pipe is not None  # noqa: S101 - a pipe
+                pipe.close()
         with self._lock:
             if process is self._process and not self._closed:
                 self._process = None

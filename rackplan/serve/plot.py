@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.errors import errors_in
+from cost.calibration.errors import errors_in, widest
 from cost.calibration.serving import MOST_DRAFTS
 from cost.layouts import best_at
 from cost.layouts.front import pareto
@@ -115,6 +115,7 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
         "runners": [labels.columns(row) for row in runner_up],
         "runner_colours": series(len(runner_up) + 1)[1:],
         "factor": factor_words(errors_in(deployment)),
+        "band": None if (near := widest(errors_in(deployment))) is None else near.band,
     }
     if tpot_s is not None:
         best = _best(side, 1 / tpot_s)

@@ -24,6 +24,11 @@ class OpenPlan:
     text: str
 
     @cached_property
+    def command(self) -> str:
+        """The command that made it, where the file says so."""
+        return str(json.loads(self.text).get("inputs", {}).get("command", ""))
+
+    @cached_property
     def asked(self) -> dict[str, Any]:
         """What the page asks where it starts from this plan, as far as the catalog knows its names."""
         from cost.resolve import model_names

@@ -15,6 +15,7 @@ from rackplan.serve.app import SCRIPTS, make_app
 from rackplan.serve.asked import MOST_TEXT
 from rackplan.serve.security import MOST_BODY
 from rackplan.serve.start import Start
+from topology.errors import InputError
 
 PORT = 8710
 HERE = f"http://127.0.0.1:{PORT}"
@@ -314,3 +315,24 @@ def test_a_loss_needs_a_plan(client):
     assert (
         client.post("/api/jobs", json={"kind": "lose", "of": "job-9", "lost": ["d0.n0"]}).status_code == 404
     )
+
+
+def test_the_plans_of_a_folder_are_opened(tmp_path):
+    import rackplan
+    from placement.plan_file import plan_to_dict, plan_to_json
+
+    made = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0, kv_dtype="fp8", context=2048)
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "plan.json").write_text(plan_to_json(plan_to_dict(made, command="rackplan plan ...")))
+    for path in (tmp_path, folder, folder / "plan.json"):
+        start = Start.of(path)
+        assert [plan.name for plan in start.plans] == ["one"]
+        assert start.plans[0].command == "rackplan plan ..."
+        assert start.asked["model"] == {"name": "mixtral-8x7b"}
+        assert start.asked["kv_dtype"] == "fp8"
+        assert start.asked["isl"] + start.asked["osl"] // 2 == 2048
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="neither"):
+        Start.of(empty)

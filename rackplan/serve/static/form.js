@@ -64,7 +64,7 @@ function named(id, words, value, listed, kind, onName, remove) {
     showForm();
     changed();
   });
-  const away = remove ? element("button", { type: "button", class: "quiet", text: "Remove", "aria-label": `Remove ${value.name}` }) : null;
+  const away = remove ? element("button", { type: "button", class: "quiet", text: "\u00d7", title: "Remove", "aria-label": `Remove ${value.name}` }) : null;
   away?.addEventListener("click", remove);
   return element("div", { class: "field" },
     element("label", { for: id, text: words }),

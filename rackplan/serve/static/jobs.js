@@ -122,7 +122,7 @@ function show(found) {
     element("div", { class: "row" },
       element("button", { type: "button", text: "Download the report", onclick: (event) => report({ kind: "report", of: planned.job }, event.target) }),
       element("button", { type: "button", text: "Download plan.json", onclick: async () => download(await get(`/api/jobs/${planned.job}/plan`, "text"), "plan.json", "application/json") })),
-    element("div", { class: "command" }, element("code", { text: found.command }), copyIt),
+    found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyIt) : "",
     lostRow(), after ?? "", compared(columns), baselines(found),
     map ? element("h3", { text: "Experts: layers x GPUs" }) : "",
     map ? mapOf(map) : "",

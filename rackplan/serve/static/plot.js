@@ -172,27 +172,31 @@ function best(found) {
   const short = (value, digits = 3) => (value === null ? "-" : value.toLocaleString("en-US", { maximumSignificantDigits: digits }));
   const base = found.clusters.find((side) => side.best)?.best.gpu[0];
   const rows = found.clusters.map((side) => {
-    if (side.reason) { return [side.name, side.gpus, "-", "-", "-", "-", "-", side.reason]; }
-    if (!side.best) { return [side.name, side.gpus, found.tpot_ms ? "unreachable" : "-", "-", "-", "-", "-", ""]; }
+    if (side.reason) { return [side.name, side.gpus, "-", "-", "-", "-", "-", "-", side.reason]; }
+    const within = side.band ? `x${side.band.toFixed(2)}` : "-";
+    if (!side.best) { return [side.name, side.gpus, found.tpot_ms ? "unreachable" : "-", "-", "-", "-", "-", within, ""]; }
     const gpu = side.best.gpu[0];
     return [
       side.name, side.gpus, Math.round(gpu).toLocaleString("en-US"), base ? `${(gpu / base).toFixed(2)}x` : "-",
       UPS.usd.of(gpu, side) === null ? "-" : `$${short(UPS.usd.of(gpu, side))}`, short(UPS.mw.of(gpu, side)),
-      short(side.usd_per_h), side.layouts[side.best.layout[0]],
+      short(side.usd_per_h), within, side.layouts[side.best.layout[0]],
     ];
   });
   const caption = found.tpot_ms
     ? `The best at ${short(1e3 / found.tpot_ms, 4)} tok/s per user (${short(found.tpot_ms, 4)} ms a token${found.usual_tpot ? ", as usual" : ""})`
     : "No limit on the time per token: choose a point";
-  const columns = ["cluster", "GPUs", "tok/s/GPU", "ratio", "$/Mtok", "tok/s/MW", "USD/h", "layout"];
-  byId("best").replaceChildren(table(columns, rows, { caption, words: [7] }));
-  const notes = [
+  const columns = ["cluster", "GPUs", "tok/s/GPU", "ratio", "$/Mtok", "tok/s/MW", "USD/h", "80% within", "layout"];
+  byId("best").replaceChildren(table(columns, rows, { caption, words: [8] }));
+  const ends = (note) => note.replace(/\.?$/, ".");
+  byId("plot-note").textContent = found.measured.length
+    ? "Dots are measured runs, under lengths, drafts and formats of their own: choose one to ask under those." : "";
+  const notes = [...new Set([
     ...found.said,
     ...found.clusters.flatMap((side) => [side.doubt, side.set ? `${side.name}: ${side.set}` : "", ...(side.left_out || [])]),
-    ...new Set(found.clusters.map((side) => side.factor).filter(Boolean)),
-    found.measured.length ? "Dots are measured runs, under lengths, drafts and formats of their own: choose one to ask under those." : "",
-  ];
-  byId("plot-note").textContent = notes.filter(Boolean).map((note) => note.replace(/\.?$/, ".")).join(" ");
+    ...found.clusters.map((side) => (side.factor ? `${side.name}: ${side.factor}` : "")),
+  ].filter(Boolean))];
+  byId("notes").hidden = !notes.length;
+  byId("notes-list").replaceChildren(...notes.map((note) => element("li", { text: ends(note) })));
 }
 
 // where a point lies, in every unit of the axis

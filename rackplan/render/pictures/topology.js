@@ -5,6 +5,7 @@
   "use strict";
   const { pick, showTip, hideTip } = rackplanPictures;
   const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  const looks = new Set();  // of drawings so far
 
   rackplanPictures.topology = function (element) {
     const svg = element.querySelector("svg");
@@ -12,9 +13,12 @@
     svg.dataset.answers = "1";
     // a sheet made here passes a policy that refuses styles in markup
     svg.querySelectorAll("style").forEach(function (style) {
-      const sheet = new CSSStyleSheet();
-      sheet.replaceSync(style.textContent);
-      document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+      if (!looks.has(style.textContent)) {
+        const sheet = new CSSStyleSheet();
+        sheet.replaceSync(style.textContent);
+        document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+        looks.add(style.textContent);
+      }
       style.remove();
     });
     svg.setAttribute("role", "group");

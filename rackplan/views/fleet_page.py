@@ -21,7 +21,7 @@ from rackplan.views.fleet import (
 )
 from rackplan.views.forward import forward, machine_words, rests_words, totals_line
 from rackplan.views.money import totals_blocks
-from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
+from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section, terminal_fold
 from rackplan.views.settings import set_words
 from rackplan.views.words import chip_words, cluster_doubts, factor_words, sentence
 from topology.draw import Overlay
@@ -63,7 +63,7 @@ def fleet_page(
         *totals_blocks(totals),
         *inputs_section(command, _inputs(fleet), sha256),
         *figures_section(figures, [totals.bill], [near] if errors else [], list(fleet.notes)),
-        Page(list(fleet_view(fleet, plans, {}).blocks), fold="As the terminal says it"),
+        terminal_fold(fleet_view(fleet, plans, {})),
     ]
 
 
@@ -89,14 +89,12 @@ def _line(fleet: Fleet, plans: Sequence[PoolPlan]) -> str:
     """Return the line that is sent on: of the GPUs in use and the spares where that many were asked for."""
     errors, totals = fleet_errors(fleet), fleet_totals(fleet)
     used = None if totals.bill.gpus == len(fleet.cluster.gpus) else fleet.used()
-    binding = list(
-        dict.fromkeys(
-            f"{one.plan.score.bound_by} binds {pool.role}"
-            for one, pool in zip(plans, fleet.pools, strict=False)
-            if one.plan is not None
-        )
-    )
-    why = " and ".join([*binding, rests_words(errors)])
+    binding: dict[str, dict[str, None]] = {}
+    for one, pool in zip(plans, fleet.pools, strict=False):
+        if one.plan is not None:
+            binding.setdefault(pool.role, {})[one.plan.score.bound_by] = None
+    bound = [f"{' and '.join(names)} bind{'s' * (len(names) == 1)} {role}" for role, names in binding.items()]
+    why = " and ".join([*([", ".join(bound)] if bound else []), rests_words(errors)])
     return f"{machine_words(fleet.cluster, used)}, {totals_line(totals, errors)}, because {why}."
 
 
@@ -129,10 +127,7 @@ def _pools(fleet: Fleet) -> Table:
 def _counts(fleet: Fleet) -> list[tuple[str, int]]:
     """Return the GPUs of each pool, and those in none."""
     idle = len(fleet.cluster.gpus) - fleet.gpus_used
-    counts = [
-        (f"P{number} {pool.role}, {pool_layout(fleet, pool)}", pool.gpus)
-        for number, pool in enumerate(fleet.pools)
-    ]
+    counts = [(f"P{number} {pool.role}", pool.gpus) for number, pool in enumerate(fleet.pools)]
     return [*counts, *([("idle", idle)] if idle else [])]
 
 
@@ -152,8 +147,6 @@ def _steps(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[Block]:
     ]
     if not made:
         return [Items(missing)] if missing else []
-    height = BAR * len(made) + AROUND
-    spoken = "; ".join(f"{name} {plan.score.step_s * 1e3:,.1f} ms" for name, plan in made)
     names = list(dict.fromkeys(term for _, plan in made for term in plan.score.terms_s))
     table = Table(
         ("part of the step, ms", *(name for name, _ in made)),
@@ -162,12 +155,26 @@ def _steps(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[Block]:
             for name in names
         ],
     )
-    steps = steps_chart([(name, plan.score.terms_s) for name, plan in made])
+    charts: list[Block] = []
+    for role in dict.fromkeys(
+        name.partition(" ")[2] for name, _ in made
+    ):  # a prompt takes far longer than a token
+        mine = [(name, plan.score) for name, plan in made if name.endswith(f" {role}")]
+        spoken = "; ".join(f"{name} {score.step_s * 1e3:,.1f} ms" for name, score in mine)
+        steps = steps_chart([(name, score.terms_s) for name, score in mine])
+        charts.append(
+            Chart(f"steps-{role}", steps, f"Steps of {role} by part: {spoken}", BAR * len(mine) + AROUND)
+        )
     held = memories_chart([(name, plan.score.hbm_bytes) for name, plan in made])
     return [
         Heading("The step and HBM of each kind of replica", 2),
-        Chart("steps", steps, f"Steps by part: {spoken}", height),
-        Chart("memories", held, "HBM of the fullest GPU of each kind of replica by use", height),
+        *charts,
+        Chart(
+            "memories",
+            held,
+            "HBM of the fullest GPU of each kind of replica by use",
+            BAR * len(made) + AROUND,
+        ),
         Page([table], fold="The steps as a table"),
         Items(missing),
     ]

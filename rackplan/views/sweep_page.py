@@ -21,7 +21,7 @@ from rackplan.views.measured import measured_points
 from rackplan.views.money import dollars, totals_blocks
 from rackplan.views.pareto import HEIGHT, frontier_fold, measured_fold, note, says
 from rackplan.views.points import ReportPoint, sweep_points
-from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
+from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section, terminal_fold
 from rackplan.views.settings import set_words
 from rackplan.views.sweep import Pools, sweep_view
 from rackplan.views.words import chip_words, cluster_doubts, factor_words, phase_words, sentence
@@ -71,10 +71,7 @@ def sweep_page(
         *_costs(first, pools, chosen),
         *inputs_section(command, _inputs(sweeps, targets)),
         *figures_section(figures, bills, [near] if errors else [], []),
-        Page(
-            list(sweep_view(sweeps, pools, targets).blocks) if len(first) else [],
-            fold="As the terminal says it",
-        ),
+        *([terminal_fold(sweep_view(sweeps, pools, targets))] if len(first) else []),
     ]
 
 

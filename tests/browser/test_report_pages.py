@@ -1,0 +1,220 @@
+"""Reports in a real browser: accessible, whole on a phone, light and dark, small, and nothing breaks them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rackplan
+from cost.config.build import model_from_config
+from cost.layouts import sweep
+from cost.resolve import resolve_model
+from rackplan.render.html import page
+from rackplan.results import page_of
+from rackplan.views.sweep_page import sweep_page
+from topology import build_cluster, resolve_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from placement.plan import Plan
+
+    OpenPage = Callable[..., Any]
+
+MOST_BYTES = 6_000_000
+TALLEST = 6_000
+"""Pixels of a page on a phone."""
+EVIL = '</script><script>document.title="taken"</script><img src=x onerror="document.title=1"><b id=evil>x'
+LOOKS = [(1440, False), (1440, True), (390, False), (390, True)]
+
+
+@cache
+def plan() -> Plan:
+    return rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0)
+
+
+def _compared() -> object:
+    return rackplan.compare(["gb200-nvl72", "hgx-h100", "hgx-h200", "hgx-b200", "mi300x"], "deepseek-v3")
+
+
+def _fleet() -> object:
+    from placement.fleet.options import FleetOptions
+
+    options = FleetOptions(time_limit_s=2.0)
+    return rackplan.fleet("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100, options=options)
+
+
+def _replayed() -> object:
+    import numpy as np
+
+    windows = np.random.default_rng(0).lognormal(sigma=0.6, size=(4, 32, 8))
+    return rackplan.replay(model="mixtral-8x7b", cluster="hgx-h100", loads=windows)
+
+
+PAGES: dict[str, Callable[[], object]] = {
+    "plan": plan,
+    "compare": _compared,
+    "sweep": lambda: rackplan.sweep("deepseek-v3", "gb200-nvl72"),
+    "pools": lambda: rackplan.pools("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100),
+    "fleet": _fleet,
+    "replan": lambda: rackplan.replan(plan(), lost="d0.n3"),
+    "replay": _replayed,
+}
+
+
+@cache
+def written(name: str, folder: Path) -> Path:
+    path = folder / f"{name}.html"
+    path.write_text(page_of(PAGES[name]()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+def drawn(opened: Any) -> None:
+    opened.page.wait_for_function("performance.getEntriesByName('rackplan-charts').length > 0")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_in_every_look(name: str, pages: Path, open_page: OpenPage) -> None:
+    path = written(name, pages)
+    assert path.stat().st_size < MOST_BYTES
+    for width, dark in LOOKS:
+        opened = open_page(path, width=width, dark=dark)
+        drawn(opened)
+        assert opened.errors == []
+        assert opened.axe() == []
+        assert opened.clipped() == []
+        if width == 390:
+            assert opened.height <= TALLEST
+        # each chart that is not folded is drawn
+        undrawn = "figure.chart:not([data-drawn])"
+        hidden = opened.page.eval_on_selector_all(
+            undrawn, "all => all.filter(one => !one.closest('details:not([open])')).length"
+        )
+        assert hidden == 0
+        line = opened.page.locator(".forward").inner_text()
+        assert "because" in line
+        assert "within" in line
+        assert opened.page.locator(".forward").bounding_box()["y"] < 400, "on the first screen"
+        opened.page.context.close()
+
+
+def test_the_page_of_a_large_plan_stays_small(pages: Path, open_page: OpenPage) -> None:
+    """58 layers with experts on 576 GPUs."""
+    made = rackplan.plan("deepseek-v3", "rubin-576", time_limit_s=0)
+    path = pages / "large.html"
+    path.write_text(page_of(made), encoding="utf-8")
+    assert path.stat().st_size < MOST_BYTES
+    opened = open_page(path, width=390)
+    drawn(opened)
+    assert opened.errors == []
+    assert opened.height <= TALLEST
+
+
+def test_the_keyboard_reaches_everything_that_answers(pages: Path, open_page: OpenPage) -> None:
+    opened = open_page(written("plan", pages))
+    drawn(opened)
+    wanted = opened.page.eval_on_selector_all(
+        "summary, nav a, select, main button, .wide[tabindex], canvas",
+        "all => all.filter(one => one.checkVisibility()).length",
+    )
+    reached = set()
+    for _ in range(6 * wanted):
+        opened.page.keyboard.press("Tab")
+        found = opened.page.evaluate(
+            "() => [...document.querySelectorAll('*')].indexOf(document.activeElement)"
+        )
+        kind = opened.page.evaluate("document.activeElement.tagName")
+        if kind == "BODY":
+            break
+        reached.add((found, kind))
+    summaries = opened.page.eval_on_selector_all(
+        "summary", "all => all.filter(one => one.checkVisibility()).length"
+    )
+    assert sum(kind == "SUMMARY" for _, kind in reached) == summaries
+    assert sum(kind == "CANVAS" for _, kind in reached) >= 1
+    # a fold opens with a key, and shows its table
+    fold = opened.page.locator("summary", has_text="The frontier as a table")
+    fold.focus()
+    opened.page.keyboard.press("Enter")
+    assert opened.page.locator("details[open] caption", has_text="On the frontier").is_visible()
+
+
+def test_a_link_opens_the_section_that_a_phone_folds(pages: Path, open_page: OpenPage) -> None:
+    opened = open_page(written("plan", pages), width=390)
+    drawn(opened)
+    last = opened.page.locator("section").last
+    number = last.get_attribute("id")
+    opened.page.evaluate(f"location.hash = '#{number}'")
+    opened.page.wait_for_function(f"document.querySelector('#{number} details').open")
+
+
+def test_printing_unfolds_everything(pages: Path, open_page: OpenPage) -> None:
+    opened = open_page(written("compare", pages), width=390)
+    drawn(opened)
+    opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.locator("details:not([open])").count() == 0
+    opened.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert opened.page.locator("details:not([open])").count() > 0
+
+
+def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) -> None:
+    spec = resolve_cluster("hgx-h100").spec
+    cluster = build_cluster(replace(spec, name=EVIL))
+    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
+    model = model_from_config(config, name=EVIL)
+    made: dict[str, object] = {
+        "evil-plan": rackplan.plan(model, cluster, time_limit_s=0),
+        "evil-compare": rackplan.compare([cluster, resolve_cluster("hgx-h200")], model),
+        "evil-sweep": rackplan.sweep(model, cluster),
+    }
+    for name, result in made.items():
+        path = pages / f"{name}.html"
+        path.write_text(page_of(result, f"rackplan {EVIL}"), encoding="utf-8")
+        opened = open_page(path)
+        drawn(opened)
+        assert opened.errors == []
+        assert opened.page.locator("#evil, img").count() == 0
+        assert opened.page.title().startswith(EVIL[:10]) or EVIL[:10] in opened.page.title()
+        assert EVIL in opened.page.locator("h1").inner_text()
+
+
+def test_ten_thousand_layers_do_not_break_a_page(pages: Path, open_page: OpenPage) -> None:
+    small = {"num_hidden_layers": 1, "hidden_size": 512, "intermediate_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
+    one = model_from_config({**resolve_model("llama-3.1-70b").config, **small, **heads}, name="deep")
+    model = replace(one, layers=one.layers * 10_000)
+    made = rackplan.plan(model, "hgx-h100", time_limit_s=0, context=128, tp=8, stages=1)
+    path = pages / "deep.html"
+    path.write_text(page_of(made), encoding="utf-8")
+    assert path.stat().st_size < MOST_BYTES
+    opened = open_page(path, width=390)
+    drawn(opened)
+    assert opened.errors == []
+    assert opened.height <= TALLEST
+
+
+def test_a_frontier_without_points_says_so(pages: Path, open_page: OpenPage) -> None:
+    served = rackplan.make_deployment("deepseek-v3", "hgx-h100")
+    empty = sweep(served)
+    assert len(empty) == 0
+    path = pages / "empty.html"
+    path.write_text(page(sweep_page([empty], None, (25.0,), command="rackplan sweep")), encoding="utf-8")
+    opened = open_page(path)
+    drawn(opened)
+    assert opened.errors == []
+    assert "No layout fits" in opened.page.locator(".forward").inner_text()
+    compared = rackplan.compare(["hgx-h100"], "deepseek-v3")
+    path.write_text(page_of(compared), encoding="utf-8")
+    opened = open_page(path, width=390)
+    drawn(opened)
+    assert opened.errors == []
+    assert opened.axe() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,5 @@ def _notebook(path: Path) -> str:
         if cell["cell_type"] == "code":
             parts.append(f"```python\n{source}\n```\n")
         else:
-            parts.append(
-                source.replace("\n# ", "\n### ").replace("# ", "### ", source.startswith("# ")) + "\n"
-            )
+            parts.append(re.sub(r"^#", "###", source, flags=re.MULTILINE) + "\n")
     return "\n".join(parts)

@@ -377,20 +377,21 @@ def test_add_the_plan_file_of_an_engine(house: House) -> None:
 
 def test_add_a_section_to_a_report(house: House) -> None:
     house.edit(
-        "rackplan/views/plan.py",
+        "rackplan/views/plan_page.py",
         (
-            "def balance_blocks(",
+            "def _key_figures(",
             (
                 "def _layers(plan: Plan) -> list[Block]:\n"
                 '    """Return how many layers each stage has."""\n'
+                "    from rackplan.views.blocks import Table\n\n"
                 "    stages = plan.layout.replicas[0]\n"
                 "    rows = [(str(number), str(len(stage.layers))) for number, stage in enumerate(stages)]\n"
                 '    return [Heading("Layers by stage", 2), Table(("stage", "layers"), rows)]\n'
                 "\n\n"
-                "def balance_blocks("
+                "def _key_figures("
             ),
         ),
-        ("        *_memory(found),\n", "        *_memory(found),\n        *_layers(plan),\n"),
+        ("        *memory_section(found),\n", "        *memory_section(found),\n        *_layers(plan),\n"),
     )
     asked = (
         "--model",
@@ -408,7 +409,7 @@ def test_add_a_section_to_a_report(house: House) -> None:
     page = (house.folder / "out/report.html").read_text(encoding="utf-8")
     assert "Layers by stage" in page
     cut = json.loads((house.folder / "out/plan.json").read_text(encoding="utf-8"))["stages"]
-    table = page.split("Layers by stage")[1].split("</table>")[0]
+    table = page.split("Layers by stage")[-1].split("</table>")[0]
     assert len(cut) >= 2
     assert all(f">{one['last_layer'] - one['first_layer'] + 1}<" in table for one in cut[:2])
     house.follows("Add a section to a report")

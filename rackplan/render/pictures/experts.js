@@ -289,7 +289,7 @@
           foundWords.textContent = "GPU " + data.gpus[near];
         } else {
           foundWords.textContent = wanted && !map.folded ? "there is no expert " + wanted[1] + ": they are 0 to " + (map.experts - 1)
-            : wanted ? "blocks of layers and GPUs are shown: single experts stand in plan.json" : "no GPU is called " + find.value.trim();
+            : wanted ? "blocks of layers and GPUs are shown: single experts stand in plan.json" : "no GPU of the map is called " + find.value.trim() + (map.replicas > 1 ? ": it shows the first replica, the others hold the same" : "");
         }
       }
       recolour();

@@ -23,7 +23,7 @@ ROOT = Path(rackplan.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = ("README.md", "docs/python.md")
-SEARCHED = {"replan": 0.04, "what-if": 0.01}
+SEARCHED = {"replan": 0.04, "what-if": 0.01, "explain": 0.02}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 
 SAMPLE = """
@@ -136,24 +136,32 @@ def make_plan() -> list[str]:
 
 
 @pytest.mark.wide
-def test_the_readme_says_what_commands_print(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("page", "width"), [("README", 80), ("docs/questions", 100), ("docs/placement", 100)]
+)
+def test_a_page_says_what_commands_print(
+    page: str, width: int, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    verdict, *_ = blocks(README, "text")
-    assert len(verdict.splitlines()) == 12
-    assert differs(verdict, run(*make_plan()).out) == ""
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    printed = run(*make_plan()).out
+    if page == "README":
+        (verdict,) = blocks(text, "text")
+        assert len(verdict.splitlines()) == 12
+        assert differs(verdict, printed) == ""
     asked = []
-    for block in blocks(README, "console"):
+    for block in blocks(text, "console"):
         for words, shown in conversation(block):
-            if words[0] == "rackplan":
+            if words[0] == "rackplan" and (page == "README" or shown.strip()):
                 found = run(*words[1:])
                 asked.append(words[1])
                 assert (
                     shown == "" or differs(shown, found.out + found.err, SEARCHED.get(words[1], 0.005)) == ""
                 )
                 assert found.code == (3 if shown.startswith("rackplan: HBM") else 0)
-    assert asked == ["plan", "compare", "size", "replan", "what-if", "export"]
+    if page == "README":
+        assert asked == ["plan", "compare", "size", "replan", "what-if", "export"]
+    assert asked
 
 
 @pytest.mark.wide

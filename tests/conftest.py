@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 # Workers of pytest-xdist have it, and whoever runs the tests may: text would then be as wide as it says.
 os.environ.pop("COLUMNS", None)
+
+# A busy machine makes no test fail: what takes long is a benchmark.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")

@@ -108,12 +108,13 @@
   }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
-  const LONGEST = 5000;
+  const LONGEST = 5000, SHORT = 320;
   function shorten() {
     let used = document.querySelector("main > header").offsetHeight;
     document.querySelectorAll("section").forEach(function (section) {
       const fold = section.querySelector("details.section");
-      if (used + section.offsetHeight > LONGEST) { fold.open = false; }
+      const height = section.offsetHeight, ends = used + height;
+      if (ends > LONGEST && !(height < SHORT && ends < LONGEST + 2 * SHORT)) { fold.open = false; }
       used += section.offsetHeight;
     });
   }

@@ -191,8 +191,14 @@ def test_ten_thousand_layers_do_not_break_a_page(pages: Path, open_page: OpenPag
     small = {"num_hidden_layers": 1, "hidden_size": 512, "intermediate_size": 64}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
     one = model_from_config({**resolve_model("llama-3.1-70b").config, **small, **heads}, name="deep")
-    model = replace(one, layers=one.layers * 10_000)
-    made = rackplan.plan(model, "hgx-h100", time_limit_s=0, context=128, tp=8, stages=1)
+    shallow = rackplan.plan(one, "hgx-h100", time_limit_s=0, context=128, tp=4, stages=1, batch=4)
+    served = replace(shallow.deployment, model=replace(one, layers=one.layers * 10_000))
+    every = range(10_000)
+    replicas = tuple(
+        tuple(replace(stage, layers=every) for stage in replica) for replica in shallow.layout.replicas
+    )
+    layout = replace(shallow.layout, replicas=replicas)
+    made = rackplan.score(replace(shallow, deployment=served, layout=layout))
     path = pages / "deep.html"
     path.write_text(page_of(made), encoding="utf-8")
     assert path.stat().st_size < MOST_BYTES

@@ -200,6 +200,14 @@ def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
     assert "Traceback" not in found.text
 
 
+def test_a_model_that_is_unknown_gets_the_nearest_and_no_path(client):
+    said = plot(client, model={"name": "deepseek-v33"}).json()["errors"]["model"]
+    assert "deepseek-v3" in said
+    assert "dropped here" in said
+    assert "path" not in said
+    assert "nor a file" not in said
+
+
 def test_several_mistakes_are_said_at_once(client):
     said = plot(client, isl=0, osl=-1).json()["errors"]
     assert set(said) == {"isl", "osl"}

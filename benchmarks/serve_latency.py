@@ -2,15 +2,21 @@
 
 ``python benchmarks/serve_latency.py`` prints the table of ``benchmarks/RESULTS.md``: CPU milliseconds in this
 process, the median, the 95th percentile and the largest of ``--requests`` random positions, by part of the answer.
+With ``--http`` the same positions are asked of ``rackplan serve``: wall milliseconds of whole answers.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import platform
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +58,11 @@ def main() -> None:
     """Print a row a case."""
     options = argparse.ArgumentParser()
     options.add_argument("--requests", type=int, default=200)
+    options.add_argument("--http", action="store_true")
     asked = options.parse_args()
+    if asked.http:
+        ask_server(asked.requests)
+        return
     print(f"Python {platform.python_version()}, {platform.machine()}; {asked.requests} positions\n")
     print(f"| model | clusters | asked | {' | '.join(PARTS)} |")
     print(f"|---|---|---|{'---|' * len(PARTS)}")
@@ -61,14 +71,81 @@ def main() -> None:
         answer(model, clusters, rng, kw)
         seconds = np.array([answer(model, clusters, rng, kw) for _ in range(asked.requests)]) * 1e3
         said = " ".join(f"{name} {value}" for name, value in kw.items()) or "decode"
-        where = clusters[0] if len(clusters) == 1 else f"{len(clusters)} of 72 GPUs"
-        print(f"| {model} | {where} | {said} | {' | '.join(map(shown, seconds.T))} |", flush=True)
+        print(
+            f"| {model} | {where_of(clusters)} | {said} | {' | '.join(map(shown, seconds.T))} |", flush=True
+        )
+
+
+def ask_server(requests: int) -> None:
+    """Print a row a case of what ``rackplan serve`` answers, which has no drafts beside other phases."""
+    print(
+        f"Python {platform.python_version()}, {platform.machine()}; {requests} positions over HTTP, wall ms\n"
+    )
+    print("| model | clusters | asked | wall |")
+    print("|---|---|---|---|")
+    with server() as ask:
+        for number, (model, clusters, kw) in enumerate(CASES):
+            if "context" in kw or "phase" in kw:
+                continue
+            rng = np.random.default_rng(number)
+            wanted = {"model": {"name": model}, "clusters": [{"name": name} for name in clusters], **kw}
+            wanted["pools"] = "isl" in kw
+            ask(wanted)
+            ms = []
+            for _ in range(requests):
+                factors = dict(zip(("hbm", "flop", "up", "out"), positions(rng), strict=True))
+                begun = time.perf_counter()
+                ask({**wanted, "factors": factors})
+                ms.append((time.perf_counter() - begun) * 1e3)
+            said = " ".join(f"{name} {value}" for name, value in kw.items()) or "decode"
+            print(f"| {model} | {where_of(clusters)} | {said} | {shown(np.array(ms))} |", flush=True)
+
+
+@contextmanager
+def server() -> Iterator[Callable[[dict[str, Any]], bytes]]:
+    """Yield what asks a server of its own for a plot."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "rackplan", "serve", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 - ours
+
+    def ask(wanted: dict[str, Any]) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/api/plot", json.dumps(wanted), {"content-type": "application/json"})
+        found = connection.getresponse()
+        body = found.read()
+        if found.status != http.client.OK:
+            raise SystemExit(f"{found.status}: {body[:500]!r}")
+        return body
+
+    try:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield ask
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def positions(rng: np.random.Generator) -> list[float]:
+    """Return a random factor for each slider."""
+    factors = np.exp(rng.uniform(np.log(LEAST), np.log(MOST), len(SLIDERS)))
+    return [round(float(factor), 2) for factor in factors]
+
+
+def where_of(clusters: Sequence[str]) -> str:
+    """Return the cluster, or how many."""
+    return clusters[0] if len(clusters) == 1 else f"{len(clusters)} of 72 GPUs"
 
 
 def answer(model: str, clusters: Sequence[str], rng: np.random.Generator, kw: dict[str, Any]) -> list[float]:
     """Return seconds of each part of an answer at a random position of the sliders."""
-    factors = np.exp(rng.uniform(np.log(LEAST), np.log(MOST), len(SLIDERS)))
-    settings = {name: f"{factor:.2f}x" for name, factor in zip(SLIDERS, factors, strict=True)}
+    settings = {name: f"{factor:g}x" for name, factor in zip(SLIDERS, positions(rng), strict=True)}
     price: Callable[..., Any] = rackplan.pools if "isl" in kw else rackplan.sweep
     spent = np.zeros(len(PARTS))
     for cluster in clusters:

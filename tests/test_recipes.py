@@ -428,10 +428,10 @@ def test_add_a_column_to_an_output(house: House) -> None:
         ),
     )
     asked = ("sweep", "--model", "llama-3.1-8b", "--cluster", "hgx-h100")
-    (head,) = (
+    heads = [
         line for line in house.rackplan(*asked).splitlines() if line.split()[:3] == ["on", "the", "frontier"]
-    )
-    assert "GPUs" in head.split()
+    ]
+    assert any("GPUs" in head.split() for head in heads)  # a wide table goes on below itself
     data = json.loads(house.rackplan(*asked, "--json"))
     assert '"layers": 32' in json.dumps(data)
     house.follows("Add a column or a key to an output")

@@ -142,7 +142,7 @@ def test_values_that_are_no_time_are_no_predictions(value):
         ({"cluster": "mine.yaml"}, '"mine.yaml" does not exist'),
         ({"model": "deepseek-v33"}, "did you mean deepseek-v3"),
         ({"model": "none/config.json"}, "none/config.json"),
-        ({"weights": "fp3"}, "'fp3' is not known"),
+        ({"weights": "fp3"}, "'fp3': no such format"),
         ({"pool": Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)}, "no parallel layout"),
         ({"batch": 0.0}, "neither batch_per_gpu nor concurrency"),
         ({"context": 0.0}, "neither context nor isl"),

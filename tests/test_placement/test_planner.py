@@ -312,7 +312,11 @@ def test_progress_is_reported() -> None:
     said: list[str] = []
     deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(batch=2))
     make_plan(deployment, loads_of(deployment), PlanOptions(time_limit_s=0.0), on_stage=said.append)
-    assert said == ["comparing layouts", "placing experts", "losing GPUs, nodes and racks"]
+    stages = [text for text in said if ":" not in text]
+    assert stages == ["comparing layouts", "placing experts", "losing GPUs, nodes and racks"]
+    assert [text for text in said if text.startswith("losing a GPU")] == [
+        f"losing a GPU: {number} of 8" for number in range(1, 9)
+    ]
 
 
 WIDE_AND_FAST = """

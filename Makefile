@@ -33,7 +33,7 @@ browser: $(STAMP)
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[browser]" \
 		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[browser]" \
 		|| echo "make browser: Playwright cannot be installed here; tests in a browser skip."
-	$(BIN)/python -m pytest -rs tests/browser
+	$(BIN)/python -m pytest -rs -n auto --dist loadfile tests/browser
 
 # The documentation, from docs/ into site/: strict, so a dead link or anchor ends it. Nothing is fetched by a reader.
 site: $(STAMP)

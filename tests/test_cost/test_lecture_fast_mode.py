@@ -39,6 +39,7 @@ def test_where_compute_binds_speed_is_free() -> None:
         fast_mode_for_price(WITHOUT_CACHES, 2.5, 6.0)
 
 
+@pytest.mark.wide
 @given(
     st.floats(1e9, 1e13),
     st.floats(200_000, 2e6),

@@ -195,6 +195,7 @@ def test_a_timed_search_is_not_worse() -> None:
     assert (found.max_load <= placed(problem).max_load * 1.01).all()
 
 
+@pytest.mark.wide
 def test_plans_over_two_racks(tmp_path: Path) -> None:
     """DeepSeek-V3 over two racks: as good as without the rule, nearly; 576 slots go, and no rack takes an expert."""
     few = few_layers("deepseek-v3", 11)  # 8 with experts

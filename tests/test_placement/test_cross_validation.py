@@ -116,7 +116,7 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
 
 
 def test_interrupted_while_looking_at_failures_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(_: object) -> None:
+    def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("placement.planner.find_failures", stop)

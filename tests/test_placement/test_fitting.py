@@ -83,6 +83,7 @@ def test_candidates_come_fastest_first() -> None:
     assert speeds == sorted(speeds, reverse=True)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("times", [1.1, 3.0])
 def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:
     """Against a scan of all batches."""

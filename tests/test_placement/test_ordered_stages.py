@@ -181,6 +181,7 @@ def test_many_stages_are_said_in_few_words() -> None:
     assert re.search(r"\d+ stages of 1 layer on 8 h100-sxm", said)
 
 
+@pytest.mark.wide
 def test_what_was_proven_of_another_machine_is_dropped(plan: Plan) -> None:
     assert on_cluster(plan, plan.deployment.cluster).order is None
     lost = plan.layout.replicas[0][0].gpus[0]

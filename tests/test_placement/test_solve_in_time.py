@@ -27,6 +27,7 @@ def start(problem: Problem) -> np.ndarray:
     return pack(problem, replicate(problem))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("layers", [6, 2])
 def test_it_improves_every_wide_layer(layers: int) -> None:
     problem = WIDE.rows(np.arange(layers))

@@ -150,6 +150,7 @@ def test_extreme_loads(objective: Objective) -> None:
         assert found.max_load[0] < 2.2
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> None:
     tokens = np.random.default_rng(8).lognormal(0, 1, (3, 4, 32))

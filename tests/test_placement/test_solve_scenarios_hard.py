@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from placement.problem import Objective
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_scenarios_all_on_one_expert_each(objective: Objective) -> None:
     loads = np.zeros((5, 2, 256))
@@ -24,6 +25,7 @@ def test_scenarios_all_on_one_expert_each(objective: Objective) -> None:
     assert found.max_load.max() < best * 1.2
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 @pytest.mark.parametrize("seed", range(4))
 def test_never_worse_than_the_placement_for_the_mean_load(objective: Objective, seed: int) -> None:

@@ -258,6 +258,7 @@ def test_stages_and_replicas_are_chosen_alike() -> None:
             assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
 
 
+@pytest.mark.wide
 @LITTLE
 def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> None:
     loads = topical(layers=2, strength=3.0)

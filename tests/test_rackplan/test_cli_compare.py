@@ -137,6 +137,7 @@ def test_machines_that_nobody_can_buy_are_marked(run: Run) -> None:
     assert "rubin-576@8 is hypothetical" in plan
 
 
+@pytest.mark.wide
 def test_a_story_takes_one_cluster_to_the_other(run: Run, tmp_path: Path) -> None:
     told = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--story")
     result = run(*told, "--json", "-o", "out")

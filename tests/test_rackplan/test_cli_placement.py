@@ -74,6 +74,7 @@ def test_a_spread_that_cannot_be(run: Run, tmp_path: Path) -> None:
     assert "(1 a GPU, 0 redundant copies)" in run(*WIDE, "--spread", "rack").out
 
 
+@pytest.mark.wide
 def test_each_of_the_loads(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("day", "night"):

@@ -164,6 +164,7 @@ def test_evidence_names_the_fit_or_the_neighbour(run: Run) -> None:
     )
 
 
+@pytest.mark.wide
 def test_ten_trillion_parameters(run: Run, tmp_path: Path) -> None:
     """A token of context, a sequence a GPU: a plan where it fits, else a refusal that says by how much."""
     config = {

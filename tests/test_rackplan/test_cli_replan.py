@@ -115,6 +115,7 @@ def test_again_it_writes_the_same_and_then_moves_nothing(run: Run, planned: Path
     assert run("replan", "a/plan.json", *FAST, "-o", "c", "--json").data["moves"] == 0
 
 
+@pytest.mark.wide
 def test_budget_in_bytes(run: Run, planned: Path) -> None:
     result = run(
         "replan", "old/plan.json", "--loads", "new.npy", "--max-bytes", "2 GB", *FAST, "-o", "next", "--json"
@@ -183,6 +184,7 @@ def test_a_model_without_experts_has_nothing_to_move(run: Run, tmp_path: Path) -
     assert "no routed experts" in result.error_line
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("split", ["source", "lp"])
 def test_the_split_that_runs_is_the_one_judged(run: Run, planned: Path, model: Path, split: str) -> None:
     plan_it = ("plan", "--model", model, *PLAN, "--split", split, *FAST)

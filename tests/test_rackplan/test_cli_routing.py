@@ -84,6 +84,7 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
         assert traffic["layers"][layer]["domains_per_token"] == pytest.approx(np.mean(needs))
 
 
+@pytest.mark.wide
 def test_a_front_is_printed_by_slack(plan: Run, tmp_path: Path) -> None:
     text = plan("--routing", "pairs.npy", "--front", "--balance-slack", "10%").out
     assert max(map(len, text.splitlines())) <= 100

@@ -82,6 +82,7 @@ def test_pools_of_both_phases(run: Run) -> None:
     assert "none on the time to the first token" in " ".join(out.split())
 
 
+@pytest.mark.wide
 def test_a_mix_of_lengths(run: Run, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("isl,osl,share\n2000,300,1\n")
     (tmp_path / "mix.csv").write_text("isl,osl,share\n2000,300,0.5\n100,900,0.495\n")

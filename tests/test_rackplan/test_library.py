@@ -293,6 +293,7 @@ def test_a_plan_says_how_far_it_is_and_can_be_cancelled(plan: Plan) -> None:
     assert max(one.total for one in whole) == 48
 
 
+@pytest.mark.wide
 def test_a_replan_that_is_cancelled_is_whole(plan: Plan) -> None:
     heard: list[rackplan.Progress] = []
     found = rackplan.replan(plan, loads="zipf:0.8", on_progress=heard.append, cancel=lambda: bool(heard))

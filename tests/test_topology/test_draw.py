@@ -35,6 +35,7 @@ def groups(svg: ET.Element, kind: str) -> int:
     return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "level"),
     [(name, "auto") for name in cluster_names()]

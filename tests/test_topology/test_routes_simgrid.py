@@ -15,6 +15,7 @@ PATTERNS = ("ring", "zipf", "lognormal:0.63", "sparse")
 HEADER = Path("/usr/include/simgrid/s4u.hpp")
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(
     shutil.which("g++") is None or not HEADER.is_file(), reason="needs g++ and libsimgrid-dev (Debian)"
 )

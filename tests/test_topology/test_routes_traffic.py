@@ -80,6 +80,7 @@ def test_random_is_seeded() -> None:
     assert one[one > 0].max() > 5 * one[one > 0].min()
 
 
+@pytest.mark.wide
 def test_a_large_matrix_comes_in_blocks() -> None:
     matrix = np.random.default_rng(0).random((3000, 3000))
     blocks = list(traffic_matrix(matrix, 3000).blocks())

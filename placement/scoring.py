@@ -87,13 +87,13 @@ def layers_use(
     moe = deployment.model.moe
     assert moe is not None  # noqa: S101 - checked there
     nodes = deployment.numbered("node")[list(stage.gpus)]
-    speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
     domains = deployment.domains(stage)
     if not loads.routing:
         if len(np.unique(domains)) == 1:
             return use
         limited = limited_hits(assignment, use, loads.tokens, routing_of(moe), nodes=nodes, domains=domains)
         return replace(use, hits=limited)
+    speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
     hits = token_hits(assignment, loads.routing, split=split, nodes=nodes, domains=domains, speed=speed)
     return replace(use, hits=hits)
 

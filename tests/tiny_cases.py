@@ -5,13 +5,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.pack import pack
 from placement.problem import Problem, make_problem
+from placement.replication import replicate
 from placement.verify import verify_experts
 
+if TYPE_CHECKING:
+    from placement.options import Objective
+
 MOST_WAYS = 5000
+
+
+def unlike_gpus(objective: Objective, *, fast: float = 1.0) -> tuple[Problem, np.ndarray]:
+    """Return three loads of four layers on five GPUs of other sizes and speeds, and a placement to start from."""
+    tokens = np.random.default_rng(0).lognormal(0, 0.7, (3, 4, 14))
+    speed = np.array([1.0, fast, 1.0, fast, 1.0])
+    problem = make_problem(tokens, np.array([4, 3, 4, 5, 2]), speed=speed, objective=objective)
+    return problem, pack(problem.average, replicate(problem.highest))
 
 
 def tiny_problem(seed: int) -> Problem:

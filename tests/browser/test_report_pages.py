@@ -107,16 +107,20 @@ def test_a_page_is_whole_in_every_look(name: str, pages: Path, open_page: OpenPa
         opened.page.context.close()
 
 
-def test_the_page_of_a_large_plan_stays_small(pages: Path, open_page: OpenPage) -> None:
-    """58 layers with experts on 576 GPUs."""
-    made = rackplan.plan("deepseek-v3", "rubin-576", time_limit_s=0)
-    path = pages / "large.html"
+def require_small_on_a_phone(made: Plan, path: Path, open_page: OpenPage) -> None:
+    """Write the page of a plan and look at it 390 px wide: bytes, height, no error."""
     path.write_text(page_of(made), encoding="utf-8")
     assert path.stat().st_size < MOST_BYTES
     opened = open_page(path, width=390)
     drawn(opened)
     assert opened.errors == []
     assert opened.height <= TALLEST
+
+
+def test_the_page_of_a_large_plan_stays_small(pages: Path, open_page: OpenPage) -> None:
+    """58 layers with experts on 576 GPUs."""
+    made = rackplan.plan("deepseek-v3", "rubin-576", time_limit_s=0)
+    require_small_on_a_phone(made, pages / "large.html", open_page)
 
 
 def test_the_keyboard_reaches_everything_that_answers(pages: Path, open_page: OpenPage) -> None:
@@ -199,13 +203,7 @@ def test_ten_thousand_layers_do_not_break_a_page(pages: Path, open_page: OpenPag
     )
     layout = replace(shallow.layout, replicas=replicas)
     made = rackplan.score(replace(shallow, deployment=served, layout=layout))
-    path = pages / "deep.html"
-    path.write_text(page_of(made), encoding="utf-8")
-    assert path.stat().st_size < MOST_BYTES
-    opened = open_page(path, width=390)
-    drawn(opened)
-    assert opened.errors == []
-    assert opened.height <= TALLEST
+    require_small_on_a_phone(made, pages / "deep.html", open_page)
 
 
 def test_a_frontier_without_points_says_so(pages: Path, open_page: OpenPage) -> None:

@@ -13,23 +13,16 @@ from placement.pack import pack
 from placement.problem import make_problem
 from placement.replication import replicate
 from placement.verify import verify_experts
+from tiny_cases import unlike_gpus
 
 if TYPE_CHECKING:
     from placement.options import Objective
-    from placement.problem import Problem
-
-
-def example(objective: Objective, *, fast: float = 1.0) -> tuple[Problem, np.ndarray]:
-    tokens = np.random.default_rng(0).lognormal(0, 0.7, (3, 4, 14))
-    speed = np.array([1.0, fast, 1.0, fast, 1.0])
-    problem = make_problem(tokens, np.array([4, 3, 4, 5, 2]), speed=speed, objective=objective)
-    return problem, pack(problem.average, replicate(problem.highest))
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 @pytest.mark.parametrize("fast", [1.0, 1.7])
 def test_a_change_weighed_is_the_change_made(objective: Objective, fast: float) -> None:
-    problem, start = example(objective, fast=fast)
+    problem, start = unlike_gpus(objective, fast=fast)
     state = _State(problem, start, np.random.default_rng(0))
     state._price()
     price, before = state.price.copy(), state.gpu_load.copy()
@@ -50,7 +43,7 @@ def test_a_change_weighed_is_the_change_made(objective: Objective, fast: float) 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 @pytest.mark.parametrize("fast", [1.0, 1.7])
 def test_legal_no_worse_and_the_same_every_time(objective: Objective, fast: float) -> None:
-    problem, start = example(objective, fast=fast)
+    problem, start = unlike_gpus(objective, fast=fast)
     first, second = start.copy(), start.copy()
     better = anneal(problem, first, spent=step_counter(20))
     anneal(problem, second, spent=step_counter(20))
@@ -62,7 +55,7 @@ def test_legal_no_worse_and_the_same_every_time(objective: Objective, fast: floa
 
 
 def test_loads_kept_swap_by_swap_are_those_of_the_placement() -> None:
-    problem, start = example("mean", fast=1.3)
+    problem, start = unlike_gpus("mean", fast=1.3)
     state = _State(problem, start, np.random.default_rng(3))
     state.cool(1e-2)
     for _ in range(3 * STEPS):

@@ -8,26 +8,17 @@ import numpy as np
 import pytest
 
 from placement.copy_exchange import exchange_drawn
-from placement.pack import pack
-from placement.problem import make_problem
-from placement.replication import replicate
 from placement.scenario_search import SHARPNESS, _State, descend, smooth_load
+from tiny_cases import unlike_gpus
 
 if TYPE_CHECKING:
-    from placement.problem import Objective, Problem
-
-
-def example(objective: Objective, *, fast: float = 1.0) -> tuple[Problem, np.ndarray]:
-    tokens = np.random.default_rng(0).lognormal(0, 0.7, (3, 4, 14))
-    speed = np.array([1.0, fast, 1.0, fast, 1.0])
-    problem = make_problem(tokens, np.array([4, 3, 4, 5, 2]), speed=speed, objective=objective)
-    return problem, pack(problem.average, replicate(problem.highest))
+    from placement.problem import Objective
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 @pytest.mark.parametrize("fast", [1.0, 1.7])
 def test_the_product_is_the_change_that_an_exchange_makes(objective: Objective, fast: float) -> None:
-    problem, start = example(objective, fast=fast)
+    problem, start = unlike_gpus(objective, fast=fast)
     state = _State(problem, start, hot_gpus=5)
     every = np.arange(4)
     slots = problem.average.slots
@@ -53,7 +44,7 @@ def test_the_product_is_the_change_that_an_exchange_makes(objective: Objective, 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_every_step_lowers_what_it_minimises(objective: Objective) -> None:
-    problem, start = example(objective, fast=1.3)
+    problem, start = unlike_gpus(objective, fast=1.3)
     state = _State(problem, start.copy(), hot_gpus=2)
     active, before = np.arange(4), smooth_load(problem, start)
     steps = 0
@@ -71,7 +62,7 @@ def test_every_step_lowers_what_it_minimises(objective: Objective) -> None:
 
 
 def test_no_single_exchange_helps_at_the_end() -> None:
-    problem, start = example(
+    problem, start = unlike_gpus(
         "worst"
     )  # of the mean the tangent is followed, and that may stop a little sooner
     end = descend(problem, start)
@@ -88,7 +79,7 @@ def test_no_single_exchange_helps_at_the_end() -> None:
 
 
 def test_exchanges_are_legal_and_never_worse() -> None:
-    problem, start = example("mean")
+    problem, start = unlike_gpus("mean")
     row = descend(problem, start)
     before, counts = smooth_load(problem, row), problem.average.assignment(row).copies
     better = exchange_drawn(problem, row, np.random.default_rng(0), rounds=40)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rackplan.library import write_report as write_report
     from rackplan.replaying import ReplayOptions as ReplayOptions
     from rackplan.results import Comparison as Comparison
+    from rackplan.studies.begin import study as study
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -95,6 +96,7 @@ _HOMES = {
     ),
     "rackplan.replaying": "ReplayOptions",
     "rackplan.results": "Comparison",
+    "rackplan.studies.begin": "study",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
     "topology.settings": "parse_setting with_figures",

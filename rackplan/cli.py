@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands import clusters, data, engines, fleet, online, plan, schema, serve, size, sweep
+from rackplan.commands import clusters, data, engines, fleet, online, plan, schema, serve, size, study, sweep
 from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error
@@ -89,6 +89,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": sweep.compare,
     "fleet": fleet.fleet,
     "replay": online.replay,
+    "study": study.study,
     "export": engines.export,
     "import-plan": engines.import_plan,
     "check": engines.check,

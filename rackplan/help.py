@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 from rackplan.options import groups_of
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
-_INPUTS = {"model", "cluster", "plan", "loads", "windows", "routing", "to", "kind", "scenarios"}
+_INPUTS = {"model", "cluster", "plan", "study", "loads", "windows", "routing", "to", "kind", "scenarios"}
 _RUN = {"output", "time_limit", "seed", "json", "help"}
 
 EXAMPLES: Mapping[str, tuple[str, str]] = {
@@ -67,6 +67,10 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         "rackplan replay out --loads windows.npy",
         "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
     ),
+    "study": (
+        "rackplan study study.yaml -o out",
+        "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out --report",
+    ),
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
     "schema": ("rackplan schema plan", "rackplan schema plan.json"),
@@ -120,7 +124,7 @@ class Commands(TyperGroup):
 
     SECTIONS: Mapping[str, str] = {
         "Plans": "plan replan score explain what-if diff replay",
-        "Clusters and money": "compare sweep size fleet draw traffic serve",
+        "Clusters and money": "compare sweep size fleet study draw traffic serve",
         "Engines": "export import-plan check",
         "Data": "import loads catalog validate schema",
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -461,23 +460,6 @@ def speeds(text: str) -> list[float]:
     if not values or any(not math.isfinite(value) or value <= 0 for value in values):
         raise InputError(f"--tok-s-user {text}: expected numbers above 0 with commas, like 25,50,100.")
     return values
-
-
-def digests(texts: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of those of ``texts`` that are files, and of files in folders, by the name typed."""
-    found = {}
-    for text in texts:
-        path = Path(text)
-        inner = sorted(path.iterdir()) if path.is_dir() else []
-        if any(
-            file.name == "config.json" for file in inner
-        ):  # of a model: the weights beside it were not read
-            inner = [file for file in inner if file.name in ("config.json", "hf_quant_config.json")]
-        for name, one in ((text, path), *((f"{text}/{file.name}", file) for file in inner)):
-            if one.is_file():
-                with one.open("rb") as file:
-                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
 
 
 def amount(text: str, flag: str, unit: str = "byte") -> float:

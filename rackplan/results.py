@@ -128,7 +128,9 @@ def frame(result: object) -> Any:
     found = rows_of(result)
     if found is None:
         name = type(result).__name__
-        raise InputError(f"{name}: it has no rows; plans, sweeps, comparisons, levers and validations have.")
+        raise InputError(
+            f"{name}: it has no rows; plans, sweeps, comparisons, levers, validations and studies have."
+        )
     try:
         import pandas as pd
     except ImportError:
@@ -151,6 +153,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
+    from rackplan.studies.result import StudyResult
     from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
@@ -158,6 +161,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.size import size_view
+    from rackplan.views.study import study_view
     from rackplan.views.sweep import Pools, sweep_view
     from rackplan.views.validate import Validation, validate_view
 
@@ -173,6 +177,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Size: size_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
+        StudyResult: lambda found: study_view(found, {}),
         Fleet: lambda fleet: fleet_view(fleet, [], {}),
     }
 
@@ -185,10 +190,13 @@ def rows_of(result: object) -> Any:
     from cost.layouts import Sweep
     from placement.levers import Levers
     from placement.plan import Plan
+    from rackplan.studies.result import StudyResult
     from rackplan.views.validate import Validation
 
     if isinstance(result, Sweep):
         return result.columns()
+    if isinstance(result, StudyResult):
+        return result.rows
     if isinstance(result, Comparison):
         return [_row(result, row) for row in result.rows]
     if isinstance(result, Validation | Levers):
@@ -283,12 +291,14 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
+    from rackplan.studies.result import StudyResult
     from rackplan.views.compare_page import compare_page
     from rackplan.views.fleet_page import fleet_overlay, fleet_page
     from rackplan.views.plan_page import plan_page
     from rackplan.views.replan import replan_line, replan_section
     from rackplan.views.replay import Replayed
     from rackplan.views.replay_page import replay_page
+    from rackplan.views.study import study_page
     from rackplan.views.sweep import TARGETS, Pools
     from rackplan.views.sweep_page import sweep_page
 
@@ -323,6 +333,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         ),
         Plan: of_plan,
         Replayed: replay_page,
+        StudyResult: study_page,
     }
 
 

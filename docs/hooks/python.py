@@ -20,7 +20,7 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan what_if replay sweep pools compare fleet size draw export write_report validate "
+        "plan score replan what_if replay sweep pools compare fleet size study draw export write_report validate "
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (
@@ -30,7 +30,7 @@ SECTIONS = {
     ),
     "Results": (
         "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "
-        "cost.sizing.Size placement.fleet.fleet.Fleet "
+        "cost.sizing.Size rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
         "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (

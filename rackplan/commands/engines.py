@@ -9,6 +9,7 @@ import typer
 
 from placement.engines import NAMES
 from rackplan import options
+from rackplan.digests import digests
 from rackplan.options import arg, opt
 from topology.errors import InputError
 
@@ -124,7 +125,7 @@ def import_plan(
         raise InputError(f"{deployment.model.name} has no routed experts.")
     with output_target(output) as folder:
         plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
-        files = write_plan(plan, folder, options.digests([str(file), model, cluster, *(loads or [])]))
+        files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
         show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)
 
 

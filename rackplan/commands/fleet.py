@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackplan import options
+from rackplan.digests import digests
 from rackplan.options import Group, opt
 from topology.errors import InputError
 
@@ -141,7 +142,7 @@ def fleet(
                 plans.append(plan_pool(made, pool, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed)))
             reporter.stage("writing")
             names = [one for one, _ in named]
-            sha256 = options.digests([cluster, *names, *(loads or [])])
+            sha256 = digests([cluster, *names, *(loads or [])])
             files = write_fleet(made, plans, target, sha256)
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rackplan import options
+from rackplan.digests import digests
 from rackplan.options import Group, arg, opt
 from topology.errors import InputError
 
@@ -167,7 +168,7 @@ def plan(
             )
             reporter.stage("writing")
             given = [model, cluster, *(loads or []), *(routing or [])]
-            files = write_plan(made, target, options.digests(given))
+            files = write_plan(made, target, digests(given))
         show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -276,7 +277,7 @@ def replan(
             files = write_plan(
                 found.plan,
                 target,
-                options.digests(
+                digests(
                     [
                         str(plan),
                         *([change.cluster] if change.cluster else []),

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "rackplan.schemas.clusters.ComparePrinted",
     "fleet": "rackplan.schemas.clusters.FleetPrinted",
     "replay": "rackplan.schemas.records.ReplayPrinted",
+    "study": "rackplan.schemas.studies.StudyPrinted",
     "export": "rackplan.schemas.engines.ExportPrinted",
     "import-plan": "rackplan.schemas.plans.ImportedPlanPrinted",
     "check": "rackplan.schemas.engines.CheckPrinted",
@@ -49,6 +50,7 @@ FILES: Mapping[str, str] = {
     "plan.json": "placement.plan_schema.PlanFileData",
     "moves.json": "rackplan.schemas.plans.MovesFileData",
     "fleet.json": "rackplan.schemas.clusters.FleetFileData",
+    "study.json": "rackplan.schemas.studies.StudyFileData",
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
 }
 """What each file holds."""

@@ -16,7 +16,8 @@ import rackplan
 from cost.resolve import resolve_model
 from placement.migrate.migration import State
 from rackplan.cli import COMMANDS
-from rackplan.options import DEFAULT_LOADS, Pricing, Serving, digests, flat, model_loads
+from rackplan.digests import digests
+from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
 from rackplan.output import json_text, output_folder
 from rackplan.progress import progress
 from rackplan.render.text import text_lines, wrapped

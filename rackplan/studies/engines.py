@@ -1,0 +1,276 @@
+"""Where points run: processes of this machine (loky of joblib), or tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack, redirect_stdout
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from rackplan.studies.options import Kind
+from rackplan.studies.work import Shipped, Task, ignore_interrupts, pack, run_points, unpack
+from topology.errors import InputError, one_line
+
+ENGINES = ("local", "ray")
+_CONNECT_S = 5.0
+"""Seconds in which a Ray cluster must answer."""
+_IDLE_S = 5.0
+"""Seconds after which a worker without work ends: those of a study that was killed do not stay."""
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+Rows = list[dict[str, Any]]
+
+
+class WorkerLostError(Exception):
+    """The process that priced some points is gone: one of them may have ended it."""
+
+
+class MachineLostError(Exception):
+    """The machine that priced some points is gone: none of them is to blame."""
+
+
+class Engine(Protocol):
+    """What prices points somewhere."""
+
+    @property
+    def slots(self) -> int:
+        """Points that it prices at once."""
+
+    def submit(self, tasks: Sequence[Task]) -> object:
+        """Begin with some points; return a handle."""
+
+    def wait(self, handles: Iterable[Any], timeout_s: float) -> list[Any]:
+        """Return those of some handles that are done, as soon as there is one."""
+
+    def rows(self, handle: Any) -> Rows:
+        """Return the rows of a handle that is done.
+
+        Raises
+        ------
+        WorkerLostError
+            If its worker died.
+        MachineLostError
+            If the whole machine did.
+        """
+
+    def close(self) -> None:
+        """End all that runs."""
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalEngine:
+    """Processes of this machine; a pool that lost one is replaced."""
+
+    def __init__(
+        self, kind: Kind, limit_s: float, files: Mapping[str, str], workers: int | None = None
+    ) -> None:
+        try:
+            from joblib.externals import loky
+        except ImportError:
+            raise InputError('studies run on joblib: pip install "rackplan[study]".') from None
+        self._loky = loky
+        self._call = kind, limit_s, dict(files)
+        self._workers = workers or cores()
+        self._pool = self._made()
+
+    @property
+    def slots(self) -> int:
+        """Processes."""
+        return self._workers
+
+    def _made(self) -> Any:
+        return self._loky.ProcessPoolExecutor(
+            self._workers, timeout=_IDLE_S, initializer=ignore_interrupts, env=_THREADS
+        )
+
+    def submit(self, tasks: Sequence[Task]) -> Future[Rows]:
+        """Begin with some points, on a new pool where the last one broke."""
+        kind, limit_s, files = self._call
+        try:
+            found: Future[Rows] = self._pool.submit(run_points, kind, tasks, limit_s, files)
+        except (RuntimeError, OSError):  # broken, between two submissions
+            self._pool.shutdown(wait=False, kill_workers=True)
+            self._pool = self._made()
+            found = self._pool.submit(run_points, kind, tasks, limit_s, files)
+        return found
+
+    def wait(self, handles: Iterable[Future[Rows]], timeout_s: float) -> list[Future[Rows]]:
+        """Return those that are done."""
+        return list(wait(handles, timeout=timeout_s, return_when=FIRST_COMPLETED).done)
+
+    def rows(self, handle: Future[Rows]) -> Rows:
+        """Return the rows of a handle that is done."""
+        from concurrent.futures.process import BrokenProcessPool
+
+        try:
+            return handle.result()
+        except (
+            BrokenProcessPool,
+            self._loky.process_executor.ShutdownExecutorError,
+            OSError,
+            EOFError,
+        ) as error:
+            raise WorkerLostError(one_line(error)) from None
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        self._pool.shutdown(wait=False, kill_workers=True)
+
+
+class RayEngine:
+    """Tasks of a Ray cluster, one core each; without an address a cluster of this machine's cores is begun."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        limit_s: float,
+        files: Mapping[str, str],
+        workers: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        try:
+            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+            import ray
+        except ImportError:
+            raise InputError('--engine ray needs Ray: pip install "rackplan[ray]".') from None
+        self._ray = ray
+        self._most = workers
+        self._began = not ray.is_initialized()
+        self._quiet = ExitStack()
+        # what Ray says of a node that dies goes to standard output, where results go
+        self._quiet.enter_context(redirect_stdout(self._quiet.enter_context(_nowhere())))
+        try:
+            if self._began:
+                _connect(ray, address, workers)
+        except BaseException:
+            self._quiet.close()
+            raise
+        self._task = ray.remote(max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")(_run_shipped)
+        self._files = ray.put((pack(files), dict(files)))
+        self._call = kind, limit_s
+
+    @property
+    def slots(self) -> int:
+        """Cores of the cluster now: nodes come and go."""
+        there = int(self._ray.cluster_resources().get("CPU", 0))
+        return max(1, there if self._most is None else min(there, self._most))
+
+    def submit(self, tasks: Sequence[Task]) -> Any:
+        """Begin with some points."""
+        kind, limit_s = self._call
+        return self._task.remote(kind, list(tasks), limit_s, self._files)
+
+    def wait(self, handles: Iterable[Any], timeout_s: float) -> list[Any]:
+        """Return those that are done."""
+        every = list(handles)
+        done, _ = self._ray.wait(every, num_returns=1, timeout=timeout_s, fetch_local=False)
+        if done and len(every) > 1:
+            done, _ = self._ray.wait(every, num_returns=len(every), timeout=0, fetch_local=False)
+        return list(done)
+
+    def rows(self, handle: Any) -> Rows:
+        """Return the rows of a handle that is done."""
+        errors = self._ray.exceptions
+        try:
+            found: Rows = self._ray.get(handle)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            raise WorkerLostError(one_line(error)) from None
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, ModuleNotFoundError):
+                raise InputError(
+                    f"--engine ray: a node of the cluster lacks what is installed here ({one_line(error.cause)}); "
+                    f"install "
+                    'the same "rackplan[study,ray]" on every node.'
+                ) from None
+            raise
+        except errors.RayError as error:
+            raise MachineLostError(one_line(error)) from None
+        return found
+
+    def close(self) -> None:
+        """Leave the cluster; one that was begun here ends."""
+        if self._began:
+            self._ray.shutdown()
+        self._quiet.close()
+
+
+def _nowhere() -> IO[str]:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _connect(ray: Any, address: str | None, workers: int | None) -> None:
+    """Join the cluster at ``address``, or begin one."""
+    more: dict[str, Any] = (
+        {"num_cpus": workers or cores(), "include_dashboard": False} if address is None else {}
+    )
+    _require_answer(address)
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=True,
+            runtime_env={"env_vars": _THREADS},
+            **more,
+        )
+    except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
+        raise InputError(
+            f"--address {address}: no Ray cluster answers there ({one_line(error)}); `ray start --head` begins one."
+            if address
+            else f"--engine ray: no cluster could be begun here ({one_line(error)})."
+        ) from None
+
+
+def _require_answer(address: str | None) -> None:
+    """Refuse an address where nobody answers: Ray would try for minutes, and say so on standard error."""
+    import socket
+
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not address or not port.isdigit():  # `auto`, or none
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+            pass
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise InputError(
+            f"--address {address}: no Ray cluster answers there ({one_line(error)}); `ray start --head` begins one."
+        ) from None
+
+
+def _run_shipped(
+    kind: Kind, tasks: Sequence[Task], limit_s: float, files: tuple[Shipped, Mapping[str, str]]
+) -> Rows:
+    """Price points in a task of Ray: files come with them."""
+    shipped, paths = files
+    return run_points(kind, tasks, limit_s, unpack(shipped, paths))
+
+
+def make_engine(
+    name: str,
+    kind: Kind,
+    limit_s: float,
+    files: Mapping[str, str],
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+) -> Engine:
+    """Return the engine called ``name``.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or what it needs is not there.
+    """
+    if name == "ray":
+        return RayEngine(kind, limit_s, files, workers, address)
+    if name != "local":
+        raise InputError(f"--engine {name}: expected {' or '.join(ENGINES)}.")
+    if address is not None:
+        raise InputError("--address: it is of a Ray cluster, only with --engine ray.")
+    return LocalEngine(kind, limit_s, files, workers)

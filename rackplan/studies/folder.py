@@ -1,0 +1,212 @@
+"""The folder of a study: what was asked for, its journal and its dataset; a run begins there or goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rackplan.output import output_folder
+from rackplan.studies.engines import Engine, make_engine
+from rackplan.studies.progress import Progress
+from rackplan.studies.result import StudyResult
+from rackplan.studies.run import Runner
+from rackplan.studies.spec import Files, Point, Study, read_content, study_of
+from rackplan.studies.store import Store, columns_of, read_rows, require_pyarrow, version
+from topology.errors import InputError
+from topology.files import write_whole
+from topology.reading import parse_json, read_text
+
+RECORD = "study.json"
+SCHEMA_VERSION = 1
+
+
+def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
+    """Return the study of a ``STUDY.yaml`` or of a folder of results, and the folder that its results are in.
+
+    Raises
+    ------
+    InputError
+        If there is none, or no folder was named for the results of a file.
+    """
+    if path.is_dir():
+        if folder is not None and folder.resolve() != path.resolve():
+            raise InputError(
+                f"-o {folder}: {path} is a folder of results already; leave -o out to go on with it."
+            )
+        return _recorded(path)[0], path
+    if folder is None:
+        folder = Path(path.stem)
+        if folder.exists() and not (folder / RECORD).is_file():
+            raise InputError(f"-o is needed: {folder} is there and holds no study.")
+    content = read_content(path)
+    return study_of(content, str(path), path.parent.resolve()), folder
+
+
+def _recorded(folder: Path) -> tuple[Study, dict[str, Any]]:
+    where = folder / RECORD
+    if not where.is_file():
+        raise InputError(f"{folder}: it holds no {RECORD}, so no study was begun there; give a STUDY.yaml.")
+    record = parse_json(read_text(where, str(where)), str(where))
+    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
+        version = record.get("schema_version") if isinstance(record, dict) else None
+        raise InputError(
+            f"{where}: schema {str(version)[:20]} is not {SCHEMA_VERSION}, which this rackplan reads and writes."
+        )
+    return study_of(record.get("study"), str(where), Path(str(record.get("base", ".")))), record
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    *,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> StudyResult:
+    """Price the points of a study that are not in its folder yet.
+
+    Raises
+    ------
+    InputError
+        If the folder holds another study, the engine cannot run, or nothing can be written.
+    """
+    if study.search is not None:
+        raise InputError("the study has `optimize`: run it with --optimize.")
+    interrupted = False
+    with opened(study, folder) as (store, columns):
+        files = Files(study.base)
+        points = list(study.points(files))
+        _require_ours(store, points, folder)
+        progress = Progress(len(points), len(store.digests))
+        missing = [point for point in points if point.digest not in store.digests]
+        if missing:
+            made = make_engine(
+                engine, study.kind, study.limit_s, files.paths, workers=workers, address=address
+            )
+            interrupted = _priced(made, store, study, missing, columns, progress, say)
+    return StudyResult(study, folder, read_rows(folder), progress, interrupted)
+
+
+@contextmanager
+def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[tuple[Store, dict[str, str]]]:
+    """Yield the store of a study in its folder, which nobody else has meanwhile, and the columns of its rows.
+
+    Raises
+    ------
+    InputError
+        If pyarrow is missing, another run is at work there, or the folder holds something else.
+    """
+    require_pyarrow()
+    with output_folder(folder):
+        columns = _begun(study, folder)
+        store = Store(folder, columns, keep=keep)
+        try:
+            with _terminable():
+                yield store, columns
+        finally:
+            store.close()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM, with which schedulers end what they run, be as Ctrl-C."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _priced(
+    engine: Engine,
+    store: Store,
+    study: Study,
+    points: list[Point],
+    columns: dict[str, str],
+    progress: Progress,
+    say: Callable[[str], None],
+) -> bool:
+    """Price points; return whether Ctrl-C ended it."""
+    runner = Runner(
+        engine,
+        store,
+        kind=study.kind,
+        columns=columns,
+        limit_s=study.limit_s,
+        progress=progress,
+        say=say,
+    )
+    try:
+        runner.run(iter(points))
+    except KeyboardInterrupt:
+        return True
+    finally:
+        engine.close()
+    return False
+
+
+def read_finished(folder: Path) -> StudyResult:
+    """Return what a folder holds, without pricing anything.
+
+    Raises
+    ------
+    InputError
+        If it holds no study, or its files cannot be read.
+    """
+    require_pyarrow()
+    study, _ = _recorded(folder)
+    return StudyResult(study, folder, read_rows(folder))
+
+
+def _begun(study: Study, folder: Path) -> dict[str, str]:
+    """Write what the study is; return the columns of its rows.
+
+    Raises
+    ------
+    InputError
+        If the folder holds a study of another kind or other columns, or of another version of rackplan.
+    """
+    columns = columns_of(study)
+    if (folder / RECORD).is_file():
+        before, record = _recorded(folder)
+        if record.get("rackplan") != version():
+            raise InputError(
+                f"{folder}: begun by rackplan {str(record.get('rackplan'))[:20]}, and this is {version()}; rows of "
+                "two versions cannot stand side by side. Choose another -o."
+            )
+        if before.kind != study.kind or columns_of(before) != columns or before.search != study.search:
+            raise InputError(f"-o {folder}: it holds another study; choose another -o.")
+    elif any(folder.iterdir()):
+        raise InputError(f"-o {folder}: it holds files and no study; choose a new or an empty folder.")
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "rackplan": version(),
+        "base": str(study.base),
+        "study": study.content,
+    }
+    write_whole(folder / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+    return columns
+
+
+def _require_ours(store: Store, points: list[Point], folder: Path) -> None:
+    """Refuse rows of points that the study does not have."""
+    strange = len(store.digests - {point.digest for point in points})
+    if strange:
+        raise InputError(
+            f"-o {folder}: {strange:,} of its rows are of no point of this study: it, or a file that it names, is "
+            "not what it was. Choose another -o."
+        )

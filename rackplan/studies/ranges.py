@@ -1,0 +1,123 @@
+"""Ranges that values are drawn from: the same value for the same seed, name and number, on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+
+from rackplan.studies.options import FIGURE, Kind, Value, require_value
+from topology.errors import InputError
+from topology.reading import Fields, shown
+
+_QUANTITY = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S.*)")
+_SCALES = ("linear", "log")
+
+
+@dataclass(frozen=True)
+class Range:
+    """What an option may be: numbers from ``low`` to ``high``, or one of ``choices``.
+
+    Attributes
+    ----------
+    unit:
+        What stands after the number: ``x`` of a factor, `` TB/s``; empty for a mere number.
+    whole:
+        Whether only whole numbers are meant.
+    log:
+        Whether numbers are even in their logarithm.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    unit: str = ""
+    whole: bool = False
+    log: bool = False
+    choices: tuple[Value, ...] = ()
+
+    @property
+    def factor(self) -> bool:
+        """Whether it is of multiples of a figure."""
+        return self.unit.strip() in ("x", "X")
+
+    @property
+    def ends(self) -> list[Value]:
+        """The least and the greatest value, or all choices."""
+        return list(self.choices) if self.choices else [self.value(self.low), self.value(self.high)]
+
+    def draw(self, seed: int, name: str, number: int) -> Value:
+        """Return the value of draw ``number``."""
+        return self.at(_uniform(f"{seed}|{name}|{number}"))
+
+    def at(self, part: float) -> Value:
+        """Return the value that ``part`` (0 to 1) of the range lies below."""
+        if self.choices:
+            return self.choices[min(int(part * len(self.choices)), len(self.choices) - 1)]
+        if self.log:
+            return self.value(
+                math.exp(math.log(self.low) + part * (math.log(self.high) - math.log(self.low)))
+            )
+        if self.whole:
+            return self.value(math.floor(self.low + part * (self.high - self.low + 1)))
+        return self.value(self.low + part * (self.high - self.low))
+
+    def value(self, number: float) -> Value:
+        """Return a number as the option has it, to six digits: they are what is priced."""
+        if self.whole:
+            return int(min(max(round(number), self.low), self.high))
+        rounded = min(max(float(f"{number:.6g}"), self.low), self.high)
+        return f"{rounded:.6g}{self.unit}" if self.unit else rounded
+
+
+def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
+    """Read ``[low, high]``, ``{low, high, scale: log}``, or a list of values to choose from.
+
+    Raises
+    ------
+    InputError
+        If it is none of them, or a value is not one of the option's.
+    """
+    if isinstance(value, dict):
+        fields = Fields(value, where)
+        ends, log = (
+            [fields.need("low"), fields.need("high")],
+            fields.choice("scale", _SCALES, "linear") == "log",
+        )
+        fields.done()
+    elif isinstance(value, list) and value:
+        ends, log = value, False
+    else:
+        raise InputError(f"{where}: {shown(value)} must be [low, high], or a list of values to choose from.")
+    checked = [require_value(kind, name, one, where) for one in ends]
+    numbers = [_number(one, figure=name.startswith(FIGURE)) for one in checked]
+    if len(checked) != 2 or None in numbers or (isinstance(value, list) and numbers[0] == numbers[1]):
+        if isinstance(value, dict):
+            raise InputError(f"{where}: low and high must be numbers, both with the same unit.")
+        return Range(choices=tuple(checked))
+    (low, unit), (high, other) = (found for found in numbers if found is not None)
+    if unit != other:
+        raise InputError(f"{where}: {shown(ends)}: give both ends in the same unit.")
+    if low >= high or (log and low <= 0):
+        raise InputError(
+            f"{where}: {shown(ends)}: the first must be less than the second" + ", and above 0." * log
+        )
+    whole = not unit and all(isinstance(one, int) for one in checked)
+    return Range(low, high, unit, whole, log)
+
+
+def _number(value: Value, *, figure: bool) -> tuple[float, str] | None:
+    """Return a number and the unit after it (of a figure), None where it is no number."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if not isinstance(value, str):
+        return float(value), ""
+    if not figure or (found := _QUANTITY.fullmatch(value.strip())) is None:
+        return None
+    unit = found[2].strip()
+    return float(found[1]), unit if unit in ("x", "X") else f" {unit}"
+
+
+def _uniform(text: str) -> float:
+    """Return a number from 0 to below 1 that looks random and follows from a text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2.0**56

@@ -1,0 +1,174 @@
+"""Run a study: points go to workers in chunks of a quarter of a second, rows come back and are on disk at once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rackplan.studies.engines import Engine, MachineLostError, WorkerLostError
+from rackplan.studies.progress import Progress
+from rackplan.studies.spec import Point
+from rackplan.studies.statuses import FAILED, TIMEOUT
+from rackplan.studies.store import Row, Store, complete
+from rackplan.studies.work import Task, hard_limit_s, late
+from topology.errors import InputError
+
+CHUNK_S = 0.25
+"""Seconds of work that go to a worker at once: what a kill may lose beside the point that each is at."""
+MOST_CHUNK = 256
+SYNC_S = 0.25
+"""Seconds between two times that rows are written out to the disk."""
+_POLL_S = 0.1
+MOST_MACHINES = 1_000
+"""Tasks in a row that may be lost with their machines before a study ends."""
+MOST_LOST = 2
+"""Times that a point's worker may die with nothing else running before the point is given up."""
+
+
+@dataclass
+class _Flight:
+    """Points that are with a worker."""
+
+    points: list[Point]
+    begun: float
+    alone: bool = False
+
+
+class Runner:
+    """Prices points on an engine into a store.
+
+    A worker that dies takes its chunk with it, and on one machine those of its siblings: their points are priced
+    again one by one. A point whose worker died twice is priced with nothing beside it; if it dies there
+    :data:`MOST_LOST` times the point is to blame, and has a row that says so.
+
+    Parameters
+    ----------
+    say:
+        Told how far it is, now and then.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        kind: str,
+        columns: Mapping[str, str],
+        limit_s: float,
+        progress: Progress,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._engine, self._store, self._kind, self._columns = engine, store, kind, columns
+        self._limit_s, self._progress, self._say = limit_s, progress, say
+        self._flights: dict[Any, _Flight] = {}
+        self._again: deque[Point] = deque()
+        self._suspects: deque[Point] = deque()
+        self._lost: Counter[str] = Counter()
+        self._lost_alone: Counter[str] = Counter()
+        self._each_s: float | None = None
+        self._machines_lost = 0
+        self._synced = time.monotonic()
+
+    def run(self, points: Iterator[Point]) -> None:
+        """Price all points that are not in the store."""
+        coming = (point for point in points if point.digest not in self._store.digests)
+        try:
+            while self._fill(coming) or self._flights:
+                self._take(self._engine.wait(list(self._flights), _POLL_S))
+                if time.monotonic() - self._synced >= SYNC_S:
+                    self._sync()
+        except KeyboardInterrupt:
+            self._take(self._engine.wait(list(self._flights), 0.0) if self._flights else [])
+            raise
+        finally:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._store.sync()
+        self._synced = time.monotonic()
+        self._say(self._progress.words())
+
+    def _fill(self, coming: Iterator[Point]) -> bool:
+        """Give every free worker a chunk; return whether any work was given or waits."""
+        if any(flight.alone for flight in self._flights.values()):
+            return True
+        while len(self._flights) < self._engine.slots:
+            if self._again:
+                self._submit([self._again.popleft()])
+                continue
+            chunk = [point for _, point in zip(range(self._chunk()), coming, strict=False)]
+            if not chunk:
+                break
+            self._submit(chunk)
+        if not self._flights and self._suspects:
+            self._submit([self._suspects.popleft()], alone=True)
+        return bool(self._flights)
+
+    def _chunk(self) -> int:
+        if self._each_s is None:
+            return 1
+        return int(min(max(CHUNK_S / max(self._each_s, 1e-6), 1), MOST_CHUNK))
+
+    def _submit(self, points: list[Point], *, alone: bool = False) -> None:
+        tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points]
+        self._flights[self._engine.submit(tasks)] = _Flight(points, time.monotonic(), alone)
+
+    def _take(self, handles: Iterable[Any]) -> None:
+        """Take what is done: rows go to the store, points of lost workers back into the queue."""
+        lost = False
+        for handle in handles:
+            flight = self._flights.pop(handle)
+            try:
+                rows = self._engine.rows(handle)
+            except MachineLostError as error:
+                self._again.extend(flight.points)
+                lost = True
+                self._machines_lost += 1
+                if self._machines_lost > MOST_MACHINES:
+                    raise InputError(
+                        f"the cluster has lost {MOST_MACHINES} tasks in a row ({error}); every row is kept, and the "
+                        "same command goes on from there."
+                    ) from None
+            except WorkerLostError as error:
+                self._blame(flight, str(error))
+                lost = True
+            else:
+                self._machines_lost = 0
+                options = {point.digest: point.options for point in flight.points}
+                self._keep([(row, options[row["digest"]]) for row in rows])
+                mean = sum(row["seconds"] for row in rows) / len(rows)
+                self._each_s = mean if self._each_s is None else 0.5 * (self._each_s + mean)
+        self._progress.replaced += lost
+
+    def _keep(self, rows: Iterable[tuple[Row, Mapping[str, Any]]]) -> None:
+        whole = [complete(row, options, self._kind, self._columns) for row, options in rows]
+        self._store.add(whole)
+        self._progress.took(whole)
+
+    def _blame(self, flight: _Flight, why: str) -> None:
+        """Decide what becomes of points whose worker died."""
+        took = time.monotonic() - flight.begun
+        for point in flight.points:
+            self._lost[point.digest] += 1
+            if len(flight.points) == 1 and took >= hard_limit_s(self._limit_s):
+                self._give_up(point, TIMEOUT, late(self._limit_s), took)
+            elif flight.alone:
+                self._lost_alone[point.digest] += 1
+                if self._lost_alone[point.digest] < MOST_LOST:
+                    self._suspects.appendleft(point)
+                    continue
+                reason = (
+                    f"its worker died {self._lost[point.digest]} times (killed, or out of memory?): {why}"
+                )
+                self._give_up(point, FAILED, reason, took)
+            elif self._lost[point.digest] < 2:
+                self._again.append(point)
+            else:
+                self._suspects.append(point)
+
+    def _give_up(self, point: Point, status: str, reason: str, took: float) -> None:
+        row: Row = {"point": point.number, "digest": point.digest, "status": status, "reason": reason}
+        self._keep([(row | {"seconds": round(took, 6)}, point.options)])

@@ -1,0 +1,331 @@
+"""What a study is: its kind, and its points - every combination of a grid, at every point of a random sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rackplan.digests import digests
+from rackplan.studies.options import KINDS, Kind, Value, require_value
+from rackplan.studies.ranges import Range, range_of
+from topology.errors import InputError
+from topology.reading import Fields, load_yaml, shown
+
+MOST_POINTS = 1_000_000
+"""Of one study: their digests are kept in memory."""
+LIMIT_S = 600.0
+"""Seconds that a point may take where nobody says."""
+DIGEST_VERSION = 1
+"""Of what a digest of a point is made of."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point: its place in the study, what it asks for, and the digest of that and of the files it names."""
+
+    number: int
+    options: Mapping[str, Value]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the tuner looks for (:mod:`rackplan.studies.tune`).
+
+    Attributes
+    ----------
+    goal, least:
+        The figure of a row to optimise, and whether the least of it is best.
+    ranges:
+        The options that it chooses, each with its range.
+    trials:
+        Points that it prices, for each value of ``curve``.
+    curve:
+        The option along which the best of the others is found, and its values; None: one optimum.
+    worth:
+        USD that a GPU-hour costs more where a figure is twice what it is today, by option; what is not there is free.
+    """
+
+    goal: str
+    least: bool
+    ranges: Mapping[str, Range]
+    trials: int
+    seed: int
+    curve: tuple[str, tuple[Value, ...]] | None = None
+    worth: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was asked for.
+
+    Attributes
+    ----------
+    fixed, grid, sample:
+        Options of all points; values by option of which every combination is a point; ranges to draw from.
+    draws, seed:
+        Points of the sample, and where it begins; 0 draws where there is none.
+    limit_s:
+        Seconds that a point may take.
+    search:
+        What ``--optimize`` looks for; None where nothing is said of it.
+    base:
+        Folder from which names of files are read first.
+    content:
+        The mapping that it was read from.
+    """
+
+    kind: Kind
+    fixed: Mapping[str, Value]
+    grid: Mapping[str, Sequence[Value]]
+    sample: Mapping[str, Range]
+    draws: int
+    seed: int
+    limit_s: float
+    search: Search | None
+    base: Path
+    content: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def varied(self) -> list[str]:
+        """Options that differ between points."""
+        chosen = [] if self.search is None else [*self.search.ranges]
+        curve = [self.search.curve[0]] if self.search is not None and self.search.curve else []
+        return list(dict.fromkeys([*self.grid, *self.sample, *curve, *chosen]))
+
+    @property
+    def columns(self) -> list[str]:
+        """Every option of the points, in the order that rows have them."""
+        return list(dict.fromkeys([*self.varied, *self.fixed]))
+
+    def values(self, name: str) -> list[Value]:
+        """Return values that an option has somewhere: all of a grid, the ends of a range."""
+        found = [*self.grid.get(name, ()), *([self.fixed[name]] if name in self.fixed else [])]
+        ranges = [self.sample.get(name), self.search.ranges.get(name) if self.search else None]
+        for one in ranges:
+            found += [] if one is None else one.ends
+        if self.search is not None and self.search.curve is not None and self.search.curve[0] == name:
+            found += self.search.curve[1]
+        return found
+
+    def points(self, files: Files) -> Iterator[Point]:
+        """Yield the points, each digest once: a combination that a sample draws twice is one point."""
+        seen: set[str] = set()
+        combinations = product(*self.grid.values())
+        for chosen in combinations:
+            for draw in range(max(1, self.draws)):
+                drawn = {name: one.draw(self.seed, name, draw) for name, one in self.sample.items()}
+                options = {**self.fixed, **dict(zip(self.grid, chosen, strict=True)), **drawn}
+                point = self.point(len(seen), options, files)
+                if point.digest not in seen:
+                    seen.add(point.digest)
+                    yield point
+
+    def point(self, number: int, options: Mapping[str, Value], files: Files) -> Point:
+        """Return the point of some options."""
+        asked = {name: value for name, value in options.items() if value is not None}
+        content = {
+            "version": DIGEST_VERSION,
+            "kind": self.kind,
+            "options": asked,
+            "files": files.digests(asked),
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return Point(number, asked, hashlib.sha256(text.encode()).hexdigest())
+
+
+class Files:
+    """Files that options name: where they are, and the digests of what is in them."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._known: dict[str, tuple[str, dict[str, str]]] = {}
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Paths of all files that points have named so far, by the name typed."""
+        return {text: path for text, (path, digests) in self._known.items() if digests}
+
+    def digests(self, options: Mapping[str, Value]) -> dict[str, str]:
+        """Return the SHA-256 of every file that some options name, by the name typed."""
+        found: dict[str, str] = {}
+        for text in texts_in(options):
+            found |= self._look(text)[1]
+        return found
+
+    def _look(self, text: str) -> tuple[str, dict[str, str]]:
+        if text not in self._known:
+            path = text
+            try:
+                beside = self._base / text
+                path = str(beside.resolve()) if beside.exists() else text
+                if path == text and Path(text).exists():
+                    path = str(Path(text).resolve())
+                read = digests([path])
+            except (OSError, ValueError):  # a text that cannot be a path
+                path, read = text, {}
+            self._known[text] = path, {name.replace(path, text, 1): one for name, one in read.items()}
+        return self._known[text]
+
+
+NAMED_FILES = ("model", "cluster", "loads", "routing")
+"""Options whose texts may be names of files."""
+
+
+def texts_in(options: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the texts of options that may be names of files."""
+    for name in NAMED_FILES:
+        value = options.get(name)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | dict):
+            yield from (one for one in value if isinstance(one, str))
+
+
+def read_study(path: Path) -> Study:
+    """Read a ``STUDY.yaml``.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or says what cannot be.
+    """
+    return study_of(read_content(path), str(path), path.parent.resolve())
+
+
+def read_content(path: Path) -> object:
+    """Return what a YAML file says; InputError if it cannot be read, or holds what JSON cannot."""
+    content = load_yaml(path, str(path))
+    try:
+        json.dumps(content, allow_nan=False)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{path}: dates and infinite numbers are no options; quote them, or leave them out."
+        ) from None
+    return content
+
+
+def study_of(content: object, where: str, base: Path) -> Study:
+    """Return the study that a mapping describes, with the keys of a ``STUDY.yaml``.
+
+    Raises
+    ------
+    InputError
+        If it has unknown keys, or says what cannot be.
+    """
+    fields = Fields(content, where)
+    word = fields.choice("kind", KINDS)
+    kind = next(known for known in KINDS if known == word)
+    fixed = {
+        name: require_value(kind, name, fields.data["fixed"][name], f"{where}: fixed: {name}")
+        for name in (fields.sub("fixed").names() if fields.has("fixed") else ())
+    }
+    grid = _grid(fields, kind) if fields.has("grid") else {}
+    sample, draws, seed = _sample(fields, kind) if fields.has("sample") else ({}, 0, 0)
+    limit_s = fields.number("limit_s", LIMIT_S, most=1e6)
+    search = _search(fields, kind) if fields.has("optimize") else None
+    for key in ("fixed", "grid", "sample", "optimize"):  # asked for even where they are empty
+        fields.get(key)
+    fields.done()
+    study = Study(kind, fixed, grid, sample, draws, seed, limit_s, search, base, fields.data)
+    _require_apart(study, where)
+    many = math.prod(map(len, grid.values())) * max(1, draws)
+    if many > MOST_POINTS:
+        raise InputError(f"{where}: {many:,} points; a study has at most {MOST_POINTS:,}.")
+    for name in ("model", "cluster"):
+        if name not in study.columns:
+            raise InputError(f"{where}: no `{name}`; give it under `fixed`, or several under `grid`.")
+    return study
+
+
+def _grid(fields: Fields, kind: Kind) -> dict[str, list[Value]]:
+    inner = fields.sub("grid")
+    found: dict[str, list[Value]] = {}
+    for name in inner.names():
+        where = inner.at(name)
+        values = inner.data[name]
+        if not isinstance(values, list) or not values:
+            raise InputError(
+                f"{where}: {shown(values)} must be a list of values; one value goes under `fixed`."
+            )
+        found[name] = [require_value(kind, name, value, where) for value in values]
+        texts = [json.dumps(value, sort_keys=True) for value in found[name]]
+        twice = next((text for number, text in enumerate(texts) if text in texts[:number]), None)
+        if twice is not None:
+            raise InputError(f"{where}: {twice[:60]} stands twice.")
+    return found
+
+
+def _sample(fields: Fields, kind: Kind) -> tuple[dict[str, Range], int, int]:
+    inner = fields.sub("sample")
+    draws, seed = inner.count("points", most=MOST_POINTS), inner.count("seed", 0, least=0)
+    names = [name for name in inner.names() if name not in ("points", "seed")]
+    if not names:
+        raise InputError(
+            f"{inner.where}: nothing is sampled; give an option its range, like context: [1024, 65536]."
+        )
+    return {name: range_of(kind, name, inner.data[name], inner.at(name)) for name in names}, draws, seed
+
+
+GOALS = {
+    "usd_per_million_tokens": True,
+    "tok_s_per_gpu": False,
+    "tok_s_per_user": False,
+    "tok_s_per_mw": False,
+    "step_s": True,
+}
+"""What a tuner may look for, and whether the least is best."""
+
+
+def _search(fields: Fields, kind: Kind) -> Search:
+    inner = fields.sub("optimize")
+    goal = inner.choice("goal", GOALS, "usd_per_million_tokens")
+    ranges = {
+        name: range_of(kind, name, inner.sub("search").data[name], f"{inner.at('search')}: {name}")
+        for name in inner.sub("search").names()
+    }
+    if not ranges:
+        raise InputError(f"{inner.at('search')}: nothing to choose; give an option its range.")
+    worth: dict[str, float] = {}
+    if inner.has("usd_per_h"):
+        prices = inner.sub("usd_per_h")
+        for name in prices.names():
+            if name not in ranges or not ranges[name].factor:
+                prices.fail(name, "is the price of a figure that `search` gives as factors, like [0.5x, 4x].")
+            worth[name] = prices.number(name, least=0)
+    curve = None
+    if inner.has("curve"):
+        along = inner.sub("curve")
+        names = along.names()
+        if len(names) != 1 or names[0] in ranges:
+            raise InputError(
+                f"{along.where}: expected one option that is not under `search`, with its values."
+            )
+        values = along.data[names[0]]
+        if not isinstance(values, list) or not values:
+            along.fail(names[0], "expected a list of values.")
+        curve = names[0], tuple(require_value(kind, names[0], one, along.at(names[0])) for one in values)
+    trials, seed = inner.count("trials", 64, most=100_000), inner.count("seed", 0, least=0)
+    inner.get("search")
+    inner.done()
+    return Search(goal, GOALS[goal], ranges, trials, seed, curve, worth)
+
+
+def _require_apart(study: Study, where: str) -> None:
+    """Refuse an option that stands in two places."""
+    search: dict[str, Any] = {} if study.search is None else {**study.search.ranges}
+    if study.search is not None and study.search.curve is not None:
+        search[study.search.curve[0]] = None
+    places = {"fixed": study.fixed, "grid": study.grid, "sample": study.sample, "optimize": search}
+    seen: dict[str, str] = {}
+    for place, names in places.items():
+        for name in names:
+            if name in seen:
+                raise InputError(f"{where}: `{name}` stands under {seen[name]} and under {place}; keep one.")
+            seen[name] = place

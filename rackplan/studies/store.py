@@ -1,0 +1,372 @@
+"""Where rows are kept: a journal that each second's rows are appended to, and Parquet files written whole.
+
+A row is safe once its line is in ``journal`` and the system has written that out. Lines carry a checksum: what a kill
+or a power cut left of the last one is cut off. Rows move from the journal into a file of ``results/`` that is
+complete before it has its name; a row that is in both after a kill in between is taken once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackplan.studies.spec import Study
+from rackplan.studies.work import row_digest
+from topology.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+JOURNAL, RESULTS = "journal", "results"
+PART_ROWS = 5_000
+"""Rows after which the journal becomes a file of the dataset."""
+_MAKING = ".rackplan-making.parquet"
+
+_TEXT, _WHOLE, _NUMBER = "string", "int64", "double"
+FIGURES: Mapping[str, str] = {
+    "status": _TEXT,
+    "reason": _TEXT,
+    "tok_s_per_gpu": _NUMBER,
+    "tok_s_per_user": _NUMBER,
+    "step_s": _NUMBER,
+    "usd_per_million_tokens": _NUMBER,
+    "tok_s_per_mw": _NUMBER,
+    "lower_step_s": _NUMBER,
+    "tok_s_per_gpu_used": _NUMBER,
+    "tok_s": _NUMBER,
+    "requests_per_s": _NUMBER,
+    "gpus": _WHOLE,
+    "gpus_idle": _WHOLE,
+    "usd_per_hour": _NUMBER,
+    "power_w": _NUMBER,
+    "layout": _TEXT,
+    "layout_ep": _WHOLE,
+    "layout_tp": _WHOLE,
+    "layout_stages": _WHOLE,
+    "layout_replicas": _WHOLE,
+    "layout_batch": _NUMBER,
+    "pools": _WHOLE,
+    "bound_by": _TEXT,
+    "configurations": _WHOLE,
+    "balancedness": _NUMBER,
+    "proof": _TEXT,
+    "gap": _NUMBER,
+    "evidence": _TEXT,
+    "notes": _TEXT,
+    "digest": _TEXT,
+    "row_digest": _TEXT,
+    "rackplan": _TEXT,
+    "seconds": _NUMBER,
+    "cpu_s": _NUMBER,
+    "host": _TEXT,
+    "finished": "timestamp",
+}
+"""Columns of every study after the options of its points, and their types."""
+
+
+def require_pyarrow() -> None:
+    """Refuse a study where Parquet cannot be written.
+
+    Raises
+    ------
+    InputError
+        If pyarrow is not installed.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
+
+
+def columns_of(study: Study) -> dict[str, str]:
+    """Return the columns of a study's rows and their types: number, options, figures."""
+    options = {name: _type(study.values(name)) for name in study.columns}
+    if study.search is not None and study.search.worth:
+        options["price_more"] = _NUMBER
+    clash = next((name for name in options if name in FIGURES or name == "point"), None)
+    if clash is not None and clash in FIGURES:  # an option that is also a result: `tok_s` of a fleet
+        options = {f"asked_{name}" if name in FIGURES else name: kind for name, kind in options.items()}
+    return {"point": _WHOLE, "kind": _TEXT, **options, **FIGURES}
+
+
+def _type(values: Sequence[object]) -> str:
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, bool) for value in known):
+        return "bool"
+    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
+        return _WHOLE
+    if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+        return _NUMBER
+    return _TEXT
+
+
+def option_cells(options: Mapping[str, Any], columns: Mapping[str, str]) -> Row:
+    """Return options as cells of a row: lists and mappings as JSON."""
+    found: Row = {}
+    for name, value in options.items():
+        column = f"asked_{name}" if name in FIGURES else name
+        if column not in columns:
+            continue
+        if columns[column] == _TEXT and not isinstance(value, str):
+            value = json.dumps(value, sort_keys=True)  # noqa: PLW2901
+        found[column] = value
+    return found
+
+
+class Store:
+    """The rows of a study on disk.
+
+    Parameters
+    ----------
+    folder:
+        That of the study; one process at a time writes there.
+    columns:
+        As :func:`columns_of` gives them.
+    keep:
+        Whether all rows stay in memory too, by digest (``kept``).
+    """
+
+    def __init__(self, folder: Path, columns: Mapping[str, str], *, keep: bool = False) -> None:
+        self.kept: dict[str, Row] = {row["digest"]: row for row in read_rows(folder)} if keep else {}
+        self._keep = keep
+        self._folder, self._columns = folder, columns
+        self._journal = folder / JOURNAL
+        (folder / RESULTS).mkdir(exist_ok=True)
+        (folder / _MAKING).unlink(missing_ok=True)
+        self._parted = self._in_parts()
+        self._sure = True
+        rows, good = journal_rows(folder)
+        self.digests = self._parted | {row["digest"] for row in rows}
+        self._lines = len(rows)
+        self._unsynced = False
+        self._file = self._journal.open("ab", buffering=0)
+        _to_disk(folder)
+        if self._file.tell() != good:
+            self._file.truncate(good)
+        if rows:
+            self.compact()
+
+    def _in_parts(self) -> set[str]:
+        return {digest for part in parts(self._folder) for digest in _column(part, "digest")}
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows to the journal; they are safe after :meth:`sync`.
+
+        Raises
+        ------
+        InputError
+            If they cannot be written; what is there already stays whole.
+        """
+        once = {row["digest"]: row for row in reversed(rows)}
+        new = [row for row in reversed(once.values()) if row["digest"] not in self.digests]
+        start, left = self._file.tell(), memoryview(b"".join(_line(row) for row in new))
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), start)
+            raise _unwritable(self._journal, error) from None
+        self._unsynced = True
+        self._lines += len(new)
+        self.digests.update(row["digest"] for row in new)
+        if self._keep:
+            self.kept |= {row["digest"]: row for row in new}
+
+    def sync(self) -> None:
+        """Have the system write out what was added."""
+        if self._unsynced:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise _unwritable(self._journal, error) from None
+            self._unsynced = False
+        if self._lines >= PART_ROWS:
+            self.compact()
+
+    def compact(self) -> None:
+        """Turn the journal into a file of the dataset, and begin a new one.
+
+        What counts is what the journal and the files hold: Ctrl-C may have come between any two steps.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written; the journal then stays.
+        """
+        if not self._sure:
+            self._parted = self._in_parts()
+        rows = [row for row in journal_rows(self._folder)[0] if row["digest"] not in self._parted]
+        try:
+            if rows:
+                self._sure = False
+                self._write_part(rows)
+                self._parted.update(row["digest"] for row in rows)
+                self._sure = True
+            self._file.seek(0)
+            self._file.truncate(0)
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            (self._folder / _MAKING).unlink(missing_ok=True)
+            raise _unwritable(self._folder / RESULTS, error) from None
+        self._lines = 0
+
+    def close(self) -> None:
+        """Move what is in the journal into the dataset, and end."""
+        try:
+            self.sync()
+            self.compact()
+        finally:
+            self._file.close()
+
+    def _write_part(self, rows: Sequence[Row]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        aside = self._folder / _MAKING
+        order = sorted(rows, key=lambda row: (row["point"], row["digest"]))
+        table = pa.Table.from_pylist(
+            [_typed(row, self._columns) for row in order], schema=schema(self._columns)
+        )
+        with aside.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        taken = [int(part.stem.rpartition("-")[2]) for part in parts(self._folder)]
+        aside.rename(self._folder / RESULTS / f"part-{max(taken, default=-1) + 1:05d}.parquet")
+        for folder in (self._folder / RESULTS, self._folder):
+            _to_disk(folder)
+
+
+def schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the columns as Parquet has them."""
+    import pyarrow as pa
+
+    kinds = {
+        _TEXT: pa.string(),
+        _WHOLE: pa.int64(),
+        _NUMBER: pa.float64(),
+        "bool": pa.bool_(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+    }
+    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+
+
+def version() -> str:
+    """Return the version of rackplan."""
+    return str(import_module("rackplan").__version__)
+
+
+def complete(row: Row, options: Mapping[str, Any], kind: str, columns: Mapping[str, str]) -> Row:
+    """Return a worker's row with its options and digest, without columns that are not the study's."""
+    found = {
+        **option_cells(options, columns),
+        **{name: value for name, value in row.items() if name in columns},
+        "kind": kind,
+        "rackplan": version(),
+    }
+    return {**found, "row_digest": row_digest(found)}
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return all rows of a study, those in its journal too, in the order of its points.
+
+    Raises
+    ------
+    InputError
+        If a file of the dataset cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found: dict[str, Row] = {}
+    for part in parts(folder):
+        try:
+            for row in pq.read_table(part).to_pylist():
+                found.setdefault(row["digest"], row)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise InputError(f"{part}: no file of results ({one_line(error)}).") from None
+    for row in journal_rows(folder)[0]:
+        found.setdefault(row["digest"], row)
+    return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))
+
+
+def parts(folder: Path) -> list[Path]:
+    """Return the files of a study's dataset."""
+    return sorted((folder / RESULTS).glob("part-*.parquet"))
+
+
+def journal_rows(folder: Path) -> tuple[list[Row], int]:
+    """Return the rows of a journal as far as its lines are whole, and how many bytes those have."""
+    try:
+        data = (folder / JOURNAL).read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    rows: list[Row] = []
+    good = 0
+    for line in _lines(data):
+        try:
+            mark, text = line[:8], line[9:-1]
+            if int(mark, 16) != zlib.crc32(text):
+                break
+            rows.append(json.loads(text))
+        except ValueError:
+            break
+        good += len(line)
+    return rows, good
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        yield data[start : end + 1]
+        start = end + 1
+
+
+def _line(row: Row) -> bytes:
+    text = json.dumps(row, separators=(",", ":"), allow_nan=False).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _typed(row: Row, columns: Mapping[str, str]) -> Row:
+    """Return a row of the journal as Parquet takes it: times are text there."""
+    from datetime import datetime
+
+    found: Row = {name: row.get(name) for name in columns}
+    if isinstance(found.get("finished"), str):
+        found["finished"] = datetime.fromisoformat(found["finished"])
+    for name, kind in columns.items():
+        if kind == _NUMBER and found[name] is not None:
+            found[name] = float(found[name])
+    return found
+
+
+def _column(part: Path, name: str) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found: list[str] = pq.read_table(part, columns=[name]).column(name).to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise InputError(f"{part}: no file of results ({one_line(error)}); move it away.") from None
+    return found
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{path}: cannot write there ({error.strerror or error}); every row before is kept, and the same command "
+        "goes on from there."
+    )
+
+
+def _to_disk(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

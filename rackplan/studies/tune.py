@@ -1,0 +1,223 @@
+"""A tuner over options of points: Optuna proposes, workers price, every trial is a row of the study.
+
+Trials come in generations of a fixed size, whatever the number of workers, each proposed by a sampler with a seed of
+its own from what was found before: the same trials on one core and on a hundred, stopped in between or not. What
+Optuna knows is in a journal file; where a kill left trials open they are closed again and proposed anew, the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackplan.studies.engines import make_engine
+from rackplan.studies.folder import opened
+from rackplan.studies.options import Value
+from rackplan.studies.progress import Progress
+from rackplan.studies.ranges import Range
+from rackplan.studies.result import StudyResult
+from rackplan.studies.run import Runner
+from rackplan.studies.spec import Files, Point, Search, Study
+from rackplan.studies.statuses import OK
+from rackplan.studies.store import Row, read_rows
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL = "optuna.journal"
+GENERATION = 8
+"""Trials that are proposed before any of them is priced."""
+_MARK = "generation"
+
+
+def tune_study(
+    study: Study,
+    folder: Path,
+    *,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> StudyResult:
+    """Search the ranges of a study for the best of its goal, along its curve if it has one.
+
+    Raises
+    ------
+    InputError
+        If the study says nothing of ``optimize`` or has a grid too, Optuna is missing, or nothing can be written.
+    """
+    search = study.search
+    if search is None:
+        raise InputError("--optimize: the study has no `optimize` with the ranges to search.")
+    if study.grid or study.sample:
+        raise InputError("--optimize: `grid` and `sample` are of studies without it; use `optimize: curve`.")
+    _require_optuna()
+    with opened(study, folder, keep=True) as (store, columns):
+        places = 1 if search.curve is None else len(search.curve[1])
+        progress = Progress(places * search.trials, len(store.digests))
+        files = Files(study.base)
+        files.digests(study.fixed)
+        at_work = make_engine(
+            engine, study.kind, study.limit_s, files.paths, workers=workers, address=address
+        )
+        runner = Runner(
+            at_work,
+            store,
+            kind=study.kind,
+            columns=columns,
+            limit_s=study.limit_s,
+            progress=progress,
+            say=say,
+        )
+        interrupted = False
+        try:
+            for place in range(places):
+                _Tuner(study, search, place, folder, files).run(runner, store.kept)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            at_work.close()
+    return StudyResult(study, folder, read_rows(folder), progress, interrupted)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A trial that is open: its number in Optuna's journal and what it proposes."""
+
+    number: int
+    params: Mapping[str, Any]
+
+
+class _Tuner:
+    """The search at one value of the curve, ``place`` among its values."""
+
+    def __init__(self, study: Study, search: Search, place: int, folder: Path, files: Files) -> None:
+        self._study, self._search, self._files = study, search, files
+        self._value = None if search.curve is None else search.curve[1][place]
+        self._first = place * search.trials
+        self._name = "study" if search.curve is None else f"{search.curve[0]}={self._value}"
+        self._optuna = _optuna_study(folder, self._name, least=search.least)
+
+    def run(self, runner: Runner, rows: Mapping[str, Row]) -> None:
+        """Propose and price what is missing; ``rows`` has every row of the study by digest."""
+        from optuna.trial import TrialState
+
+        for generation in range(-(-self._search.trials // GENERATION)):
+            many = min(GENERATION, self._search.trials - generation * GENERATION)
+            told, trials = self._of(generation, many)
+            if told == many:
+                continue
+            trials = trials or self._proposed(generation, many)
+            first = self._first + generation * GENERATION + told
+            points = [self._point(first + place, trial) for place, trial in enumerate(trials)]
+            runner.run(iter(points))
+            for trial, point in zip(trials, points, strict=True):
+                row = rows.get(point.digest, {})
+                goal = row.get(self._search.goal) if row.get("status") == OK else None
+                state = TrialState.PRUNED if goal is None else TrialState.COMPLETE
+                self._optuna.tell(trial.number, goal, state=state)
+
+    def _of(self, generation: int, many: int) -> tuple[int, list[_Trial]]:
+        """Return how many trials of a generation are told, and those that are open, if all of it was proposed.
+
+        What a kill left of one that was not proposed to its end is closed: it will be proposed again, the same.
+        """
+        from optuna.trial import TrialState
+
+        mine = [one for one in self._optuna.get_trials(deepcopy=False) if one.state != TrialState.FAIL]
+        mine = [one for one in mine if one.user_attrs.get(_MARK, generation) == generation]
+        open_ = [one for one in mine if not one.state.is_finished()]
+        told = sum(one.state.is_finished() and _MARK in one.user_attrs for one in mine)
+        whole = [
+            one for one in open_ if _MARK in one.user_attrs and len(one.params) == len(self._search.ranges)
+        ]
+        if told + len(whole) == many:
+            return told, [_Trial(one.number, one.params) for one in whole]
+        for one in open_:
+            self._optuna.tell(one.number, state=TrialState.FAIL)
+        return 0, []
+
+    def _proposed(self, generation: int, many: int) -> list[_Trial]:
+        import optuna
+
+        mark = hashlib.sha256(f"{self._search.seed}|{self._name}|{generation}".encode()).digest()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that some of these are new
+            self._optuna.sampler = optuna.samplers.TPESampler(
+                seed=int.from_bytes(mark[:4], "big"),
+                n_startup_trials=2 * GENERATION,
+                multivariate=True,
+                constant_liar=True,
+            )
+            trials = []
+            for _ in range(many):
+                trial = self._optuna.ask()
+                for name, one in self._search.ranges.items():
+                    _suggested(trial, name, one)
+                trial.set_user_attr(_MARK, generation)
+                trials.append(_Trial(trial.number, trial.params))
+        return trials
+
+    def _point(self, number: int, trial: _Trial) -> Point:
+        options: dict[str, Value] = dict(self._study.fixed)
+        if self._search.curve is not None:
+            options[self._search.curve[0]] = self._value
+        more = 0.0
+        for name, one in self._search.ranges.items():
+            chosen = trial.params[name]
+            options[name] = one.choices[chosen] if one.choices else one.value(chosen)
+            if name in self._search.worth:
+                more += self._search.worth[name] * (float(str(options[name]).rstrip(" xX")) - 1.0)
+        if self._search.worth:
+            options["price_more"] = float(f"{more:.6g}")
+        return self._study.point(number, options, self._files)
+
+
+def _suggested(trial: optuna.trial.Trial, name: str, one: Range) -> None:
+    if one.choices:
+        trial.suggest_categorical(name, list(range(len(one.choices))))
+    elif one.whole:
+        trial.suggest_int(name, int(one.low), int(one.high), log=one.log)
+    else:
+        trial.suggest_float(name, one.low, one.high, log=one.log)
+
+
+def _optuna_study(folder: Path, name: str, *, least: bool) -> optuna.study.Study:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    path = folder / JOURNAL
+    _whole_lines(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))),
+            study_name=name,
+            direction="minimize" if least else "maximize",
+            load_if_exists=True,
+        )
+
+
+def _whole_lines(path: Path) -> None:
+    """Cut off what a kill left of the last line, and its lock: nobody else works in a folder that is ours."""
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    if path.exists():
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(path, whole)
+
+
+def _require_optuna() -> None:
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise InputError('--optimize needs Optuna: pip install "rackplan[tune]".') from None

@@ -1,0 +1,187 @@
+"""What a worker does: price points one after the other, each within its limit, whatever goes wrong in it."""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+import json
+import math
+import os
+import platform
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rackplan.studies.options import Kind, Value
+from rackplan.studies.price import price
+from rackplan.studies.statuses import FAILED, INFEASIBLE, OK, TIMEOUT
+from topology.errors import InfeasibleError, NoAnswerError, RackplanError, one_line
+
+DIGITS = 12
+"""Significant digits of the figures of a row: the last ones of a double depend on the processor."""
+WHEN = ("seconds", "cpu_s", "host", "finished")
+"""Columns that say when, where and how long; no digest of a row has them."""
+_CUSHION_S, _CUSHION = 2.0, 0.1
+"""What a point that does not react has beyond its limit, in seconds and as a part of it, before its worker ends."""
+
+Task = tuple[int, str, dict[str, Value]]
+"""Number, digest and options of a point."""
+Shipped = Mapping[str, Mapping[str, bytes]]
+"""Content of files by the text that names them: of a folder by the names in it, of a file under an empty name."""
+
+
+class _TimeLimit(BaseException):
+    """A point took longer than it may; not an ``Exception``, so that nobody handles it on the way."""
+
+
+def run_points(
+    kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the rows of some points, in their order.
+
+    ``files`` has the path of each text of an option that is the name of a file.
+    """
+    parent = os.getppid()
+    rows = []
+    for number, digest, options in tasks:
+        rows.append(run_point(kind, options, limit_s, lambda text: files.get(text, text)))
+        rows[-1] |= {"point": number, "digest": digest}
+        if os.getppid() != parent:  # nobody will take the rows
+            os._exit(0)
+    return rows
+
+
+def run_point(
+    kind: Kind, options: Mapping[str, Value], limit_s: float, path_of: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the row of one point: its figures, or why there are none."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    figures: dict[str, Any] = {}
+    status, reason = OK, None
+    try:
+        with _within(limit_s):
+            figures = price(kind, options, path_of)
+    except _TimeLimit:
+        status, reason = TIMEOUT, late(limit_s)
+    except InfeasibleError as error:
+        status, reason = INFEASIBLE, str(error)
+    except NoAnswerError as error:
+        status, reason = TIMEOUT, str(error)
+    except (RackplanError, OSError, MemoryError) as error:
+        status, reason = FAILED, str(error) or type(error).__name__
+    except Exception as error:  # noqa: BLE001 - one point that meets a defect must not end the others
+        status, reason = FAILED, f"a defect: {type(error).__name__}: {one_line(error)}"
+    return {
+        **{name: rounded(value) for name, value in figures.items()},
+        "status": status,
+        "reason": reason,
+        "seconds": round(time.perf_counter() - begun, 6),
+        "cpu_s": round(time.process_time() - cpu, 6),
+        "host": platform.node(),
+        "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }
+
+
+def late(limit_s: float) -> str:
+    """Say that a point took longer than it may."""
+    return f"took longer than its limit of {limit_s:g} s (`limit_s` of the study)."
+
+
+def rounded(value: object) -> object:
+    """Return a figure to :data:`DIGITS` digits; None for what is no number."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
+def row_digest(row: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a row says, but for when, where, how long, and its place in the study."""
+    said = {
+        name: value
+        for name, value in row.items()
+        if value is not None and name not in {*WHEN, "point", "row_digest"}
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@contextmanager
+def _within(limit_s: float) -> Iterator[None]:
+    """Let what runs inside take at most so long.
+
+    Python code gets an exception at the limit. Code that holds the interpreter gets none: a little later a thread of
+    C ends the process, and the study finds its worker dead.
+    """
+    able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise _TimeLimit
+
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        before = signal.signal(signal.SIGALRM, ring) if able else None
+        faulthandler.dump_traceback_later(hard_limit_s(limit_s), exit=True, file=nowhere)
+        try:
+            if able:
+                signal.setitimer(signal.ITIMER_REAL, limit_s)
+            yield
+        finally:
+            if able:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+            faulthandler.cancel_dump_traceback_later()
+
+
+def hard_limit_s(limit_s: float) -> float:
+    """Return after how many seconds the worker of a point that does not react ends."""
+    return limit_s + max(_CUSHION_S, _CUSHION * limit_s)
+
+
+def pack(texts: Mapping[str, str]) -> dict[str, dict[str, bytes]]:
+    """Return the content of files, for a worker that may not have them; ``texts`` has the path of each."""
+    found: dict[str, dict[str, bytes]] = {}
+    for text, name in texts.items():
+        path = Path(name)
+        inner = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else []
+        found[text] = {one.name: one.read_bytes() for one in inner} or {"": path.read_bytes()}
+    return found
+
+
+_UNPACKED: dict[str, str] = {}
+"""Where this process has put files that came with points, by name and content."""
+
+
+def unpack(shipped: Shipped, paths: Mapping[str, str]) -> dict[str, str]:
+    """Return where files lie that came with points, once for each content; names end as ``paths`` do."""
+    found = {}
+    for text, content in shipped.items():
+        marks = hashlib.sha256(text.encode())
+        for name, data in sorted(content.items()):
+            marks.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
+        key = marks.hexdigest()
+        if key not in _UNPACKED:
+            _UNPACKED[key] = _put(Path(paths[text]), content)
+        found[text] = _UNPACKED[key]
+    return found
+
+
+def _put(like: Path, content: Mapping[str, bytes]) -> str:
+    """Write files below a new folder, called as they were where they came from: models go by their folders."""
+    above = Path(tempfile.mkdtemp(prefix="rackplan-study-")) / (like.parent.name or "files")
+    path = above / like.name
+    for name, data in content.items():
+        there = path / name if name else path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(data)
+    return str(path)
+
+
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that began the study: it reaches workers of the same terminal too."""
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

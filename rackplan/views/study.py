@@ -1,0 +1,324 @@
+"""A study: how its points fared, the best of each group, what none beats, and why points failed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from cost.layouts.front import pareto
+from rackplan.schemas.studies import StudyPrinted
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Heading,
+    Items,
+    Page,
+    Table,
+    Text,
+    Tiles,
+    View,
+    labelled,
+    sections,
+    thinned,
+)
+from rackplan.views.money import dollars
+from rackplan.views.study_charts import (
+    MOST_GROUPS,
+    curve_chart,
+    number_of,
+    parallel_chart,
+    shown,
+    speeds_chart,
+)
+
+if TYPE_CHECKING:
+    from rackplan.studies.result import StudyResult
+
+Row = Mapping[str, Any]
+MOST_GROUP_ROWS, MOST_REASONS, MOST_FRONT = 20, 8, 20
+COST, RATE, SPEED = "usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user"
+_DIGITS = re.compile(r"[0-9][0-9.,]*")
+_NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
+
+
+def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
+    """Return what ``rackplan study`` says; ``files`` are those written, by what they are."""
+    rows, study = found.rows, found.study
+    good = [row for row in rows if row["status"] == "ok"]
+    data: StudyPrinted = {
+        "kind": study.kind,
+        "rows": len(rows),
+        "statuses": dict(Counter(row["status"] for row in rows)),
+        "varied": study.varied,
+        "best": None if (best := _best(good)) is None else _plainly(best),
+        "groups": {name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
+        "pareto": [_plainly(row) for row in _front(good)],
+        "reasons": [{"reason": reason, "points": count} for reason, count in _reasons(rows)],
+        "results": str(found.folder / "results"),
+        "files": dict(files),
+    }
+    if found.progress is not None:
+        data["points"], data["priced"] = found.progress.total, found.progress.here
+        data["replaced_workers"], data["interrupted"] = found.progress.replaced, found.interrupted
+    if study.search is not None:
+        data["curve"] = [{"value": value, "best": _plainly(row)} for value, row in _curve(found, good)]
+    return View(
+        sections(
+            [Heading(_title(found)), *_state(found)],
+            _search_blocks(found, good),
+            *([table] for table in _group_tables(found, good)),
+            [_front_table(found, good)] if len(good) > 1 else [],
+            _failures(rows),
+            labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
+            labelled("Written", ", ".join(files.values())),
+        ),
+        data,
+    )
+
+
+def study_page(found: StudyResult, command: str) -> list[Block]:
+    """Return the page of a study."""
+    rows = found.rows
+    good = [row for row in rows if row["status"] == "ok"]
+    best = _best(good)
+    blocks: list[Block] = [Heading(_title(found)), *_tiles(found, best)]
+    if found.study.search is not None:
+        blocks += [Heading("The optimum", 2), *_search_blocks(found, good)]
+        curve = _curve(found, good)
+        if len(curve) > 1 and found.study.search.curve is not None:
+            option, goal = found.study.search.curve[0], found.study.search.goal
+            figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
+            blocks.append(
+                Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)
+            )
+    axes = _axes(found, good)
+    if len(good) > 1:
+        colour = COST if all(row.get(COST) is not None for row in good) else RATE
+        says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
+        blocks += [
+            Heading("Every point", 2),
+            Chart("parallel", parallel_chart(good, axes, colour), says, 460),
+            Heading("Speed against throughput", 2),
+            Chart(
+                "speeds",
+                speeds_chart(_by_group(found, good), _front(good), _tokens(found)),
+                "tok/s/GPU against tok/s/user of every point; the table has those that none beats",
+                420,
+            ),
+            _front_table(found, good),
+        ]
+    return [
+        *blocks,
+        Heading("Best of each group", 2),
+        *_group_tables(found, good),
+        *([Heading("Points without a figure", 2), *_failures(rows)] if len(good) < len(rows) else []),
+        Heading("Where the rows are", 2),
+        Text(f"{found.folder / 'results'}: Parquet, a row a point, for pandas, polars and DuckDB."),
+        Page([Text(command, "Made by")]),
+    ]
+
+
+def _title(found: StudyResult) -> str:
+    return f"A study of {len(found.rows):,} {_NOUNS[found.study.kind]}"
+
+
+def _state(found: StudyResult) -> list[Block]:
+    counts = Counter(row["status"] for row in found.rows)
+    said = ", ".join(
+        f"{counts[status]:,} {status}"
+        for status in ("ok", "infeasible", "failed", "timeout")
+        if counts[status]
+    )
+    blocks = labelled("Points", said or "none yet")
+    progress = found.progress
+    if progress is not None:
+        here = f"{progress.here:,} priced now, {progress.done - progress.here:,} were there"
+        more = (
+            f"{progress.total - progress.done:,} are missing; the same command goes on"
+            if progress.done < progress.total
+            else ""
+        )
+        again = f"{progress.replaced} workers died and were replaced" if progress.replaced else ""
+        blocks += labelled("Run", *filter(None, (here, more, again)))
+    fixed = ", ".join(f"{name} {shown(value)}" for name, value in found.study.fixed.items())
+    return [
+        *blocks,
+        *labelled("Varied", ", ".join(found.study.varied)),
+        *labelled("Fixed", fixed),
+    ]
+
+
+def _tiles(found: StudyResult, best: Row | None) -> list[Block]:
+    tiles = [(f"{len(found.rows):,}", "points")]
+    bad = sum(row["status"] != "ok" for row in found.rows)
+    tiles += [(f"{bad:,}", "without a figure")] * bool(bad)
+    if best is not None:
+        if best.get(COST) is not None:
+            tiles.append((dollars(best[COST]), "least USD per million tokens"))
+        tiles.append(
+            (f"{max(row[RATE] for row in found.rows if row.get(RATE) is not None):,.0f}", "most tok/s/GPU")
+        )
+    return [Tiles(tiles)]
+
+
+def _tokens(found: StudyResult) -> str:
+    return "input" if found.study.fixed.get("phase") == "prefill" else "output"
+
+
+def _best(rows: Sequence[Row]) -> Row | None:
+    """Return the cheapest row where all have a price, else that of most tokens/s/GPU."""
+    if not rows:
+        return None
+    if all(row.get(COST) is not None for row in rows):
+        return min(rows, key=lambda row: row[COST])
+    return max(rows, key=lambda row: row[RATE])
+
+
+def _front(rows: Sequence[Row]) -> list[Row]:
+    able = [row for row in rows if row.get(SPEED) is not None and row.get(RATE) is not None]
+    if not able:
+        return []
+    return [able[i] for i in pareto([row[SPEED] for row in able], [row[RATE] for row in able]).tolist()]
+
+
+def _groups(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return, for each varied option of few values, the best row at each."""
+    result: dict[str, list[Row]] = {}
+    for name in found.study.varied:
+        values = list(dict.fromkeys(row.get(name) for row in rows))
+        if 1 < len(values) <= MOST_GROUP_ROWS:
+            some = ([row for row in rows if row.get(name) == value] for value in sorted(values, key=_order))
+            result[name] = [best for group in some if (best := _best(group)) is not None]
+    return result
+
+
+def _order(value: object) -> tuple[bool, float, str]:
+    number = number_of(value)
+    return number is None, number or 0.0, str(value)
+
+
+def _by_group(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows by the first option that has few values; all of them where none has."""
+    able = [row for row in rows if row.get(SPEED) is not None]
+    for name in found.study.varied:
+        values = list(dict.fromkeys(shown(row.get(name)) for row in able))
+        if 1 < len(values) <= MOST_GROUPS:
+            return {
+                f"{name} {value}": [row for row in able if shown(row.get(name)) == value] for value in values
+            }
+    return {"points": able}
+
+
+def _axes(found: StudyResult, rows: Sequence[Row]) -> list[str]:
+    varied = [name for name in found.study.varied if len({shown(row.get(name)) for row in rows}) > 1]
+    figures = [name for name in (SPEED, RATE, COST) if all(row.get(name) is not None for row in rows)]
+    return [*varied, *figures]
+
+
+def _table(rows: Sequence[Row], first: Sequence[tuple[str, Callable[[Row], str]]], title: str) -> Table:
+    """Return a table with some columns of ours before the figures of rows."""
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        *first,
+        ("tok/s/GPU", lambda row: _number(row.get(RATE))),
+        ("tok/s/user", lambda row: _number(row.get(SPEED))),
+        ("$/Mtok", lambda row: "-" if row.get(COST) is None else dollars(row[COST])),
+        ("layout", lambda row: row.get("layout") or "-"),
+        ("batch", lambda row: _number(row.get("layout_batch"))),
+    ]
+    return Table.of(rows, *columns, title=title, words=tuple(range(len(first))))
+
+
+def _cell(name: str) -> tuple[str, Callable[[Row], str]]:
+    """Return a column of a row's own."""
+    return name, lambda row: shown(row.get(name))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
+    what = "cheapest" if rows and all(row.get(COST) is not None for row in rows) else "most tok/s/GPU"
+    return [
+        _table(best, [_cell(name)], f"By {name}, the {what} of each:")
+        for name, best in _groups(found, rows).items()
+    ]
+
+
+def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
+    front = thinned(_front(rows), MOST_FRONT)
+    names = [name for name in found.study.varied if len({shown(row.get(name)) for row in rows}) > 1][:4]
+    return _table(front, [_cell(name) for name in names or ["point"]], "Not beaten in both speeds:")
+
+
+def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    """Return why points have no figure, and how many: reasons that differ in numbers alone are one."""
+    alike: dict[str, list[str]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            text = f"{row['status']}: {row['reason']}"
+            alike.setdefault(_DIGITS.sub("#", text), []).append(text)
+    found = [
+        (f"such as {texts[0]}" if len(set(texts)) > 1 else texts[0], len(texts)) for texts in alike.values()
+    ]
+    return sorted(found, key=lambda one: -one[1])[:MOST_REASONS]
+
+
+def _failures(rows: Sequence[Row]) -> list[Block]:
+    found = _reasons(rows)
+    if not found:
+        return []
+    rest = sum(row["status"] != "ok" for row in rows) - sum(count for _, count in found)
+    texts = [f"{count:,} {reason}" for reason, count in found]
+    texts += [f"{rest:,} for other reasons (column `reason`)"] * bool(rest)
+    return [Text("points without a figure", "Why"), Items(texts, hanging=True)]
+
+
+def _curve(found: StudyResult, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
+    """Return the best row at each value of the option that the tuner goes along; one without such an option."""
+    search = found.study.search
+    if search is None:
+        return []
+    able = [row for row in rows if row.get(search.goal) is not None]
+    sign = 1 if search.least else -1
+
+    def best(some: Sequence[Row]) -> Row:
+        return min(some, key=lambda row: (sign * row[search.goal], row["point"]))
+
+    if search.curve is None:
+        return [(None, best(able))] if able else []
+    name, values = search.curve
+    some = [(value, [row for row in able if row.get(name) == value]) for value in values]
+    return [(value, best(group)) for value, group in some if group]
+
+
+def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
+    search = found.study.search
+    if search is None:
+        return []
+    curve = _curve(found, rows)
+    free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
+    said = (
+        f"{', '.join(free)}: nobody said what more of it costs (`usd_per_h`), so more is free here"
+        if free and search.goal == COST
+        else ""
+    )
+    names = ([search.curve[0]] if search.curve else []) + list(search.ranges)
+    first = [_cell(name) for name in names]
+    goal = f"{'least' if search.least else 'most'} {search.goal}"
+    return [
+        _table([row for _, row in curve], first, f"Optimum, {goal}:"),
+        *labelled("Free", said),
+    ]
+
+
+def _plainly(row: Row) -> dict[str, Any]:
+    """Return a row as JSON has it."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in row.items()
+        if value is not None
+    }

@@ -1,0 +1,196 @@
+"""Charts of studies: options beside what they give, both speeds of all points, the optimum along an option."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rackplan.views.blocks import thinned
+from rackplan.views.charts import (
+    BLUE,
+    GREEN,
+    NEUTRAL,
+    ORANGE,
+    SYMBOLS,
+    VERMILION,
+    Figure,
+    _axis,
+    _figure,
+    _scatter,
+    _speed_axes,
+    plotly_text,
+    series,
+)
+
+Row = Mapping[str, Any]
+INDIGO = "#332288"
+MOST_LINES = 600
+MOST_WORDS = 9
+"""Values of one axis that are no numbers and are all named."""
+_BANDS = (
+    (INDIGO, "lowest fifth"),
+    (BLUE, "second"),
+    (GREEN, "third"),
+    (ORANGE, "fourth"),
+    (VERMILION, "highest fifth"),
+)
+MOST_GROUPS = 6
+
+
+def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Figure:
+    """Return a line for each row across an axis for each of some columns, coloured by the fifth of ``colour``.
+
+    Lines of SVG and not WebGL, whose shaders are compiled by code that a strict page does not run.
+    """
+    shown = thinned(rows, MOST_LINES)
+    places = [_places(shown, axis) for axis in axes]
+    order = sorted(range(len(shown)), key=lambda number: (shown[number][colour], number))
+    traces = []
+    for band, (ink, name) in enumerate(_BANDS):
+        mine = order[band * len(order) // len(_BANDS) : (band + 1) * len(order) // len(_BANDS)]
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for number in mine:
+            x += [*range(len(axes)), None]
+            y += [*(place.at[number] for place in places), None]
+        if mine:
+            line = {"color": ink, "width": 1.5}
+            traces.append(_scatter(name, "lines", x, y, line=line, opacity=0.55, hoverinfo="skip"))
+    notes = [
+        {
+            "x": number,
+            "y": height,
+            "text": plotly_text(text),
+            "showarrow": False,
+            **_beside(height),
+            "font": {"size": 11},
+        }
+        for number, place in enumerate(places)
+        for height, text in ((1.0, place.most), (0.0, place.least), *place.between)
+    ]
+    ticks = {
+        "tickvals": list(range(len(axes))),
+        "ticktext": [plotly_text(axis) for axis in axes],
+        "side": "top",
+    }
+    rule = [
+        {"type": "line", "x0": number, "x1": number, "y0": 0, "y1": 1, "line": {"color": NEUTRAL, "width": 1}}
+        for number in range(len(axes))
+    ]
+    return _figure(
+        traces,
+        xaxis={
+            **ticks,
+            "showgrid": False,
+            "zeroline": False,
+            "automargin": True,
+            "range": [-0.4, len(axes) - 0.6],
+        },
+        yaxis={"visible": False, "range": [-0.12, 1.12]},
+        annotations=notes,
+        shapes=rule,
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": -0.02,
+            "yanchor": "top",
+            "title": {"text": plotly_text(colour)},
+        },
+        margin={"l": 40, "r": 40, "t": 60, "b": 60},
+    )
+
+
+def _beside(height: float) -> dict[str, Any]:
+    """Return how a label stands to the end of its axis, or to a place between its ends."""
+    if height in (0.0, 1.0):
+        return {"yanchor": "bottom", "yshift": 4} if height else {"yanchor": "top", "yshift": -4}
+    return {"yanchor": "middle", "xanchor": "left", "xshift": 4}
+
+
+class _places:  # noqa: N801 - a value of this module alone
+    """Where the rows are on one axis, from 0 to 1, what stands at its ends, and at places between them."""
+
+    between: Sequence[tuple[float, str]] = ()
+
+    def __init__(self, rows: Sequence[Row], axis: str) -> None:
+        values = [row.get(axis) for row in rows]
+        numbers = [number_of(value) for value in values]
+        if all(number is not None for number in numbers):
+            known = [number for number in numbers if number is not None]
+            low, high = min(known), max(known)
+            span = (high - low) or 1.0
+            log = low > 0 and high / low > 50
+            self.at = [
+                math.log(one / low) / math.log(high / low) if log else (one - low) / span for one in known
+            ]
+            at_least, at_most = known.index(low), known.index(high)
+            self.least, self.most = shown(values[at_least]), shown(values[at_most]) + " (log)" * log
+        else:
+            words = list(dict.fromkeys(shown(value) for value in values))
+            self.at = [words.index(shown(value)) / max(1, len(words) - 1) for value in values]
+            self.least, self.most = words[0], words[-1] if len(words) > 1 else ""
+            if len(words) <= MOST_WORDS:
+                self.between = [
+                    (number / (len(words) - 1), word)
+                    for number, word in enumerate(words)
+                    if 0 < number < len(words) - 1
+                ]
+
+
+def number_of(value: object) -> float | None:
+    """Return a number, or the one that a text begins with (``2x``, ``8 TB/s``); None where there is none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    head = str(value).strip().rstrip("xX").split(" ")[0]
+    try:
+        found = float(head)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def shown(value: object) -> str:
+    """Return a value of a row in few letters."""
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)
+
+
+def speeds_chart(groups: Mapping[str, Sequence[Row]], front: Sequence[Row], tokens: str) -> Figure:
+    """Return the two speeds of all rows, a colour for each group, and the line of those that none beats."""
+    every = [row["tok_s_per_user"] for rows in groups.values() for row in rows]
+    traces = []
+    for (name, rows), ink, symbol in zip(
+        groups.items(), series(len(groups)), SYMBOLS * len(groups), strict=False
+    ):
+        some = thinned(rows, 2000)
+        hover = [plotly_text(f"{name}: {row.get('layout') or ''}") for row in some]
+        marker = {"color": ink, "symbol": symbol, "size": 7, "opacity": 0.7}
+        across, up = [row["tok_s_per_user"] for row in some], [row["tok_s_per_gpu"] for row in some]
+        traces.append(_scatter(name, "markers", across, up, marker=marker, hovertext=hover))
+    line = {"color": NEUTRAL, "width": 2}
+    traces.append(
+        _scatter(
+            "not beaten",
+            "lines",
+            [row["tok_s_per_user"] for row in front],
+            [row["tok_s_per_gpu"] for row in front],
+            line=line,
+            hoverinfo="skip",
+        )
+    )
+    return _figure(traces, **_speed_axes(every, tokens))
+
+
+def curve_chart(values: Sequence[Any], best: Sequence[float], option: str, goal: str) -> Figure:
+    """Return the best that was found at each value of an option."""
+    numbers = [number_of(value) for value in values]
+    labels = [shown(value) for value in values]
+    trace = _scatter("best found", "lines+markers", numbers, best, line={"color": BLUE, "width": 2})
+    across = _axis(f"{option} (log scale)", type="log", tickvals=numbers, ticktext=labels)
+    return _figure([trace], xaxis=across, yaxis=_axis(goal, rangemode="tozero"))

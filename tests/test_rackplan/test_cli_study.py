@@ -1,0 +1,132 @@
+"""``rackplan study``: run, stopped, gone on with, reported; the same rows on every engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Result
+
+pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
+pytest.importorskip("joblib", reason="studies run on joblib")
+STUDY = """\
+kind: score
+limit_s: 60
+fixed: {model: qwen3-235b-a22b, cluster: hgx-h200@16}
+grid:
+  context: [1024, 4096, 16384]
+  batch: [1, 8, 100000]
+  ep: [8, 16, 17]
+"""
+MANY = STUDY.replace("[1, 8, 100000]", str(list(range(1, 101))))
+TIMES = ("seconds", "cpu_s", "host", "finished")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+def rows(folder: Path) -> dict[str, dict[str, Any]]:
+    found = pq.read_table(folder / "results").to_pylist()
+    by = {row["digest"]: {key: value for key, value in row.items() if key not in TIMES} for row in found}
+    assert len(by) == len(found)
+    return by
+
+
+def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Result], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = run("study", study, "-o", out, "--json", "--report", "--workers", 1)
+    assert said.code == 0
+    assert said.data["statuses"] == {"ok": 12, "infeasible": 6, "failed": 9}
+    assert said.data["priced"] == 27
+    assert said.data["best"]["batch"] == 8
+    assert {one["points"] for one in said.data["reasons"]} == {9, 6}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Every point" in page
+    assert "Best of each group" in page
+    assert "http-equiv" in page
+    before = rows(out)
+    again = run("study", out)  # the folder goes on, and has nothing left to do
+    assert again.code == 0
+    assert "0 priced now, 27 were there" in again.out
+    assert rows(out) == before
+    wider = STUDY.replace("[1024, 4096, 16384]", "[1024, 4096, 16384, 65536]")
+    study.write_text(wider, encoding="utf-8")
+    assert run("study", study, "-o", out, "--json", "--workers", 1).data["priced"] == 9
+    assert before.items() <= rows(out).items()
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    study: Path, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine", encoding="utf-8")
+    assert "holds files and no study" in run("study", study, "-o", other).error_line
+    out = tmp_path / "out"
+    assert run("study", study, "-o", out, "--workers", 1).code == 0
+    study.write_text(STUDY.replace("[1024, 4096, 16384]", "[1024]"), encoding="utf-8")
+    assert "18 of its rows are of no point" in run("study", study, "-o", out).error_line
+    study.write_text(STUDY.replace("kind: score", "kind: plan"), encoding="utf-8")
+    assert "another study" in run("study", study, "-o", out).error_line
+    assert sorted(path.name for path in out.iterdir()) == ["journal", "results", "study.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "spark"), "expected local or ray"),
+        (("--address", "10.0.0.1:1"), "only with --engine ray"),
+        (("--optimize",), "has no `optimize`"),
+    ],
+)
+def test_options_that_cannot_be(
+    words: tuple[str, ...], said: str, study: Path, run: Callable[..., Result]
+) -> None:
+    result = run("study", study, "-o", "out", *words)
+    assert result.code == 2
+    assert said in result.error_line
+
+
+def test_every_point_failing_is_an_error(study: Path, run: Callable[..., Result]) -> None:
+    study.write_text(STUDY.replace("qwen3-235b-a22b", "no-such-model"), encoding="utf-8")
+    said = run("study", study, "-o", "out", "--workers", 1)
+    assert said.code == 2
+    assert "every point failed" in said.err
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.wide)])
+def test_a_study_that_is_stopped_goes_on(how: signal.Signals, study: Path, tmp_path: Path) -> None:
+    study.write_text(MANY, encoding="utf-8")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "rackplan", "study", str(study), "-o", str(out), "--workers", "1"]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with (tmp_path / "said").open("w", encoding="utf-8") as file:
+        first = subprocess.Popen(command, stdout=file, stderr=file, env=here)
+        journal = out / "journal"
+        while first.poll() is None and not (journal.exists() and journal.stat().st_size > 10_000):
+            time.sleep(0.01)
+        first.send_signal(how)
+        code = first.wait(timeout=60)
+    assert code == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    before = journal.read_bytes().count(b"\n") + (len(rows(out)) if how == signal.SIGINT else 0)
+    ended = subprocess.run([*command, "--json"], check=True, capture_output=True, env=here, timeout=120)
+    import json
+
+    data = json.loads(ended.stdout)
+    assert data["rows"] == 900
+    assert 0 < before <= 900 - data["priced"]
+    assert len(rows(out)) == 900

@@ -1,0 +1,162 @@
+"""A point has the figures that the library gives; whatever goes wrong in it is a row with its reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import rackplan
+from rackplan.studies.price import price
+from rackplan.studies.statuses import FAILED, INFEASIBLE, TIMEOUT
+from rackplan.studies.work import pack, row_digest, run_point, unpack
+
+BASE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of a point that does not react in time is ended: here that is pytest's own."""
+    monkeypatch.setattr("rackplan.studies.work._CUSHION_S", 300.0)
+
+
+def same(text: str) -> str:
+    return text
+
+
+def test_a_layout_costs_what_the_sweep_says() -> None:
+    found = rackplan.sweep(BASE["model"], BASE["cluster"])
+    for at in (0, len(found) // 2, len(found) - 1):
+        if found.moe_tp[at] > 1 or found.stages[at] > 1 or found.batch[at] < 1:
+            continue
+        asked = {
+            "ep": int(found.ep[at]),
+            "tp": int(found.tp[at]),
+            "stages": 1,
+            "batch": int(found.batch[at]),
+        }
+        row = price("score", BASE | asked, same)
+        assert row["step_s"] == pytest.approx(found.step_s[at], rel=1e-9)
+        assert row["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu[at], rel=1e-9)
+        assert row["layout"] == found.label(at)
+
+
+def test_the_largest_batch_that_keeps_the_limit() -> None:
+    row = price("score", BASE | {"tpot_ms": 30}, same)
+    assert row["step_s"] <= 0.03
+    assert price("score", BASE | {"batch": int(row["layout_batch"]) + 1}, same)["step_s"] > 0.03
+
+
+def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() -> None:
+    found = rackplan.sweep(BASE["model"], BASE["cluster"])
+    row = price("sweep", BASE | {"tpot_ms": 40}, same)
+    assert row["step_s"] <= 0.04
+    assert row["tok_s_per_gpu"] >= found.tok_s_per_gpu[found.tok_s_per_user >= 25].max()
+    free = price("sweep", BASE | {"tpot_ms": "none"}, same)
+    assert free["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu.max())
+    long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.05x"}, same)
+    assert "no limit is kept" in long["notes"]
+
+
+def test_both_phases_are_the_best_pair_of_pools() -> None:
+    best = rackplan.pools(BASE["model"], BASE["cluster"], isl=512, osl=128).matches.best()
+    assert best is not None
+    row = price("sweep", BASE | {"isl": 512, "osl": 128}, same)
+    assert row["tok_s_per_gpu"] == pytest.approx(best.output_tok_s_per_gpu)
+    assert row["layout"].startswith("prefill ")
+
+
+def test_a_plan_is_the_fast_plan() -> None:
+    plan = rackplan.plan(BASE["model"], BASE["cluster"], time_limit_s=0, tpot_ms=50)
+    row = price("plan", BASE | {"tpot_ms": 50}, same)
+    assert row["step_s"] == plan.score.step_s
+    assert (row["proof"], row["gap"]) == (plan.proof.status, plan.proof.gap)
+
+
+def test_a_fleet_of_two_models_has_its_totals() -> None:
+    asked = {
+        "model": {"qwen3-235b-a22b": 0.5, "gpt-oss-120b": 0.5},
+        "cluster": "hgx-h200@16",
+        "isl": 512,
+        "osl": 128,
+        "time_limit_s": 5,
+    }
+    row = price("fleet", asked, same)
+    assert row["tok_s"] == pytest.approx(row["tok_s_per_gpu"] * 16)
+    assert row["pools"] >= 2
+    assert row["usd_per_million_tokens"] > 0
+
+
+def test_dollars_on_top_of_the_price() -> None:
+    plain, more = (price("score", BASE | one, same) for one in ({}, {"price_more": 1.5}))
+    assert more["usd_per_hour"] == pytest.approx(plain["usd_per_hour"] + 16 * 1.5)
+    own = price("score", BASE | {"price": {"h200": 2.0}, "price_more": -0.5}, same)
+    assert own["usd_per_hour"] == pytest.approx(16 * 1.5)
+
+
+def test_domains_of_another_size() -> None:
+    whole = price("score", BASE | {"domain_gpus": 16, "batch": 32}, same)
+    apart = price("score", BASE | {"batch": 32}, same)
+    assert whole["step_s"] < apart["step_s"]  # nothing leaves the domain
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "status", "said"),
+    [
+        ("score", {"model": "no-such"}, FAILED, "no-such"),
+        ("score", {"batch": 10**6}, INFEASIBLE, "HBM capacity binds"),
+        ("score", {"tp": 3}, FAILED, "`tp` 3"),
+        ("score", {"ep": 17}, FAILED, "`ep` 17"),
+        ("score", {"domain_gpus": 12}, FAILED, "whole nodes of 8"),
+        ("score", {"tpot_ms": 0.001}, INFEASIBLE, "`tpot_ms` 0.001"),
+        ("sweep", {"tpot_ms": 0.001}, INFEASIBLE, "no layout is as fast"),
+        ("sweep", {"set": "gpu.nonsense=2x"}, FAILED, "nonsense"),
+        ("plan", {"goal": "beauty"}, FAILED, "goal"),
+        ("sweep", {"context": 3 * 10**5, "cluster": "hgx-h200@2048"}, TIMEOUT, "its limit of 0.05 s"),
+    ],
+)
+def test_what_goes_wrong_is_a_row(kind: Any, asked: dict[str, Any], status: str, said: str) -> None:
+    row = run_point(kind, BASE | asked, 0.05 if status == TIMEOUT else 60.0, same)
+    assert row["status"] == status
+    assert said in row["reason"]
+    assert row["seconds"] >= 0
+
+
+def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> dict[str, object]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("rackplan.studies.work.price", broken)
+    row = run_point("score", BASE, 60.0, same)
+    assert row["status"] == FAILED
+    assert row["reason"] == "a defect: ZeroDivisionError: ZeroDivisionError"
+
+
+def test_a_digest_of_a_row_has_no_times() -> None:
+    first, second = (run_point("score", BASE, 60.0, same) for _ in range(2))
+    assert row_digest(first) == row_digest(second | {"host": "elsewhere", "point": 3})
+    assert row_digest(first) != row_digest(first | {"step_s": 1.0})
+
+
+def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
+    code = (
+        "from rackplan.studies import work\n"
+        "work.price = lambda *_: sum(range(10**13))\n"
+        "work._CUSHION_S = 0.2\n"
+        "work.run_point('score', {}, 0.2, str)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True)
+    assert ended.returncode == 1
+
+
+def test_files_travel_by_content_and_keep_their_names(tmp_path: Any) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    texts = {"my-model": str(folder), "my-model/config.json": str(folder / "config.json")}
+    found = unpack(pack(texts), texts)
+    assert found["my-model"].endswith("/my-model")
+    assert found["my-model/config.json"].endswith("/my-model/config.json")
+    assert found == unpack(pack(texts), texts)

@@ -1,0 +1,62 @@
+"""A study on a real Ray cluster of two nodes on loopback, one of them killed half-way: the rows of the local run."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rackplan.studies.folder import run_study
+from rackplan.studies.spec import study_of
+
+pytest.importorskip("pyarrow", reason="studies write Parquet")
+ray = pytest.importorskip("ray", reason="a Ray cluster is begun")
+pytestmark = [
+    pytest.mark.wide,
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, of its processes and sockets
+]
+CLUSTER = "name: own\ndomains: [{part: hgx-h200, count: 2}]\n"
+CONTENT: dict[str, Any] = {
+    "kind": "score",
+    "limit_s": 60,
+    "fixed": {"model": "qwen3-235b-a22b", "cluster": "own.yaml"},
+    "grid": {"context": [1024, 4096, 16384], "batch": list(range(1, 200)), "ep": [8, 16, 17]},
+}
+TIMES = ("seconds", "cpu_s", "host", "finished")
+
+
+def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
+    study = study_of(CONTENT, "study.yaml", tmp_path)
+    local = run_study(study, tmp_path / "local", workers=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        second = cluster.add_node(num_cpus=1)
+        killers: list[threading.Thread] = []
+
+        def say(words: str) -> None:
+            if not killers and int(words.split(maxsplit=1)[0].replace(",", "")) > 0:
+                killer = threading.Thread(
+                    target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False}
+                )
+                killers.append(killer)
+                killer.start()
+
+        try:
+            found = run_study(study, tmp_path / "ray", engine="ray", address=cluster.address, say=say)
+        finally:
+            for killer in killers:
+                killer.join()
+            cluster.shutdown()
+    assert killers
+    assert len(found.rows) == len(local.rows) == 1791
+    for there, here in zip(found.rows, local.rows, strict=True):
+        assert {key: value for key, value in there.items() if key not in TIMES} == {
+            key: value for key, value in here.items() if key not in TIMES
+        }

@@ -1,0 +1,231 @@
+"""Rows survive kills, and points whose workers die are priced again or given up with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rackplan.studies.engines import MachineLostError, WorkerLostError
+from rackplan.studies.progress import Progress
+from rackplan.studies.run import Runner
+from rackplan.studies.spec import Files, Point, study_of
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rackplan.studies.store import Store
+    from rackplan.studies.work import Task
+
+pytest.importorskip("pyarrow", reason="studies write Parquet")
+STUDY = study_of(
+    {
+        "kind": "score",
+        "fixed": {"model": "m", "cluster": "c"},
+        "grid": {"batch": list(range(1, 41))},
+        "limit_s": 5,
+    },
+    "study.yaml",
+    Path(),
+)
+
+
+def points() -> list[Point]:
+    return list(STUDY.points(Files(Path())))
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    number, digest, options = task
+    return {
+        "point": number,
+        "digest": digest,
+        "status": "ok",
+        "step_s": options["batch"],
+        "seconds": 0.01,
+        "cpu_s": 0.0,
+        "host": "here",
+        "finished": "2026-01-01T00:00:00+00:00",
+    }
+
+
+OPEN: list[Store] = []
+
+
+def opened(folder: Path) -> Store:
+    from rackplan.studies.store import Store, columns_of
+
+    OPEN.append(Store(folder, columns_of(STUDY)))
+    return OPEN[-1]
+
+
+@pytest.fixture(autouse=True)
+def killed() -> Iterator[None]:
+    """Every store ends as if its process had been killed."""
+    yield
+    while OPEN:
+        OPEN.pop()._file.close()
+
+
+class FakeEngine:
+    """Prices at once; ``fate`` says of the batches of a chunk whether its worker dies."""
+
+    slots = 2
+
+    def __init__(self, fate: Callable[[Sequence[int]], Exception | None] = lambda _: None) -> None:
+        self.fate = fate
+        self.tasks: list[Sequence[Task]] = []
+
+    def submit(self, tasks: Sequence[Task]) -> int:
+        self.tasks.append(tasks)
+        return len(self.tasks) - 1
+
+    def wait(self, handles: Iterable[int], timeout_s: float) -> list[int]:  # noqa: ARG002 - as engines have it
+        return sorted(handles)[:1]
+
+    def rows(self, handle: int) -> list[dict[str, Any]]:
+        tasks = self.tasks[handle]
+        lost = self.fate([int(str(task[2]["batch"])) for task in tasks])
+        if lost is not None:
+            raise lost
+        return [row_of(task) for task in tasks]
+
+    def close(self) -> None:
+        pass
+
+
+def run(folder: Path, engine: FakeEngine) -> tuple[Progress, list[dict[str, Any]]]:
+    from rackplan.studies.store import columns_of, read_rows
+
+    store, progress = opened(folder), Progress(40)
+    Runner(engine, store, kind="score", columns=columns_of(STUDY), limit_s=5, progress=progress).run(
+        iter(points())
+    )
+    store.close()
+    return progress, read_rows(folder)
+
+
+def test_all_points_are_priced_once_and_read_by_everybody(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    duckdb = pytest.importorskip("duckdb")
+    engine = FakeEngine()
+    progress, rows = run(tmp_path, engine)
+    assert [row["batch"] for row in rows] == list(range(1, 41))
+    assert (progress.done, progress.here) == (40, 40)
+    assert max(map(len, engine.tasks)) > 1
+    frame = pandas.read_parquet(tmp_path / "results")
+    assert frame["step_s"].sum() == 820
+    with duckdb.connect() as database:
+        asked = database.execute("SELECT sum(step_s) FROM read_parquet(?)", [f"{tmp_path}/results/*.parquet"])
+        assert asked.fetchone() == (820.0,)
+    again = FakeEngine()
+    run(tmp_path, again)
+    assert again.tasks == []
+
+
+def test_points_of_a_lost_worker_are_priced_again(tmp_path: Path) -> None:
+    falls = iter([None, None, WorkerLostError("gone"), WorkerLostError("gone"), MachineLostError("gone")])
+    progress, rows = run(tmp_path, FakeEngine(lambda _: next(falls, None)))
+    assert [row["status"] for row in rows] == ["ok"] * 40
+    assert progress.replaced == 3
+
+
+def test_a_point_that_kills_its_workers_is_given_up_and_no_other(tmp_path: Path) -> None:
+    def fate(batches: Sequence[int]) -> Exception | None:
+        return WorkerLostError("signal 9") if 17 in batches else None
+
+    engine = FakeEngine(fate)
+    _, rows = run(tmp_path, engine)
+    assert [row["batch"] for row in rows if row["status"] != "ok"] == [17]
+    assert "its worker died" in rows[16]["reason"]
+    assert len(rows) == 40
+
+
+def test_a_point_that_hangs_in_c_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackplan.studies.run.hard_limit_s", lambda limit_s: -limit_s)  # any time is too long
+
+    def fate(batches: Sequence[int]) -> Exception | None:
+        return WorkerLostError("ended") if 3 in batches else None
+
+    _, rows = run(tmp_path, FakeEngine(fate))
+    assert [(row["batch"], row["status"]) for row in rows if row["status"] != "ok"] == [(3, "timeout")]
+
+
+def test_a_cluster_that_is_gone_ends_the_study_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackplan.studies.run.MOST_MACHINES", 5)
+    falls = iter([None, None])
+    with pytest.raises(InputError, match="the same command goes on"):
+        run(tmp_path, FakeEngine(lambda _: next(falls, MachineLostError("gone"))))
+    assert len(opened(tmp_path).digests) >= 2
+
+
+@pytest.mark.parametrize("lost", [1, 30, 400])
+def test_what_a_kill_left_of_a_line_is_cut_off(tmp_path: Path, lost: int) -> None:
+    store = opened(tmp_path)
+    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
+    store.add([row_of(task) for task in tasks])
+    store.sync()
+    data = (tmp_path / "journal").read_bytes()
+    (tmp_path / "journal").write_bytes(data[:-lost])
+    again = opened(tmp_path)
+    whole = data[:-lost].count(b"\n")
+    assert len(again.digests) == whole
+    again.add([row_of(task) for task in tasks])
+    assert len(again.digests) == 40
+
+
+def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> None:
+    from rackplan.studies.store import read_rows
+
+    store = opened(tmp_path)
+    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
+    store.add([row_of(task) for task in tasks[:20]])
+    journal = (tmp_path / "journal").read_bytes()
+    store.compact()
+    (tmp_path / "journal").write_bytes(journal)  # killed before it was emptied
+    (tmp_path / ".rackplan-making.parquet").write_bytes(b"half a file")
+    again = opened(tmp_path)
+    assert len(again.digests) == len(read_rows(tmp_path)) == 20
+    assert not (tmp_path / ".rackplan-making.parquet").exists()
+    assert len(list((tmp_path / "results").iterdir())) == 1
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path)
+    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
+    store.add([row_of(task) for task in tasks[:20]])
+    store.sync()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        store.compact()
+    assert len(opened_rows(tmp_path)) == 20
+
+
+def opened_rows(folder: Path) -> list[dict[str, Any]]:
+    from rackplan.studies.store import journal_rows
+
+    return journal_rows(folder)[0]
+
+
+def test_lines_of_the_journal_are_json_with_a_checksum(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.add([row_of((0, "d", {"batch": 1}))])
+    line = (tmp_path / "journal").read_text(encoding="ascii")
+    assert json.loads(line[9:])["digest"] == "d"
+
+
+def test_progress_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 100, 2))
+    monkeypatch.setattr("rackplan.studies.progress.time.monotonic", lambda: float(next(now)))
+    progress = Progress(100)
+    for _ in range(3):
+        progress.took([{"status": "ok"}, {"status": "failed"}])
+    assert progress.words().startswith("6 of 100 points, 3 failed, 1 points/s, 94 s left")

@@ -1,0 +1,120 @@
+"""What a study is: its points and their digests, ranges, and what is refused before anything is priced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rackplan.studies.ranges import Range, range_of
+from rackplan.studies.spec import Files, Point, Study, study_of
+from topology.errors import InputError
+
+SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "deepseek-v3", "cluster": "gb200-nvl72"}}
+
+
+def made(base: Path | None = None, **more: Any) -> Study:
+    return study_of({**SMALL, **more}, "study.yaml", base or Path())
+
+
+def points(study: Study) -> list[Point]:
+    return list(study.points(Files(study.base)))
+
+
+def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
+    study = made(
+        grid={"ep": [24, 72], "tp": [1, 2]}, sample={"points": 3, "seed": 7, "context": [1024, 4096]}
+    )
+    found = points(study)
+    assert [point.number for point in found] == list(range(12))
+    assert len({point.digest for point in found}) == 12
+    drawn = [point.options["context"] for point in found]
+    assert drawn[:3] == drawn[3:6] == drawn[9:]
+    assert study.columns == ["ep", "tp", "context", "model", "cluster"]
+
+
+def test_draws_do_not_depend_on_how_many_there_are() -> None:
+    few, many = (points(made(sample={"points": n, "context": [1, 10**6]})) for n in (5, 50))
+    assert [point.options for point in few] == [point.options for point in many[:5]]
+    # the bytes of a draw are of a hash, so they are the same on every machine and version
+    assert few[0].options["context"] == 307410
+
+
+def test_a_combination_that_is_drawn_twice_is_one_point() -> None:
+    found = points(made(sample={"points": 100, "tp": [1, 2]}))
+    assert sorted(str(point.options["tp"]) for point in found) == ["1", "2"]
+    assert [point.number for point in found] == [0, 1]
+
+
+def test_a_digest_follows_the_content_of_a_file_and_not_its_place(tmp_path: Path) -> None:
+    text = "name: own\ndomains: [{part: gb200-nvl72}]\n"
+    digests = []
+    for folder, content in (("a", text), ("b", text), ("c", text + "\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.yaml").write_text(content, encoding="utf-8")
+        fixed = {"model": "deepseek-v3", "cluster": "own.yaml"}
+        study = made(tmp_path / folder, fixed=fixed)
+        digests.append(points(study)[0].digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no reason to fail
+@given(
+    low=st.floats(1e-3, 1e6),
+    times=st.floats(1.01, 1e3),
+    part=st.floats(0, 1, exclude_max=True),
+    log=st.booleans(),
+)
+def test_values_lie_in_their_range(low: float, times: float, part: float, log: bool) -> None:
+    found = Range(low, low * times, "", whole=False, log=log).at(part)
+    assert isinstance(found, float)
+    assert low <= found <= low * times
+
+
+@pytest.mark.parametrize(
+    ("value", "first"),
+    [
+        ([0.5, 2.0], 0.5),
+        (["0.5x", "4x"], "0.5x"),
+        (["4 TB/s", "16 TB/s"], "4 TB/s"),
+        ({"low": "1x", "high": "8x", "scale": "log"}, "1x"),
+        (["1x", "2x", "4x"], "1x"),
+    ],
+)
+def test_a_range_begins_where_it_says(value: Any, first: object) -> None:
+    found = range_of("sweep", "set.gpu.hbm_bytes_per_s", value, "study.yaml: sample")
+    assert found.at(0.0) == first
+    assert found.at(0.999999999999) == found.ends[-1] or not found.choices
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"kind": "scores"}, "'scores' is not one of score, sweep, plan, fleet"),
+        ({"grid": {"contxt": [1]}}, "no option `contxt`; did you mean context?"),
+        ({"grid": {"loads": ["uniform"]}}, "a study of kind score has no option `loads`"),
+        ({"grid": {"batch": 8}}, "grid: batch: 8 must be a list of values"),
+        ({"grid": {"batch": [8, 8]}}, "8 stands twice"),
+        ({"grid": {"batch": ["8"]}}, "'8' must be a whole number"),
+        ({"grid": {"batch": [True]}}, "must be a whole number"),
+        ({"grid": {"model": ["kimi-k2"]}}, "`model` stands under fixed and under grid"),
+        ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
+        ({"sample": {"points": 2}}, "nothing is sampled"),
+        ({"sample": {"points": 2, "context": [4, 2]}}, "the first must be less"),
+        ({"sample": {"points": 0, "context": [2, 4]}}, "whole number from 1"),
+        ({"sample": {"points": 2, "set.gpu.x": ["1x", "2 TB/s"]}}, "in the same unit"),
+        ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
+        ({"limit_s": 0}, "limit_s: 0 must be a number greater than zero"),
+        ({"fixed": {"model": "deepseek-v3"}}, "no `cluster`"),
+        ({"points": 3}, "unknown key `points`"),
+        ({"optimize": {"search": {}}}, "nothing to choose"),
+        ({"optimize": {"search": {"context": [1, 2]}, "usd_per_h": {"context": 1}}}, "as factors"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=r"study\.yaml") as caught:
+        made(**more)
+    assert said in str(caught.value)

@@ -1,0 +1,82 @@
+"""The tuner: its trials are rows, the same whether it was stopped or not, and it finds what a grid finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rackplan.studies.spec import Study, study_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Result
+
+pytest.importorskip("pyarrow", reason="studies write Parquet")
+pytest.importorskip("joblib", reason="studies run on joblib")
+pytest.importorskip("optuna", reason="it proposes the trials")
+CONTENT: dict[str, Any] = {
+    "kind": "score",
+    "limit_s": 60,
+    "fixed": {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16", "batch": 16},
+    "optimize": {
+        "goal": "usd_per_million_tokens",
+        "trials": 12,
+        "search": {
+            "set.gpu.hbm_bytes_per_s": {"low": "0.5x", "high": "8x", "scale": "log"},
+            "set.gpu.flop_per_s": ["0.9x", "1.1x"],
+        },
+        "usd_per_h": {"set.gpu.hbm_bytes_per_s": 0.4},
+        "curve": {"ep": [8, 16]},
+    },
+}
+TIMES = ("seconds", "cpu_s", "host", "finished")
+
+
+def made() -> Study:
+    return study_of(CONTENT, "study.yaml", Path())
+
+
+def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+@pytest.mark.wide
+def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
+    from rackplan.studies.tune import JOURNAL, tune_study
+
+    whole = tune_study(made(), tmp_path / "whole", workers=1)
+    assert len(whole.rows) == 24
+    calls = 0
+
+    def stop(_: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    first = tune_study(made(), tmp_path / "stopped", workers=1, say=stop)
+    assert first.interrupted
+    journal = tmp_path / "stopped" / JOURNAL
+    journal.write_bytes(journal.read_bytes()[:-7])  # as a kill leaves it
+    (tmp_path / "stopped" / f"{JOURNAL}.lock").touch()
+    second = tune_study(made(), tmp_path / "stopped", workers=2)
+    assert plain(second.rows) == plain(whole.rows)
+    assert tune_study(made(), tmp_path / "stopped").progress.here == 0  # type: ignore[union-attr]
+
+
+def test_the_report_shows_the_curve(run: Callable[..., Result], tmp_path: Path) -> None:
+    import json
+
+    (tmp_path / "tune.yaml").write_text(json.dumps(CONTENT | {"limit_s": 59}), encoding="utf-8")
+    said = run("study", "tune.yaml", "--optimize", "-o", "out", "--report", "--json", "--workers", 1)
+    assert said.code == 0, said.err
+    curve = said.data["curve"]
+    assert [point["value"] for point in curve] == [8, 16]
+    best = curve[1]["best"]
+    factor = float(best["set.gpu.hbm_bytes_per_s"].rstrip("x"))
+    assert best["price_more"] == pytest.approx(0.4 * (factor - 1), rel=1e-4)
+    assert 'id="chart-curve"' in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "run it with --optimize" in run("study", "tune.yaml", "-o", "other").error_line

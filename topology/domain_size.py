@@ -1,0 +1,44 @@
+"""What a cluster would be with scale-up domains of another size, the links of each GPU the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from topology.build import build_cluster
+from topology.cluster import Cluster
+from topology.errors import InputError
+from topology.resolve import fill_domains
+
+
+def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
+    """Return as many GPUs of a cluster in scale-up domains of ``gpus`` each, the last of which may be partial.
+
+    Links and their rates, hosts and the network between domains stay what they are for each GPU; figures of a whole
+    domain (its power) are left out, since nobody published those of another size.
+
+    Raises
+    ------
+    InputError
+        If the cluster has domains of several kinds or faults, or its domains are not behind one tier of switches; if
+        they cannot be of that size; if there are several and nothing is known of a network between them.
+    """
+    spec, where = cluster.spec, f"`domain_gpus` {gpus}"
+    first = spec.domains[0]
+    apart = any(replace(one, gpus=first.gpus) != first for one in spec.domains)
+    if spec.raw is not None or spec.faults or apart or first.structure != "switch":
+        raise InputError(
+            f"{where}: {cluster.name} must have domains of one kind behind one tier of switches, and no faults."
+        )
+    if gpus == first.gpus:
+        return cluster
+    step = first.gpus_per_node
+    if gpus < 1 or (gpus % step and gpus > step):
+        raise InputError(f"{where}: expected whole nodes of {step} GPUs, like {max(1, gpus // step) * step}.")
+    total = len(cluster.gpus)
+    if gpus > total:
+        raise InputError(f"{where}: {cluster.name} has {total} GPUs in all; ask for more, as in name@{gpus}.")
+    if gpus < total and spec.scale_out is None:
+        raise InputError(f"{where}: nothing is known of a network between domains of {cluster.name}.")
+    figures = {name: figure for name, figure in first.figures.items() if not name.startswith("domain_")}
+    domain = replace(first, gpus=gpus, gpus_per_node=min(step, gpus), figures=figures)
+    return build_cluster(fill_domains(cluster.name, domain, spec.scale_out, total))

@@ -144,7 +144,7 @@ def frontier_of_tutorial() -> str:
 
     import rackplan
     from cost.layouts.front import pareto
-    from rackplan.views.charts import series
+    from rackplan.views.plotting import series
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for name in ("hgx-h200@72", "hgx-b200@72", "gb200-nvl72"):

@@ -15,8 +15,8 @@ from rackplan.serve.asked import Asked
 from rackplan.serve.command import explore_command
 from rackplan.serve.pricing import Side, explored, limits_s
 from rackplan.views.blocks import thinned
-from rackplan.views.charts import series
 from rackplan.views.measured import ONE_POOL, POOLS, MeasuredPoint, measured_points
+from rackplan.views.plotting import series
 from rackplan.views.settings import set_words
 from rackplan.views.words import cluster_doubts, factor_words
 

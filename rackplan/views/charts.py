@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from cost.pools import RateMatch
@@ -21,16 +20,25 @@ from placement.story import Story
 from rackplan.views.blocks import thinned
 from rackplan.views.explain import HBM_USES
 from rackplan.views.measured import MeasuredPoint
+from rackplan.views.plotting import (
+    BLUE,
+    NEUTRAL,
+    ORANGE,
+    SYMBOLS,
+    VERMILION,
+    Figure,
+    axis_of,
+    chart_of,
+    plotly_text,
+    scatter_of,
+    series,
+    speed_axes,
+)
 from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
 
-# Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-ORANGE, SKY = "#e69f00", "#56b4e9"
 SAND = "#ddcc77"
 """Of a part of a step that nobody declared."""
-NEUTRAL = "#8c959f"
-"""Grey that reads on white and on black."""
 HBM_COLOURS = {
     "weights": "#117733",
     "kv_cache": "#88ccee",
@@ -45,17 +53,8 @@ MOST_FAINT = 400
 """Points of other layouts that are drawn, evenly."""
 MOST_COLOURS = 6
 """Layouts with a colour of their own; the rest are one grey."""
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 PATTERNS = ("", "/", "x", ".", "-", "+")
-
-Figure = dict[str, Any]
-
-
-def series(count: int) -> list[str]:
-    """Return ``count`` colours; they repeat after six."""
-    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
-    return [colours[index % len(colours)] for index in range(count)]
 
 
 def by_resource(names: Iterable[str]) -> dict[str, str]:
@@ -68,11 +67,6 @@ def by_resource(names: Iterable[str]) -> dict[str, str]:
 def by_term(names: Iterable[str]) -> dict[str, str]:
     """Return a colour for each part of a step: the same in every report."""
     return {name: TERMS[name].colour if name in TERMS else SAND for name in names}
-
-
-def plotly_text(text: str) -> str:
-    """Return a name so that Plotly shows it as it is: its labels know tags and entities."""
-    return escape(text, quote=False)
 
 
 def pareto_chart(
@@ -118,9 +112,9 @@ def pareto_chart(
         said = {"hovertext": [f"{word}: {_speeds(layout, score, tokens)}"], "hoverinfo": "text"}
         speeds.append(score.tok_s_per_user or 1.0)
         data.append(
-            _scatter(word, "markers", [score.tok_s_per_user], [score.tok_s_per_gpu], marker=star, **said)
+            scatter_of(word, "markers", [score.tok_s_per_user], [score.tok_s_per_gpu], marker=star, **said)
         )
-    layout_of = _speed_axes(speeds, tokens)
+    layout_of = speed_axes(speeds, tokens)
     if best:
         fast = best[-1]
         layout_of["annotations"] = [
@@ -134,7 +128,7 @@ def pareto_chart(
                 "arrowcolor": NEUTRAL,
             }
         ]
-    return _figure(data, **layout_of)
+    return chart_of(data, **layout_of)
 
 
 def runners_up(points: Sequence[ReportPoint]) -> list[str]:
@@ -191,7 +185,7 @@ def frontier_chart(
             data.append(_measured(runs, colours[cluster], f"{plotly_text(cluster)}, measured: "))
             speeds += [run.tok_s_per_user for run in runs]
     speeds += [row.tok_s_per_user for row in rows if row.tok_s_per_user is not None]
-    return _figure(data, **_speed_axes(speeds, tokens))
+    return chart_of(data, **speed_axes(speeds, tokens))
 
 
 def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> Figure:
@@ -200,7 +194,7 @@ def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> F
     across, up = [run.tok_s_per_user for run in runs], [run.tok_s_per_gpu for run in runs]
     words = [f"{before}{plotly_text(run.words)}" for run in runs]
     said = {"hovertext": words, "hoverinfo": "text", "showlegend": not before}
-    return _scatter("measured by others", "markers", across, up, marker=ring, **said)
+    return scatter_of("measured by others", "markers", across, up, marker=ring, **said)
 
 
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
@@ -262,7 +256,7 @@ def pools_chart(
     if best is not None:
         data.append(_mark("most throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
-    return _figure(data, **_speed_axes(speeds, "output"))
+    return chart_of(data, **speed_axes(speeds, "output"))
 
 
 def _stack(rows: Sequence[str], name: str, values: Sequence[float], colour: str, unit: str) -> Figure:
@@ -283,7 +277,7 @@ def _stack(rows: Sequence[str], name: str, values: Sequence[float], colour: str,
 
 def _stacked(data: Sequence[Figure], title: str) -> Figure:
     down = {"autorange": "reversed", "automargin": True, "ticksuffix": " ", "type": "category"}
-    return _figure([one for one in data if any(one["x"])], barmode="stack", xaxis=_axis(title), yaxis=down)
+    return chart_of([one for one in data if any(one["x"])], barmode="stack", xaxis=axis_of(title), yaxis=down)
 
 
 def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
@@ -316,8 +310,8 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
             }
         )
     across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
-    up = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
-    return _figure(data, barmode="group", xaxis=across, yaxis=up)
+    up = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
+    return chart_of(data, barmode="group", xaxis=across, yaxis=up)
 
 
 def story_chart(story: Story, tokens: str) -> Figure:
@@ -355,8 +349,8 @@ def story_chart(story: Story, tokens: str) -> Figure:
         )
     names = [plotly_text(label) for label in labels]
     axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
-    up_axis = _axis(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
-    return _figure(data, barmode="group", xaxis=axis, yaxis=up_axis)
+    up_axis = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
+    return chart_of(data, barmode="group", xaxis=axis, yaxis=up_axis)
 
 
 def balance_chart(plan: Plan) -> Figure:
@@ -366,7 +360,7 @@ def balance_chart(plan: Plan) -> Figure:
         if entry.score is not None:
             lines[baseline_name(name)] = entry.balancedness
     data = [
-        _scatter(
+        scatter_of(
             name,
             "lines+markers",
             list(values),
@@ -381,8 +375,8 @@ def balance_chart(plan: Plan) -> Figure:
         )
         for index, ((name, values), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True))
     ]
-    up = _axis("mean GPU load / max GPU load", range=[0, 1.04])
-    return _figure(data, xaxis=_axis("layer"), yaxis=up)
+    up = axis_of("mean GPU load / max GPU load", range=[0, 1.04])
+    return chart_of(data, xaxis=axis_of("layer"), yaxis=up)
 
 
 def redundancy_chart(curve: RedundancyCurve) -> Figure:
@@ -403,8 +397,11 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
             (f"knee: {curve.knee.redundant} copies", "circle-open", curve.knee),
         )
     ]
-    across, up = _axis("copies per layer above one of each expert"), _axis("tok/s/GPU", rangemode="tozero")
-    return _figure([line, *marks], xaxis=across, yaxis=up)
+    across, up = (
+        axis_of("copies per layer above one of each expert"),
+        axis_of("tok/s/GPU", rangemode="tozero"),
+    )
+    return chart_of([line, *marks], xaxis=across, yaxis=up)
 
 
 def traffic_chart(report: TrafficReport) -> Figure:
@@ -422,7 +419,7 @@ def traffic_chart(report: TrafficReport) -> Figure:
         _mark("taken", taken.domains_per_token, taken.balancedness, "star"),
         _mark("balance alone", before.domains_per_token, before.balancedness, "circle-open"),
     ]
-    return _figure([line, *marks], xaxis=_axis("domains a token"), yaxis=_axis("balancedness"))
+    return chart_of([line, *marks], xaxis=axis_of("domains a token"), yaxis=axis_of("balancedness"))
 
 
 def front_chart(found: Replanned) -> Figure:
@@ -440,14 +437,14 @@ def front_chart(found: Replanned) -> Figure:
         reached = (point.balancedness for point in front if point.moves <= found.moves)
         height = max(reached, default=found.after)
     data = [line, _mark("this re-plan", found.moves, height, "star")]
-    across, up = _axis("moves, all layers and replicas"), _axis(f"balancedness{worst}")
-    return _figure(data, xaxis=across, yaxis=up)
+    across, up = axis_of("moves, all layers and replicas"), axis_of(f"balancedness{worst}")
+    return chart_of(data, xaxis=across, yaxis=up)
 
 
 def replay_chart(found: ReplayResult) -> Figure:
     """Return the balancedness of each scored window, a line for each policy."""
     data = [
-        _scatter(
+        scatter_of(
             name,
             "lines",
             list(range(2, found.windows + 1)),
@@ -458,14 +455,14 @@ def replay_chart(found: ReplayResult) -> Figure:
         for name, run, look in _policies(found)
     ]
     lowest = min(run.worst for run in found.runs)
-    up = _axis("mean GPU load / max GPU load", range=[max(0.0, math.floor(lowest * 20 - 0.5) / 20), 1.005])
-    return _figure(data, xaxis=_axis("window"), yaxis=up)
+    up = axis_of("mean GPU load / max GPU load", range=[max(0.0, math.floor(lowest * 20 - 0.5) / 20), 1.005])
+    return chart_of(data, xaxis=axis_of("window"), yaxis=up)
 
 
 def replay_moves_chart(found: ReplayResult) -> Figure:
     """Return the part of the copies that each re-plan moved, a line for each policy that moved any."""
     data = [
-        _scatter(
+        scatter_of(
             name,
             "lines+markers",
             [each.window + 1 for each in run.replans],
@@ -477,8 +474,8 @@ def replay_moves_chart(found: ReplayResult) -> Figure:
         for name, run, look in _policies(found)
         if run.bytes_moved
     ]
-    up = _axis("copies moved", tickformat=".0%", rangemode="tozero")
-    return _figure(data, xaxis=_axis("after window"), yaxis=up)
+    up = axis_of("copies moved", tickformat=".0%", rangemode="tozero")
+    return chart_of(data, xaxis=axis_of("after window"), yaxis=up)
 
 
 def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, Figure]]:
@@ -488,41 +485,6 @@ def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, Figure]]:
         ours = run.entry.budget is not None or name.startswith("rackplan")
         dash = DASHES[(index + index // len(DASHES)) % len(DASHES)]  # lines that coincide are all seen
         yield plotly_text(name), run, {"line": {"color": colour, "width": 2.5 if ours else 1.5, "dash": dash}}
-
-
-def _figure(data: Sequence[Figure], **layout: Any) -> Figure:
-    """Return a chart with what all of them share; the page sets colours of text and rules."""
-    base = {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", "size": 13},
-        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
-        "hoverlabel": {"align": "left"},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": NEUTRAL},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-    }
-    return {"data": data, "layout": base | layout}
-
-
-def _axis(title: str, **more: Any) -> Figure:
-    words = {"text": title, "standoff": 12}
-    shared = {"automargin": True, "showline": True, "ticks": "outside", "zeroline": False}
-    return {"title": words} | shared | more
-
-
-def _speed_axes(speeds: Sequence[float], tokens: str) -> Figure:
-    """Return the axes of throughput against speed per user: round numbers on a logarithmic one."""
-    least, most = (min(speeds), max(speeds)) if speeds else (1.0, 100.0)
-    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-    across = _axis(
-        f"{tokens} tok/s/user (log scale)",
-        type="log",
-        tickvals=ticks,
-        ticktext=[f"{tick:,g}" for tick in ticks],
-        range=[math.log10(least) - 0.05, math.log10(most) + 0.05],
-    )
-    return {"xaxis": across, "yaxis": _axis(f"{tokens} tok/s/GPU", rangemode="tozero", tickformat=",~r")}
 
 
 def _speeds(layout: str, point: ReportPoint | CompareRow | Score, tokens: str) -> str:
@@ -549,18 +511,14 @@ def _points(
         for point in points
     ]
     across, up = [point.tok_s_per_user for point in points], [point.tok_s_per_gpu for point in points]
-    return _scatter(name, mode, across, up, hovertext=hover, hoverinfo="text", **more)
-
-
-def _scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Figure:
-    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y} | more
+    return scatter_of(name, mode, across, up, hovertext=hover, hoverinfo="text", **more)
 
 
 def _curve(name: str, x: Sequence[Any], y: Sequence[Any], custom: Sequence[Any], hover: str) -> Figure:
     words = {"customdata": custom, "hovertemplate": f"{hover}<extra></extra>"}
-    return _scatter(name, "lines+markers", x, y, line={"color": BLUE, "width": 2}, **words)
+    return scatter_of(name, "lines+markers", x, y, line={"color": BLUE, "width": 2}, **words)
 
 
 def _mark(name: str, x: float, y: float, symbol: str) -> Figure:
     marker = {"color": VERMILION, "symbol": symbol, "size": 14}
-    return _scatter(name, "markers", [x], [y], marker=marker, hoverinfo="skip")
+    return scatter_of(name, "markers", [x], [y], marker=marker, hoverinfo="skip")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rackplan.views.blocks import thinned
-from rackplan.views.charts import (
+from rackplan.views.plotting import (
     BLUE,
     GREEN,
     NEUTRAL,
@@ -15,12 +15,12 @@ from rackplan.views.charts import (
     SYMBOLS,
     VERMILION,
     Figure,
-    _axis,
-    _figure,
-    _scatter,
-    _speed_axes,
+    axis_of,
+    chart_of,
     plotly_text,
+    scatter_of,
     series,
+    speed_axes,
 )
 
 Row = Mapping[str, Any]
@@ -56,7 +56,7 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
             y += [*(place.at[number] for place in places), None]
         if mine:
             line = {"color": ink, "width": 1.5}
-            traces.append(_scatter(name, "lines", x, y, line=line, opacity=0.55, hoverinfo="skip"))
+            traces.append(scatter_of(name, "lines", x, y, line=line, opacity=0.55, hoverinfo="skip"))
     notes = [
         {
             "x": number,
@@ -78,7 +78,7 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
         {"type": "line", "x0": number, "x1": number, "y0": 0, "y1": 1, "line": {"color": NEUTRAL, "width": 1}}
         for number in range(len(axes))
     ]
-    return _figure(
+    return chart_of(
         traces,
         xaxis={
             **ticks,
@@ -172,10 +172,10 @@ def speeds_chart(groups: Mapping[str, Sequence[Row]], front: Sequence[Row], toke
         hover = [plotly_text(f"{name}: {row.get('layout') or ''}") for row in some]
         marker = {"color": ink, "symbol": symbol, "size": 7, "opacity": 0.7}
         across, up = [row["tok_s_per_user"] for row in some], [row["tok_s_per_gpu"] for row in some]
-        traces.append(_scatter(name, "markers", across, up, marker=marker, hovertext=hover))
+        traces.append(scatter_of(name, "markers", across, up, marker=marker, hovertext=hover))
     line = {"color": NEUTRAL, "width": 2}
     traces.append(
-        _scatter(
+        scatter_of(
             "not beaten",
             "lines",
             [row["tok_s_per_user"] for row in front],
@@ -184,13 +184,13 @@ def speeds_chart(groups: Mapping[str, Sequence[Row]], front: Sequence[Row], toke
             hoverinfo="skip",
         )
     )
-    return _figure(traces, **_speed_axes(every, tokens))
+    return chart_of(traces, **speed_axes(every, tokens))
 
 
 def curve_chart(values: Sequence[Any], best: Sequence[float], option: str, goal: str) -> Figure:
     """Return the best that was found at each value of an option."""
     numbers = [number_of(value) for value in values]
     labels = [shown(value) for value in values]
-    trace = _scatter("best found", "lines+markers", numbers, best, line={"color": BLUE, "width": 2})
-    across = _axis(f"{option} (log scale)", type="log", tickvals=numbers, ticktext=labels)
-    return _figure([trace], xaxis=across, yaxis=_axis(goal, rangemode="tozero"))
+    trace = scatter_of("best found", "lines+markers", numbers, best, line={"color": BLUE, "width": 2})
+    across = axis_of(f"{option} (log scale)", type="log", tickvals=numbers, ticktext=labels)
+    return chart_of([trace], xaxis=across, yaxis=axis_of(goal, rangemode="tozero"))

@@ -63,6 +63,15 @@ def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Resul
     assert again.code == 0
     assert "0 priced now, 27 were there" in again.out
     assert rows(out) == before
+
+
+@pytest.mark.wide
+def test_a_larger_grid_goes_on_with_the_rows_that_are_there(
+    study: Path, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert run("study", study, "-o", out, "--workers", 1).code == 0
+    before = rows(out)
     wider = STUDY.replace("[1024, 4096, 16384]", "[1024, 4096, 16384, 65536]")
     study.write_text(wider, encoding="utf-8")
     assert run("study", study, "-o", out, "--json", "--workers", 1).data["priced"] == 9
@@ -108,7 +117,8 @@ def test_every_point_failing_is_an_error(study: Path, run: Callable[..., Result]
     assert "every point failed" in said.err
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.wide)])
+@pytest.mark.wide
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_study_that_is_stopped_goes_on(how: signal.Signals, study: Path, tmp_path: Path) -> None:
     study.write_text(MANY, encoding="utf-8")
     out = tmp_path / "out"

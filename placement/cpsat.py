@@ -9,7 +9,6 @@ few others.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.problem import Problem
 from placement.stop import Stop
+from topology.host import cores
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -206,13 +206,6 @@ def repack(sub: SubPacking, *, time_limit_s: float, seed: int) -> Bools | None:
         return None
     on = np.array([[solver.boolean_value(variable) for variable in row] for row in built.x])
     return on if sub.peak_of(on) < sub.peak else None
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound

@@ -15,7 +15,7 @@ from placement.baselines import Baseline, Baselines, take_where_ahead
 from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
 from placement.count_search import exact_fold, search_counts
-from placement.cpsat import cores, improve
+from placement.cpsat import improve
 from placement.dispatch_refinement import cut_short, fit_to_split
 from placement.exhaustive import few_placements
 from placement.fast_path import TRIED, Rival, fast_placement, step_counter
@@ -27,6 +27,7 @@ from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs
 from placement.small_search import finish_small, is_small
 from placement.stop import EVERY_S, Stop
+from topology.host import cores
 
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds of search where none are asked for: with a small gap after the fast path, and with a wide one."""

@@ -1,5 +1,50 @@
-"""``python -m rackplan``."""
+"""Where the command ``rackplan`` and ``python -m rackplan`` begin."""
 
-from rackplan.cli import main
+from __future__ import annotations
 
-main()
+import sys
+from collections.abc import Callable
+
+
+def main() -> None:
+    """Run the command line; where a package cannot be imported, say so: ``doctor`` needs none, and says the rest."""
+    try:
+        _command_line()()
+    except ImportError as error:
+        raise SystemExit(_without(error)) from None
+
+
+def _command_line() -> Callable[[], None]:
+    """Return what runs the command line.
+
+    Raises
+    ------
+    ImportError
+        If a package that it needs is missing or broken.
+    """
+    try:
+        from rackplan.cli import main as run
+    except Exception as error:
+        raise ImportError(f"{type(error).__name__}: {error}") from error
+    return run
+
+
+def _without(error: ImportError) -> int:
+    """Answer ``doctor`` and nothing else; return the exit code."""
+    try:
+        from rackplan.doctor.examine import examine
+        from rackplan.output import print_error, show, steady_streams
+        from rackplan.views.doctor import doctor_view
+    except ImportError:
+        sys.stderr.write(f"rackplan: files of rackplan itself are missing ({error}); install it anew.\n")
+        return 1
+    steady_streams()
+    if sys.argv[1:2] == ["doctor"]:
+        show(doctor_view(examine()), json="--json" in sys.argv)
+    else:
+        print_error(f"{error}; rackplan doctor says what is missing.")
+    return 1
+
+
+if __name__ == "__main__":
+    main()

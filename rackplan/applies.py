@@ -261,11 +261,11 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
 
 def _taken_as(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield what each cluster was taken as that was called by another name than its own."""
-    from topology.resolve import cluster_remark
-
     for name in ("cluster", "prefill_cluster", "clusters"):
         given = values.get(name)
         for text in given if isinstance(given, list) else [given] if isinstance(given, str) else []:
+            from topology.resolve import cluster_remark
+
             if remark := cluster_remark(text):
                 yield remark
 

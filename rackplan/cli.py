@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rackplan import __version__
-from rackplan.commands import clusters, data, engines, fleet, online, plan, schema, serve, size, study, sweep
+from rackplan.commands import clusters, data, doctor, engines, fleet, online, plan, schema, serve, size, study, sweep
 from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
-from rackplan.output import print_error
+from rackplan.output import print_error, steady_streams
 from rackplan.progress import working
 from topology.errors import RackplanError, printable
 
@@ -98,6 +96,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "catalog": data.catalog,
     "validate": data.validate,
     "schema": schema.schema,
+    "doctor": doctor.doctor,
     "serve": serve.serve,
 }
 for name, command in COMMANDS.items():
@@ -119,16 +118,6 @@ def _root(
     """Place a large model on a real cluster: layers to racks, experts to GPUs, and what a step costs."""
 
 
-def _steady_streams() -> None:
-    """Let no stream fail over what is said: not one that the caller closed, not one that lacks a letter."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _one_blas_thread() -> None:
     """Keep products of small matrices on one thread, unless the caller says otherwise, before NumPy is imported.
 
@@ -146,7 +135,7 @@ def _discard_output() -> None:
 
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
-    _steady_streams()
+    steady_streams()
     _one_blas_thread()
     try:
         raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)

@@ -74,6 +74,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
     "schema": ("rackplan schema plan", "rackplan schema plan.json"),
+    "doctor": ("rackplan doctor", "rackplan doctor --json"),
     "validate": ("rackplan validate", "rackplan validate points.csv --all"),
     "serve": ("rackplan serve", "rackplan serve out --port 0"),
 }
@@ -126,7 +127,7 @@ class Commands(TyperGroup):
         "Plans": "plan replan score explain what-if diff replay",
         "Clusters and money": "compare sweep size fleet study draw traffic serve",
         "Engines": "export import-plan check",
-        "Data": "import loads catalog validate schema",
+        "Data": "import loads catalog validate schema doctor",
     }
 
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:

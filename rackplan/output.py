@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -53,6 +54,16 @@ def note(text: str) -> None:
     """Keep one note more; an empty one is none."""
     if text:
         _NOTES.append(text)
+
+
+def steady_streams() -> None:
+    """Let no stream fail over what is said: not one that the caller closed, not one that lacks a letter."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - as long as we run
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def show(view: View, *, json: bool) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 from cost.layouts.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
 from placement.arrays import Floats, Ints
-from placement.cpsat import cores
 from placement.stop import Stop
+from topology.host import cores
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

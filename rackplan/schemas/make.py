@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "catalog": "rackplan.schemas.records.CatalogPrinted",
     "validate": "rackplan.schemas.records.ValidatePrinted",
     "schema": "rackplan.schemas.records.SchemaPrinted",
+    "doctor": "rackplan.schemas.doctor.DoctorPrinted",
 }
 """What each command prints."""
 _WRITTEN = ("compare", "sweep", "size", "replay", "score", "explain", "what-if", "diff", "traffic")

@@ -13,6 +13,7 @@ from typing import IO, Any, Protocol
 from rackplan.studies.options import Kind
 from rackplan.studies.work import Shipped, Task, ignore_interrupts, pack, run_points, unpack
 from topology.errors import InputError, one_line
+from topology.host import cores
 
 ENGINES = ("local", "ray")
 _CONNECT_S = 5.0
@@ -57,11 +58,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End all that runs."""
-
-
-def cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:

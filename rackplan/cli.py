@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands import clusters, data, doctor, engines, fleet, online, plan, schema, serve, size, study, sweep
+from rackplan.commands import (
+    clusters,
+    data,
+    doctor,
+    engines,
+    fleet,
+    online,
+    plan,
+    schema,
+    serve,
+    size,
+    study,
+    sweep,
+)
 from rackplan.help import Command, Commands
 from rackplan.options import INTERRUPTED, flat
 from rackplan.output import print_error, steady_streams

@@ -58,8 +58,8 @@ def commands_page() -> str:
         "Every command, from the command line itself: `rackplan COMMAND --help` prints the same.",
         "What the options mean in full, and how they go together, is in [options](../options.md).",
         "",
-        "Exit codes: 0 done, 1 an installation that cannot do it (`rackplan doctor` says what is missing), 2 input that",
-        "cannot be used, 3 proven infeasible (the reason is said), 4 no answer in time, 130 interrupted.",
+        "Exit codes: 0 done, 1 an installation that cannot do it (`rackplan doctor` says what is missing), 2 input",
+        "that cannot be used, 3 proven infeasible (the reason is said), 4 no answer in time, 130 interrupted.",
         "",
     ]
     with group.make_context("rackplan", ["catalog"], resilient_parsing=True) as root:

@@ -141,19 +141,17 @@ def requirements() -> tuple[list[Package], dict[str, tuple[Package, ...]]]:
 
 
 def _asked() -> list[str]:
-    """Return the requirements of the installed record; of a checkout that is not installed, those of its project."""
-    try:
-        found = metadata.requires(NAME)
-    except Exception:  # noqa: BLE001 - no record, or a damaged one
-        found = None
-    if found is not None:
-        return found
+    """Return what the installed record asks for; of a checkout what its project does, which may be newer."""
     try:
         project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]
         extras = project["optional-dependencies"]
         of_extras = [f"{one}; extra == '{extra}'" for extra, some in extras.items() for one in some]
         return [*project["dependencies"], *of_extras]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError):  # no checkout
+        pass
+    try:
+        return metadata.requires(NAME) or []
+    except Exception:  # noqa: BLE001 - no record, or a damaged one
         return []
 
 

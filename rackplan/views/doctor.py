@@ -90,7 +90,7 @@ def _extra(packages: Sequence[Package]) -> str:
     state = extra_state(packages)
     said = [
         f"{one.name} {one.version or one.asked}"
-        + f" ({one.state})" * (one.state not in ("ok", "missing", state))
+        + f" ({one.state})" * (one.state != "ok" != state != "not installed")
         for one in packages
     ]
     return f"{state}; {', '.join(said)}"

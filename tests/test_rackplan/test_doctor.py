@@ -45,6 +45,7 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             raise metadata.PackageNotFoundError(name)
         return known[name]
 
+    monkeypatch.setattr(installed, "_PROJECT", Path("no-checkout"))
     monkeypatch.setattr(metadata, "requires", lambda _: ASKED)
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(examine, "_tried", lambda names: dict.fromkeys(names, "works"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import StageSpec
+from cost.layouts.long_cuts import Sums, long_cuts, too_long
 from cost.layouts.partition import best_cuts, run_sums
 from cost.memory import (
     StageMemory,
@@ -121,16 +122,30 @@ def solve_stages(problem: StageProblem) -> tuple[range, ...]:
     InfeasibleError
         If no contiguous split respects the memory of the stages.
     """
-    units = run_sums(np.ceil(problem.memory.T / MEMORY_UNIT), np.zeros(problem.stages))
+    each = np.ceil(problem.memory.T / MEMORY_UNIT)
     room = (problem.capacity - problem.fixed_memory) // MEMORY_UNIT
-    seconds = run_sums(problem.seconds.T, problem.fixed_seconds)
-    least, found = best_cuts(np.where(units <= room[:, None, None], seconds, np.inf))
-    if not np.isfinite(least):
+    if too_long(problem.layers, problem.stages * (problem.layers + 1) ** 2):
+        within = Sums(_ends(each), room)
+        stops = long_cuts(
+            _ends(problem.seconds.T), problem.fixed_seconds, range(problem.stages), [within]
+        )
+        found = None if stops is None else tuple(range(a, b) for a, b in pairwise(stops.tolist()))
+    else:
+        units = run_sums(each, np.zeros(problem.stages))
+        seconds = run_sums(problem.seconds.T, problem.fixed_seconds)
+        least, cut = best_cuts(np.where(units <= room[:, None, None], seconds, np.inf))
+        found = cut if np.isfinite(least) else None
+    if found is None:
         raise InfeasibleError(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages fits in HBM "
             f"({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
     return found
+
+
+def _ends(layers: Floats) -> Floats:
+    """Sums of the first layers on each stage, ``[stages, layers + 1]``."""
+    return np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
 
 
 Groups = Sequence[tuple[int, ...]]
@@ -229,15 +244,21 @@ def _fits(held: _StageBytes, batch: int) -> bool:
     memory, fixed = held.at(batch)
     (layers, stages), layer = memory.shape, 0
     for stage, room in enumerate((held.capacity - fixed).tolist()):
-        column, left, first = memory[:, stage].tolist(), room, layer
-        while layers - layer > stages - stage - 1 and column[layer] <= left:
-            left -= column[layer]
-            layer += 1
-            if layer == layers:
+        left, first = room, layer
+        for size in _one_by_one(memory[layer : layers - (stages - stage - 1), stage]):
+            if size > left:
                 break
+            left -= size
+            layer += 1
         if layer == first:
             return False
     return bool(layer == layers)
+
+
+def _one_by_one(values: Floats) -> Iterator[float]:
+    """Plain numbers, a few at a time: most stages end long before the last layer."""
+    for start in range(0, len(values), 256):
+        yield from values[start : start + 256].tolist()
 
 
 def stage_problem(

@@ -10,7 +10,7 @@ from topology.reading import Fields, shown
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
-MOST_LAYERS = 1024
+MOST_LAYERS = 10_000
 
 
 REQUIRED: Final = None

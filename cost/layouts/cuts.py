@@ -10,6 +10,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from cost.layouts.long_cuts import Sums, long_cuts, too_long
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
@@ -58,6 +60,9 @@ def cut_alike(costs: Costs, then: Costs, row_of: Sequence[int]) -> list[tuple[ra
     ends = costs.ends
     known = _even(costs, ends, row_of) * (1 + 2 * ALIKE)
     width = _longest(costs, ends, known)
+    if too_long(costs.layers.shape[2], len(ends) * width * ends[0].size):
+        stops = [_one_by_one(costs, then, row_of, pipeline) for pipeline in range(costs.fixed.shape[1])]
+        return [tuple(range(a, b) for a, b in pairwise(each)) for each in stops]
     runs = _runs(costs, ends, width)
     whole = _from_start(costs, ends, row_of[0])
     largest, cuts = _cut(runs, whole, row_of)
@@ -67,6 +72,19 @@ def cut_alike(costs: Costs, then: Costs, row_of: Sequence[int]) -> list[tuple[ra
     start = np.where(whole > limit, np.inf, _from_start(then, then.ends, row_of[0]))
     cuts = _cut(other, start, row_of)[1]
     return [tuple(range(a, b) for a, b in pairwise(stops)) for stops in cuts.T.tolist()]
+
+
+def _one_by_one(costs: Costs, then: Costs, row_of: Sequence[int], pipeline: int) -> list[int]:
+    """Where the layers of one pipeline are cut, without a table of its runs."""
+    ends, fixed = costs.ends[:, pipeline], costs.fixed[:, pipeline]
+    stops = long_cuts(ends, fixed, row_of)
+    if stops is None:
+        raise AssertionError("layers without a limit can always be cut")
+    rows = list(row_of)
+    limit = float((ends[rows, stops[1:]] - ends[rows, stops[:-1]] + fixed[rows]).max()) * (1 + ALIKE)
+    within = [Sums(ends, limit - fixed)]
+    found = long_cuts(then.ends[:, pipeline], then.fixed[:, pipeline], row_of, within)
+    return (stops if found is None else found).tolist()
 
 
 def _even(costs: Costs, ends: Array, row_of: Sequence[int]) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,9 +256,18 @@ def stage_place(deployment: Deployment, stage: StageSpec) -> object:
     """Equal for stages that cost the same but for layers and experts: how GPUs share domains, kinds, faults."""
     spec = deployment.cluster.spec
     domains = deployment.domains(stage)
-    order = tuple(np.unique(domains, return_inverse=True)[1].tolist())
-    kinds = tuple(id(spec.domains[d]) for d in dict.fromkeys(domains.tolist()))
-    return order, kinds, deployment.unlike(stage)
+    order = np.unique(domains, return_inverse=True)[1].astype(np.int32)
+    kinds = np.array([id(spec.domains[d]) for d in dict.fromkeys(domains.tolist())])
+    return _digest(order, kinds), deployment.unlike(stage)
+
+
+def _digest(*arrays: NDArray[Any]) -> bytes:
+    """A few bytes that are equal for equal arrays: groups of 100,000 GPUs would not fit in memory as keys."""
+    found = blake2b(digest_size=20)
+    for array in arrays:
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.digest()
 
 
 def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) -> object:
@@ -264,7 +275,7 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
     counts = tuple((id(layer), count) for layer, count in deployment.model.kind_counts(stage.layers))
     experts: object = id(use)
     if use is not None and use.share.shape[:2] == (1, 1) and use.hits is None:
-        experts = use.repeats, use.slot_gpu.tobytes(), use.share.tobytes(), use.slot_share.tobytes()
+        experts = use.repeats, _digest(use.slot_gpu, use.share, use.slot_share)
     return stage_place(deployment, stage), counts, experts
 
 

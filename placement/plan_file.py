@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
@@ -35,6 +35,7 @@ from placement.findings import (
 from placement.options import Spread
 from placement.plan import BaselineScore, Plan
 from placement.plan_schema import (
+    Count,
     CurveLayoutPart,
     FailuresPart,
     LayoutData,
@@ -303,13 +304,27 @@ def read_plan(path: Path) -> Plan:
 
 
 def _fields(text: str, where: str) -> PlanFile:
-    """Read the text of a plan file: JSON without duplicate keys, in the schema."""
-    parse_json(text, where)
+    """Read the text of a plan file: JSON without duplicate keys, in the schema.
+
+    The experts of every GPU, most of a large file, are read apart: a copy of equal rows would fill the memory.
+    """
+    value = parse_json(text, where)
+    experts = value.get("experts") if isinstance(value, dict) else None
+    layers = experts.get("layers") if isinstance(experts, dict) else None
+    if isinstance(experts, dict) and isinstance(layers, dict):
+        experts["layers"] = {}
+        text = json.dumps(value)
+    else:
+        layers = None
+    del value
     try:
-        return PlanFile.model_validate_json(text)
+        fields = PlanFile.model_validate_json(text)
+        if layers is not None:
+            fields.experts.layers = _rows_of_layers(layers)
+        return fields
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        place = ".".join(map(str, (*_PLACE.get(error.title, ()), *first["loc"]))) or "the whole file"
         given = first["input"]
         kind = "an object" if isinstance(given, dict) else "a list" if isinstance(given, list) else ""
         found = kind or json.dumps(given)[:_SHOWN]
@@ -319,6 +334,21 @@ def _fields(text: str, where: str) -> PlanFile:
         raise InputError(
             f"{where}: not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}."
         ) from None
+
+
+_PLACE = {"layers": ("experts", "layers")}
+"""Where the parts are that are read apart, by the title of their errors."""
+
+
+def _rows_of_layers(layers: dict[str, Any]) -> dict[str, list[list[int]]]:
+    """Return the experts of each GPU by layer, equal rows of a layer once in memory; what is given is emptied."""
+    adapter = TypeAdapter(dict[str, list[list[Count]]], config=ConfigDict(title="layers", strict=True))
+    found: dict[str, list[list[int]]] = {}
+    for layer in list(layers):
+        rows = adapter.validate_python({layer: layers.pop(layer)})[layer]
+        same: dict[tuple[int, ...], list[int]] = {}
+        found[layer] = [same.setdefault(tuple(row), row) for row in rows]
+    return found
 
 
 def _plan(fields: PlanFile) -> Plan:

@@ -1,7 +1,7 @@
 """What absurd sizes cost every command: CPU seconds and peak memory of each, or the refusal.
 
-``python benchmarks/limits.py [AXIS ...]`` prints the table of ``docs/limits.md``. Each command is a process of its own;
-``rackplan serve`` is asked for its page and ended. An axis is ``layers``, ``experts``, ``gpus``, ``scenarios``,
+``python benchmarks/limits.py [AXIS ...]`` prints the table of ``docs/limits.md``. Each command is a process of its
+own; ``rackplan serve`` is asked for its page and ended. An axis is ``layers``, ``experts``, ``gpus``, ``scenarios``,
 ``just above``, or ``together``.
 """
 
@@ -125,9 +125,7 @@ for cluster, domain in (
     ("lecture-512@102400", "lecture-512"),
 ):
     case("gpus", OF_A_MODEL + OF_A_PLAN, m="deepseek-v3", c=cluster, d=domain, o="hgx-h200")
-case(
-    "gpus", ("traffic {c}", "traffic {c} --pattern random", "draw {c} -o {t}.svg"), c="gb200-nvl72@100800"
-)
+case("gpus", ("traffic {c}", "traffic {c} --pattern random", "draw {c} -o {t}.svg"), c="gb200-nvl72@100800")
 case("gpus", ("traffic {c}", "draw {c} -o {t}.yaml", "draw {c} -o {t}.graphml"), c="hgx-h100@100000")
 case("gpus", ("traffic {c}", "draw {c} -o {t}.png", "draw {c} -o {t}.json"), c="lecture-512@102400")
 case("gpus", OF_A_MODEL[:2] + OF_A_MODEL[-1:], m="llama-3.1-70b", c="hgx-h100@100000")
@@ -156,7 +154,13 @@ case(
 case("just above", OF_A_MODEL, m="l10001.json", c="gb200-nvl72")
 case("just above", OF_A_MODEL, m="e4097.json", c="gb200-nvl72")
 case("just above", OF_A_MODEL, m="deepseek-v3", c="gb200-nvl72@200160")
-case("just above", (*OF_A_MODEL[-1:], "loads s1001.npy"), m="deepseek-v3", c="gb200-nvl72", x="--loads s1001.npy")
+case(
+    "just above",
+    (*OF_A_MODEL[-1:], "loads s1001.npy"),
+    m="deepseek-v3",
+    c="gb200-nvl72",
+    x="--loads s1001.npy",
+)
 case("together", OF_A_MODEL[-1:], m="l10000.json", c="gb200-nvl72@10080")
 case("together", OF_A_MODEL[-1:], m="l10000.json", c="gb200-nvl72@100800")
 case("together", OF_A_MODEL[-1:], m="l1000-e4096.json", c="gb200-nvl72@576")
@@ -192,7 +196,11 @@ def main() -> None:
                 if first and first not in line:
                     continue
                 cpu_s, peak_mb, rc, said = run(line)
-                kept = cpu_s <= REFUSAL_S if rc in (2, 3) else rc == 0 and cpu_s <= CPU_S and peak_mb <= MEMORY_MB
+                kept = (
+                    cpu_s <= REFUSAL_S
+                    if rc in (2, 3)
+                    else rc == 0 and cpu_s <= CPU_S and peak_mb <= MEMORY_MB
+                )
                 broken += not kept
                 answer = ("" if kept else "BROKEN ") + (said if rc else "done")
                 print(f"| {axis} | `{line}` | {cpu_s:.1f} | {peak_mb:,.0f} | {answer} |", flush=True)
@@ -222,12 +230,12 @@ def run(line: str) -> tuple[float, float, int, str]:
         line += f" --port {port}"
     pid = os.fork()
     if not pid:
-        with open("stdout", "wb") as out, open("stderr", "wb") as error:
+        with Path("stdout").open("wb") as out, Path("stderr").open("wb") as error:
             os.dup2(out.fileno(), 1)
             os.dup2(error.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (_KILLED_AFTER_S, _KILLED_AFTER_S))
-        os.execv(sys.executable, [sys.executable, "-m", "rackplan", *line.split()])
+        os.execv(sys.executable, [sys.executable, "-m", "rackplan", *line.split()])  # noqa: S606 - no shell is wanted
     asked = ask(port) if port else ""
     if port:
         os.kill(pid, signal.SIGINT)

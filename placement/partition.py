@@ -126,9 +126,7 @@ def solve_stages(problem: StageProblem) -> tuple[range, ...]:
     room = (problem.capacity - problem.fixed_memory) // MEMORY_UNIT
     if too_long(problem.layers, problem.stages * (problem.layers + 1) ** 2):
         within = Sums(_ends(each), room)
-        stops = long_cuts(
-            _ends(problem.seconds.T), problem.fixed_seconds, range(problem.stages), [within]
-        )
+        stops = long_cuts(_ends(problem.seconds.T), problem.fixed_seconds, range(problem.stages), [within])
         found = None if stops is None else tuple(range(a, b) for a, b in pairwise(stops.tolist()))
     else:
         units = run_sums(each, np.zeros(problem.stages))

@@ -27,6 +27,7 @@ from cost.token_traffic import traffic_to_dict
 from cost.workload import Workload
 from placement.failure_domains import domain_name
 from placement.findings import (
+    Count,
     Failures,
     RedundancyCurve,
     ScenarioReport,
@@ -35,7 +36,6 @@ from placement.findings import (
 from placement.options import Spread
 from placement.plan import BaselineScore, Plan
 from placement.plan_schema import (
-    Count,
     CurveLayoutPart,
     FailuresPart,
     LayoutData,
@@ -321,7 +321,6 @@ def _fields(text: str, where: str) -> PlanFile:
         fields = PlanFile.model_validate_json(text)
         if layers is not None:
             fields.experts.layers = _rows_of_layers(layers)
-        return fields
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, (*_PLACE.get(error.title, ()), *first["loc"]))) or "the whole file"
@@ -334,6 +333,7 @@ def _fields(text: str, where: str) -> PlanFile:
         raise InputError(
             f"{where}: not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}."
         ) from None
+    return fields
 
 
 _PLACE = {"layers": ("experts", "layers")}

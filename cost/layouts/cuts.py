@@ -84,7 +84,8 @@ def _one_by_one(costs: Costs, then: Costs, row_of: Sequence[int], pipeline: int)
     limit = float((ends[rows, stops[1:]] - ends[rows, stops[:-1]] + fixed[rows]).max()) * (1 + ALIKE)
     within = [Sums(ends, limit - fixed)]
     found = long_cuts(then.ends[:, pipeline], then.fixed[:, pipeline], row_of, within)
-    return (stops if found is None else found).tolist()
+    chosen: list[int] = (stops if found is None else found).tolist()
+    return chosen
 
 
 def _even(costs: Costs, ends: Array, row_of: Sequence[int]) -> Array:

@@ -49,9 +49,10 @@ class Sums:
         return np.asarray(np.diff(self.ends, axis=1).max(axis=1))
 
     def first(self, row: int, stop: Index | int) -> Index:
-        """The first layer of the longest run before ``stop`` that a stage has room for; ``stop`` where there is none."""
+        """First layer of the longest run before ``stop`` that a stage has room for; ``stop`` where there is none."""
         ends = self.ends[row]
-        return np.searchsorted(ends, ends[stop] - self.room[row])
+        found: Index = np.searchsorted(ends, ends[stop] - self.room[row])
+        return found
 
 
 def long_cuts(ends: Array, fixed: Array, row_of: Sequence[int], within: Sequence[Sums] = ()) -> Index | None:
@@ -113,7 +114,9 @@ def _reached(sums: Sequence[Sums], row_of: Sequence[int]) -> Index | None:
     for row in reversed(row_of):
         stops = np.flatnonzero(reached[-1] & (first[row] < every))
         # a run before any of these stops may start anywhere from its first layer on
-        steps = np.bincount(first[row][stops], minlength=len(every)) - np.bincount(stops, minlength=len(every))
+        steps = np.bincount(first[row][stops], minlength=len(every)) - np.bincount(
+            stops, minlength=len(every)
+        )
         reached.append(np.cumsum(steps) > 0)
     if not reached[-1][0]:
         return None

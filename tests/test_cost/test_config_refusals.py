@@ -118,7 +118,7 @@ BAD = [
     (changed(DENSE, hidden_size=10**12), "hidden_size: 1000000000000"),
     (
         changed(DENSE, num_hidden_layers=10**9),
-        "num_hidden_layers: 1000000000 must be a whole number from 1 to 1024",
+        "num_hidden_layers: 1000000000 must be a whole number from 1 to 10000",
     ),
     (changed(DENSE, num_hidden_layers=0), "num_hidden_layers: 0"),
     (changed(DENSE, tie_word_embeddings="no"), "tie_word_embeddings: 'no' must be true or false"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -55,16 +56,21 @@ def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> flo
     return max(fixed[s] + layers[s, a:b].sum() for s, (a, b) in enumerate(runs))
 
 
-@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
-@settings(max_examples=60, deadline=None)
-def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, more: int, seed: int) -> None:
+@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31), st.sampled_from([1024, 0]))
+@settings(max_examples=80, deadline=None)
+def test_splits_of_pipelines_side_by_side_are_the_best_there_are(
+    stages: int, more: int, seed: int, table: int
+) -> None:
+    """By the dynamic programme over a table of runs, and as models of more layers than ``table`` are split."""
     rng = np.random.default_rng(seed)
     count, row_of = stages + more, [min(stage, 2) for stage in range(stages)]
     # of few distinct times, so that many splits are equally fast
     time = Costs(rng.integers(1, 4, (max(row_of) + 1, 3, count)) / 4, rng.random((max(row_of) + 1, 3)))
     then = Costs(rng.random(time.layers.shape), rng.random(time.fixed.shape))
     every = list(combinations(range(1, count), stages - 1))
-    for pipeline, ranges in enumerate(cut_alike(time, then, row_of)):
+    with patch("cost.layouts.long_cuts.MOST_LAYERS", table):
+        splits = cut_alike(time, then, row_of)
+    for pipeline, ranges in enumerate(splits):
         assert [r.start for r in ranges] + [ranges[-1].stop] == [0, *(r.stop for r in ranges)]
         assert all(len(r) for r in ranges)
         seconds, other = (

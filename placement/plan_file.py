@@ -58,6 +58,7 @@ from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 from topology.reading import containers, parse_json, read_text
+from topology.staging import is_staged, settle
 from topology.units import mean_of
 
 SCHEMA_VERSION = 1
@@ -289,6 +290,8 @@ def read_plan(path: Path) -> Plan:
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
+    if not is_staged(path):
+        settle([path])
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():
             raise InputError(
@@ -296,11 +299,22 @@ def read_plan(path: Path) -> Plan:
             )
         path = path / PLAN_FILE
     where = str(path)
-    fields = _fields(read_text(path, where, most_bytes=_LONGEST_BYTES), where)
+    return plan_of_text(read_text(path, where, most_bytes=_LONGEST_BYTES), where)
+
+
+def plan_of_text(text: str, where: str) -> Plan:
+    """Return the plan that the text of a plan file holds, as :func:`read_plan` does; messages name ``where``.
+
+    Raises
+    ------
+    InputError
+        As :func:`read_plan`.
+    """
+    fields = _fields(text, where)
     try:
         return _plan(fields)
     except (InputError, InfeasibleError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
 
 
 def _fields(text: str, where: str) -> PlanFile:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
@@ -28,12 +29,16 @@ from rackplan.commands import (
     sweep,
 )
 from rackplan.help import Command, Commands
-from rackplan.options import INTERRUPTED, flat
-from rackplan.output import print_error, steady_streams
+from rackplan.options import flat
+from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from topology.errors import RackplanError, printable
+from topology.interrupts import EndedError, ending_by_signal
+from topology.staging import PLACED, settle
 
 BAD_INPUT = 2
+SIGNALLED = 128
+"""What shells add to the number of a signal in an exit code."""
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
@@ -48,9 +53,11 @@ app = typer.Typer(
 
 
 class _InterruptedError(RackplanError):
-    """Ctrl-C where there is no result to keep."""
+    """Ctrl-C, or a signal to end, where there is no result to keep."""
 
-    exit_code = INTERRUPTED
+    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
+        super().__init__(text)
+        self.exit_code = SIGNALLED + number
 
 
 def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
@@ -58,11 +65,15 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(run)
     def wrapped(*args: object, **kwargs: object) -> None:
+        since = len(PLACED)
         try:
             run(*args, **kwargs)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            raise _InterruptedError("interrupted; nothing was written.") from None
+            raise _InterruptedError(told_interrupted("interrupted", since)) from None
+        except EndedError as error:
+            how = f"ended by {signal.Signals(error.number).name}"
+            raise _InterruptedError(told_interrupted(how, since), error.number) from None
         except BrokenPipeError:
             # the reader of a pipe left (| head): not an error of ours, and typer would make it one
             _discard_output()
@@ -80,10 +91,21 @@ def _applying(run: Callable[..., None]) -> Callable[..., None]:
 
         given = in_lower_case(given)
         note_all(check_options(list(signature(run).parameters.values()), given))
+        settle(_paths(given.values()))
         with working(run.__name__.rstrip("_").replace("_", "-")):
             run(**given)
 
     return wrapped
+
+
+def _paths(values: Iterable[object]) -> Iterator[Path]:
+    """Yield what of the options names a file or a folder: a path, or a text that is one."""
+    for value in values:
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Path):
+                yield one
+            elif isinstance(one, str) and os.path.exists(one):  # noqa: PTH110 - no error over any text
+                yield Path(one)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -151,7 +173,8 @@ def main() -> None:
     steady_streams()
     _one_blas_thread()
     try:
-        raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)
+        with ending_by_signal():
+            raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)
     except _UsageError as error:
         # with no arguments at all the message is the help
         text = str(getattr(error, "format_message", error.__str__)())
@@ -161,8 +184,14 @@ def main() -> None:
             print_error(f"{text.rstrip('.')}; see --help.")
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
-        print_error(str(error))
+        with suppress(OSError):  # a terminal that was closed
+            print_error(str(error))
         raise SystemExit(error.exit_code) from None
+    except (KeyboardInterrupt, typer.Abort):
+        print_error("interrupted; nothing was written.")
+        raise SystemExit(SIGNALLED + signal.SIGINT) from None
+    except EndedError as error:
+        raise SystemExit(SIGNALLED + error.number) from None
     except BrokenPipeError:
         _discard_output()
         raise SystemExit(0) from None

@@ -8,11 +8,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,8 @@ from rackplan.progress import hide, tell
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.errors import InputError, printable
-from topology.files import ensure_folder, write_whole
+from topology.files import ensure_folder, require_file, require_place, write_whole
+from topology.staging import PLACED, Staging, settle, staging, unwritable
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 
 _ASCII = str.maketrans(RAMP, "_.-=+*#@")
 """Letters that stand for the levels of a picture on a terminal that lacks them."""
-_MAKING = ".rackplan-making-"
-_READY = ".rackplan-ready"
-"""Folders inside a result folder: files that are being made, and files that are whole and only have to be moved."""
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
 _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
@@ -121,6 +117,12 @@ def print_error(text: str) -> None:
     sys.stderr.write(f"rackplan: {with_flags(printable(' '.join(text.split())))}\n")
 
 
+def told_interrupted(how: str, since: int) -> str:
+    """Return what is said where a command ended early, ``since`` that many results were put in place in all."""
+    written = ", ".join(map(str, PLACED[since:]))
+    return f"{how}; {f'{written}: written and whole' if written else 'nothing was written'}."
+
+
 def default_folder(model: str, cluster: str) -> Path:
     """Return the folder for results where nobody named one: ``deepseek-v3-on-gb200-nvl72``."""
     name = re.sub(r"[^\w.@+-]+", "-", f"{model}-on-{cluster}".strip(), flags=re.ASCII).strip("-.")
@@ -152,17 +154,17 @@ def _vouches(path: Path) -> bool:
 
 
 @contextmanager
-def output_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
-    """Create ``path`` for results and keep other runs out of it; folders made for a command that fails are removed.
+def output_folder(path: Path) -> Iterator[Path]:
+    """Create ``path`` for files that are written one by one, and keep other runs out of it.
 
-    What a run that was killed left in it is dealt with first: files that were whole are put in place, others removed.
-    Files called as ``ours`` are replaced if a result of ours vouches for them.
+    Folders made for a command that fails are removed. What appears whole takes :func:`results_folder`.
 
     Raises
     ------
     InputError
         If it is a file, not writable, or another run is at work in it.
     """
+    settle([path])
     made = []
     missing = path
     while not missing.exists() and missing != missing.parent:
@@ -171,8 +173,6 @@ def output_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
     try:
         ensure_folder(path)
         with _locked(path):
-            _recover(path)
-            _require_ours(path, ours)
             yield path
     except BaseException:
         for folder in made:
@@ -183,49 +183,72 @@ def output_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
         raise
 
 
-def write_together(folder: Path, writers: Mapping[str, str | Callable[[Path], None]]) -> None:
+_STAGED: dict[Path, Staging] = {}
+"""Folders of results that are being made, by the names they were given."""
+
+
+@contextmanager
+def results_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
+    """Keep other runs out of a folder for results; it is made when they are written (:func:`write_together`).
+
+    Files called as ``ours`` are replaced if a result of ours vouches for them.
+
+    Raises
+    ------
+    InputError
+        If it is a file, not writable, or another run is at work in it.
+    """
+    settle([path])
+    with staging(path) as made:
+        _require_ours(path, ours)
+        _STAGED[path] = made
+        try:
+            yield path
+        finally:
+            del _STAGED[path]
+
+
+def write_together(
+    folder: Path, writers: Mapping[str, str | Callable[[Path], None]], *, gone: Sequence[str] = ()
+) -> None:
     """Write files into ``folder``: all of them are made first, so that none changes where one cannot be made.
 
-    ``writers`` has, by the name of each file, its text, or what writes it to a path of that name. Whole files are
-    moved into place one by one; a run that is killed meanwhile is completed by the next one (:func:`output_folder`).
+    ``writers`` has, by the name of each file, its text, or what writes it to a path of that name; ``gone`` names
+    files of ours that results before had and these do not. A run that is killed meanwhile changed nothing, or what
+    it had ready is put in place by the next one (:mod:`topology.staging`).
 
     Raises
     ------
     InputError
         If one of them cannot be written.
     """
+    if folder not in _STAGED:
+        with results_folder(folder):
+            write_together(folder, writers, gone=gone)
+            return
     for name in writers:
         above = (folder / name).parent
         if above.exists() and not above.is_dir():
             raise InputError(
                 f"{above}: it is a file, and {name} goes into a folder of that name; choose another -o."
             )
-        if (folder / name).is_dir():
-            raise InputError(f"{folder / name}: it is a folder; choose another -o.")
-    aside = Path(tempfile.mkdtemp(dir=folder, prefix=_MAKING))
-    try:
-        for number, (name, write) in enumerate(writers.items(), 1):
-            tell(f"writing {name}, {number} of {len(writers)}")
+        require_file(folder / name)
+    made = _STAGED[folder]
+    aside = made.folder
+    for number, (name, write) in enumerate(writers.items(), 1):
+        tell(f"writing {name}, {number} of {len(writers)}")
+        try:
             (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                if isinstance(write, str):
-                    write_whole(aside / name, write.encode())
-                else:
-                    write(aside / name)
-            except InputError as error:
-                message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
-                raise InputError(message) from None
-            _to_disk(aside / name)
-        _to_disk(aside)
-        aside.rename(folder / _READY)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    try:
-        _put_in_place(folder)
-    except KeyboardInterrupt:
-        _put_in_place(folder)
-        raise
+            if isinstance(write, str):
+                write_whole(aside / name, write.encode())
+            else:
+                write(aside / name)
+        except InputError as error:
+            message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
+            raise InputError(message) from None
+        except OSError as error:
+            raise unwritable(folder / name, error) from None
+    made.commit(gone=gone)
 
 
 def require_form(path: Path | None, *endings: str) -> None:
@@ -254,11 +277,12 @@ def is_page(path: Path | None) -> bool:
 
 @contextmanager
 def output_target(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield where a page alone goes, or the folder of results as :func:`output_folder` does."""
+    """Yield where a page alone goes, or the folder of results as :func:`results_folder` does."""
     if is_page(path):
+        require_place(path)
         yield path
     else:
-        with output_folder(path, ours=ours) as folder:
+        with results_folder(path, ours=ours) as folder:
             yield folder
 
 
@@ -282,7 +306,7 @@ def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], l
     if path is None:
         yield None
     elif path.is_dir() or not path.suffix:
-        with output_folder(path) as folder:
+        with results_folder(path) as folder:
 
             def all_of(forms: Forms) -> list[str]:
                 write_together(
@@ -293,6 +317,7 @@ def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], l
             yield all_of
     else:
         require_form(path, *endings)
+        require_place(path)
 
         def one_of(forms: Forms) -> list[str]:
             make = forms[endings[path.suffix.lower()]]
@@ -442,33 +467,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _recover(folder: Path) -> None:
-    """Complete what a killed run had ready, and remove what it had not."""
-    if (folder / _READY).is_dir():
-        _put_in_place(folder)
-    for left in folder.glob(f"{_MAKING}*"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _put_in_place(folder: Path) -> None:
-    """Move the files that are ready; as often as it is begun, until none is left."""
-    ready = folder / _READY
-    files = [path for path in ready.rglob("*") if not path.is_dir()]
-    for path in sorted(files, key=lambda path: path.name in _VOUCHERS):  # last: they vouch for the rest
-        there = folder / path.relative_to(ready)
-        ensure_folder(there.parent)
-        path.replace(there)
-    _to_disk(folder)
-    shutil.rmtree(ready)
-
-
-def _to_disk(path: Path) -> None:
-    """Have the system write out a file or a folder; not every file system does so for folders."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

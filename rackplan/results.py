@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -83,12 +82,9 @@ def svg(result: object) -> str | None:
 
 def drawing(cluster: Cluster, overlay: Overlay | None = None) -> str:
     """Return the SVG file of a cluster, with what each GPU does on it."""
-    from topology.draw import draw_cluster
+    from topology.draw import cluster_svg
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "drawing.svg"
-        draw_cluster(cluster, path, overlay=overlay)
-        return path.read_text(encoding="utf-8")
+    return cluster_svg(cluster, overlay)
 
 
 def text(result: object) -> str:

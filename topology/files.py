@@ -3,52 +3,102 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from topology.errors import InputError
+from topology.staging import is_staged, staging, unwritable, write_out
 
-_WRITING = ".rackplan-writing-"
+_WAIT_S = 10.0
+"""Seconds to wait for another process that writes the same file: it takes milliseconds."""
 
 
 def write_whole(path: Path, data: bytes, *, new: bool = False) -> None:
-    """Write ``data`` to ``path`` by way of a file beside it: a reader sees all of it, or the old file.
-
-    What killed runs left in the folder is removed first.
+    """Write ``data`` to ``path``: a reader sees all of it, or the old file. A link is followed to its file.
 
     Raises
     ------
     InputError
-        If the folder does not exist or cannot be written to, or with ``new`` something is at ``path``.
+        If the folder does not exist or cannot be written to, something other than a file that may be overwritten is
+        there, or with ``new`` anything is.
+    """
+    try:
+        if is_staged(path):
+            write_out(path, data)
+            return
+        whole = path if new else Path(os.path.realpath(path))
+    except OSError as error:
+        raise unwritable(path, error) from None
+    if not new:
+        require_file(path)
+    write_all({whole: data}, new=new, called=path)
+
+
+def write_all(files: Mapping[Path, bytes], *, new: bool = False, called: Path | None = None) -> None:
+    """Write several files of one folder, all of them or none; ``called``: what messages call the one that it is.
+
+    Raises
+    ------
+    InputError
+        As :func:`write_whole`.
     """
     if new:
-        require_new(path)
-    _remove_leftovers(path.parent)
-    aside = None
+        for path in files:
+            require_new(path)
+    first = next(iter(files))
+    folder = first.parent
+    if not folder.is_dir():
+        raise InputError(
+            f"{called or first}: cannot write there ({folder} is no folder); choose another `output`."
+        )
+    with staging(folder, name=first.name, wait_s=_WAIT_S, called=called or first) as made:
+        for path, data in files.items():
+            try:
+                write_out(made.folder / path.name, data)
+            except OSError as error:
+                raise unwritable(called or path, error) from None
+        if new:
+            for path in files:
+                require_new(path)
+        made.commit(once=new)
+
+
+def require_file(path: Path) -> None:
+    """Refuse a path for a file that no file can be at, or one that is not to be overwritten.
+
+    Raises
+    ------
+    InputError
+        If a folder, a pipe or a device is there, or a file that nobody may write.
+    """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_WRITING)
-        aside = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            with suppress(OSError):  # a file system that knows no locks
-                _lock(file)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            aside.chmod(0o666 & ~_umask())
-            if new:
-                os.link(aside, path)
-            else:
-                aside.replace(path)
-    except FileExistsError:
-        require_new(path)
-        raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot write there ({error.strerror}); choose another `output`.") from None
-    finally:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+        mode = path.stat().st_mode
+    except OSError:  # nothing there, or said where it is written
+        return
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path}: it is a folder; choose another `output`.")
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path}: it is no file that can be replaced; choose another `output`.")
+    if not mode & 0o222:
+        raise InputError(f"{path}: it is read-only; choose another `output`, or let it be written.")
+
+
+def require_place(path: Path) -> None:
+    """Refuse a path for a file that cannot be written, before what is to be written is computed.
+
+    Raises
+    ------
+    InputError
+        As :func:`write_whole`.
+    """
+    require_file(path)
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: cannot write there ({folder} is no folder); choose another `output`.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: cannot write there (no permission); choose another `output`.")
 
 
 def require_new(path: Path) -> None:
@@ -63,23 +113,6 @@ def require_new(path: Path) -> None:
         raise InputError(
             f"`output` {path}: it exists, and is not overwritten; choose another `output` or remove it."
         )
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the files that killed runs left: those that nobody writes; an empty one may be about to be."""
-    for left in folder.glob(f"{_WRITING}*"):
-        with suppress(OSError), left.open("rb") as file:
-            _lock(file)
-            if left.stat().st_size:
-                left.unlink()
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Hold a file until it is closed; OSError where another process holds it."""
-    with suppress(ImportError):  # a system without such locks
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def ensure_folder(path: Path) -> None:
@@ -100,9 +133,3 @@ def ensure_folder(path: Path) -> None:
         raise InputError(
             f"{path}: cannot write in that folder ({error.strerror}); choose another `output`."
         ) from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
 from topology.shown import Shown
+from topology.staging import scratch
 from topology.units import mean_of
 
 
@@ -162,8 +161,8 @@ def engine_balancedness(
 
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> int:
     """Check what will be written the way a file of anyone's is checked; return the layers with other ranks."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
+    with scratch() as folder:
+        path = folder / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
         path.write_text(text, encoding="utf-8")
         found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
     if engine.keeps_ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,6 +15,7 @@ from placement.arrays import Experts, Floats, Ints
 from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.errors import InputError
+from topology.files import write_whole
 from topology.reading import parse_json
 
 _VERSION = 1
@@ -120,7 +122,13 @@ class OnlineState:
         return replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
 
     def save(self, path: Path | str) -> None:
-        """Write the state as ``.npz``."""
+        """Write the state as ``.npz``, whole or not at all.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written.
+        """
         none = np.zeros((0, 0), dtype=np.int32)
         about = {
             "version": _VERSION,
@@ -128,19 +136,20 @@ class OnlineState:
             "surprise": self.memory.surprise,
             "options": asdict(self.options),
         }
-        with Path(path).open("wb") as file:
-            np.savez(
-                file,
-                about=np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8),
-                slots_per_gpu=self.slots_per_gpu,
-                stored=self.stored,
-                last=self.last,
-                kinds=self.memory.loads,
-                kind_windows=self.memory.windows,
-                kind_age=self.memory.age,
-                static=none if self.static is None else self.static,
-                placed=none if self.placed is None else self.placed,
-            )
+        made = io.BytesIO()
+        np.savez(
+            made,
+            about=np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8),
+            slots_per_gpu=self.slots_per_gpu,
+            stored=self.stored,
+            last=self.last,
+            kinds=self.memory.loads,
+            kind_windows=self.memory.windows,
+            kind_age=self.memory.age,
+            static=none if self.static is None else self.static,
+            placed=none if self.placed is None else self.placed,
+        )
+        write_whole(Path(path), made.getvalue())
 
     @classmethod
     def load(cls, path: Path | str) -> OnlineState:

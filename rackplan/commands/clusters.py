@@ -306,11 +306,7 @@ def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
 
 def _check_readable(text: str) -> None:
     """Read the text back before it replaces anything: what other commands would refuse is not written."""
-    from tempfile import TemporaryDirectory
+    from topology.cluster_file import read_cluster
+    from topology.reading import parse_yaml
 
-    from topology.cluster_file import read_cluster_file
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "imported.yaml"
-        path.write_text(text, encoding="utf-8")
-        read_cluster_file(path)
+    read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")

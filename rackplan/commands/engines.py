@@ -72,14 +72,11 @@ def export(
     from placement.plan_file import read_plan
     from rackplan.output import show
     from rackplan.views.engines import export_view
-    from topology.files import require_new, write_whole
+    from topology.files import write_all
 
     asked = Asked(require_engine(to, "--to", form), output, launch, tp, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
-    for path in deployed.files:
-        require_new(path)
-    for path, text in deployed.files.items():
-        write_whole(path, text.encode(), new=True)
+    write_all({path: text.encode() for path, text in deployed.files.items()}, new=True)
     show(export_view(deployed), json=json)
 
 

@@ -121,7 +121,7 @@ def replay(
 
 def _write(found: Replayed, path: Path) -> None:
     """Write the page, the data or the rows of windows; all three into a folder."""
-    from rackplan.output import json_text, output_folder, write_together
+    from rackplan.output import json_text, results_folder, write_together
     from rackplan.render.html import page
     from rackplan.views.replay import replay_csv, replay_view
     from rackplan.views.replay_page import replay_page
@@ -136,6 +136,6 @@ def _write(found: Replayed, path: Path) -> None:
     if suffix in makers:
         write_whole(path, makers[suffix]().encode())
         return
-    with output_folder(path) as folder:
+    with results_folder(path) as folder:
         names = {".html": "report.html", ".json": "replay.json", ".csv": "replay.csv"}
         write_together(folder, {names[kind]: make() for kind, make in makers.items()})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
 from rackplan.views.pictures.step import waterfall
 from rackplan.views.words import range_words
-from topology.draw import draw_cluster
+from topology.draw import cluster_svg
 from topology.figures import Evidence
 
 NOT_PLANNED = (
@@ -146,10 +144,7 @@ def drawing(asked: Asked, point: Point) -> dict[str, Any]:
         at = row if side.pools is None else int(side.pools.matches.decode[row])
         fit = _fitted(side.sweep, at)
     overlay = None if fit is None or side.pools is not None else layout_overlay(fit.layout, len(cluster.gpus))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cluster.svg"
-        draw_cluster(cluster, path, overlay=overlay)
-        return {"svg": path.read_text(encoding="utf-8")}
+    return {"svg": cluster_svg(cluster, overlay)}
 
 
 _ORDERED = ("ep", "tp", "stages", "batch")

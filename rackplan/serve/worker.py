@@ -7,10 +7,8 @@ import math
 import os
 import queue
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from topology.errors import RackplanError
@@ -149,13 +147,9 @@ def _handed(data: dict[str, Any], plan: Plan) -> dict[str, Any]:
 
 
 def _read(text: str) -> Plan:
-    """Read the text of a plan file by way of a file of ours."""
-    from placement.plan_file import read_plan
+    from placement.plan_file import plan_of_text
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
-        path.write_text(text, encoding="utf-8")
-        return read_plan(path)
+    return plan_of_text(text, "plan.json")
 
 
 KINDS: Mapping[str, Kind] = {

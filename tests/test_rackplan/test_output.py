@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads
-from rackplan.output import json_text, output_folder, write_together
+from rackplan.output import json_text, results_folder, write_together
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.explain import explain_plan, explain_view
@@ -84,94 +85,29 @@ def test_names_that_no_file_can_have(run: Run, args: tuple[str, ...], tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from rackplan import output
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def put(path):
-    path.write_text("new")
-
-def move(path, target, moved=[]):
-    moved.append(path)
-    die() if len(moved) > int(sys.argv[2]) else os.replace(path, target)
-
-writers = {"a": put, "b": put, "plan.json": put}
-if sys.argv[1] == "making":
-    writers["b"] = die
-else:
-    output.Path.replace = move
-with output.output_folder(Path("out")) as folder:
-    output.write_together(folder, writers)
-"""
-
-
-def killed(folder: Path, *args: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED, *args], cwd=folder, env={"PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert ended.returncode == -9
-
-
-def contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
-
-
-def test_a_run_killed_while_it_makes_files_changes_none(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "a").write_text("old")
-    killed(tmp_path, "making", "0")
-    assert (out / "a").read_text() == "old"
-    with output_folder(out):
-        assert contents(out) == {"a": "old"}
-
-
-@pytest.mark.parametrize("moved", [0, 1, 2])
-def test_a_run_killed_while_it_moves_files_is_completed_by_the_next(moved: int, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    for name in ("a", "b", "plan.json", "foreign"):
-        (out / name).write_text("old")
-    killed(tmp_path, "moving", str(moved))
-    assert (out / "plan.json").read_text() == "old"  # the last to be moved
-    with output_folder(out):
-        assert contents(out) == {"a": "new", "b": "new", "plan.json": "new", "foreign": "old"}
-
-
 def test_an_interruption_does_not_stop_files_half_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moved: list[Path] = []
     moving = Path.replace
 
     def move(path: Path, target: Path) -> Path:
-        moved.append(path)
-        if len(moved) == 2:
-            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
         return moving(path, target)
 
     monkeypatch.setattr(Path, "replace", move)
     out = tmp_path / "out"
     out.mkdir()
     (out / "a").write_text("old")
-
-    def put_plainly(path: Path) -> None:
-        path.write_text("new")
-
     with pytest.raises(KeyboardInterrupt):
-        write_together(out, {"a": put_plainly, "b": put_plainly})
-    assert contents(out) == {"a": "new", "b": "new"}
+        write_together(out, {"a": "new", "b": "new"})
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"a": "new", "b": "new"}
 
 
 def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path) -> None:
-    with output_folder(tmp_path / "out"):
+    with results_folder(tmp_path / "out"):
         result = run(*PLAN, "out")
     assert result.code == 2
-    assert "-o out: another rackplan is writing there" in result.error_line
+    assert "out: another rackplan is writing there" in result.error_line
     assert run(*PLAN, "out").code == 0
 
 

@@ -9,15 +9,16 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 from xml.sax.saxutils import escape
 
 from topology.draw.finish import finished
 from topology.errors import RackplanError
+from topology.staging import scratch
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 _VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")
@@ -57,7 +58,7 @@ def without_font_warnings() -> Iterator[None]:
     except (AttributeError, OSError, ValueError):  # no standard error to keep quiet
         yield
         return
-    with tempfile.TemporaryFile() as held:
+    with _nameless() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -71,14 +72,22 @@ def without_font_warnings() -> Iterator[None]:
                 os.write(2, b"".join(lines))
 
 
+def _nameless() -> IO[bytes]:
+    """Return a file without a name: nothing of it is left whatever happens."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("rackplan"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 @cache
 def _configuration() -> Path:
     """Write a fontconfig folder with a cache of its own, removed when the process ends.
 
     The fonts are copied into it: fontconfig drops a ``.uuid`` file beside the fonts it reads.
     """
-    folder = Path(tempfile.mkdtemp(prefix="rackplan-fonts-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    stack = ExitStack()
+    folder = stack.enter_context(scratch())
+    atexit.register(stack.close)
     (folder / "fonts").mkdir()
     for font in sorted(FONTS.glob("*.ttf")):
         shutil.copyfile(font, folder / "fonts" / font.name)

@@ -1,0 +1,64 @@
+"""Writing commands stopped at their file events: nothing half, nothing mixed, nothing left (benchmarks/kills.py)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from functools import cache
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rackplan.cli import COMMANDS
+from rackplan.options import flat
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "benchmarks/kills.py"
+
+
+@cache
+def kills() -> Any:
+    spec = importlib.util.spec_from_file_location("kills", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kills"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def stopped(*args: object) -> str:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, FILE, *map(str, args)], capture_output=True, text=True, env=env, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout.splitlines()[-1]
+
+
+def test_every_writing_command_is_killed() -> None:
+    writing = {name for name, run in COMMANDS.items() if "output" in signature(flat(run)).parameters}
+    tried = {case.command[0] for case in kills().CASES.values()} - {"small"}
+    assert tried | kills().ELSEWHERE == writing
+
+
+@pytest.mark.parametrize("how", ["KILL", "INT"])
+def test_the_way_of_writing_survives_a_stop_before_each_event(how: str) -> None:
+    assert "0 mixed after the next start, 0 left something after it, 0 wrong" in stopped(
+        "--small", "--with", how
+    )
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("how", ["TERM", "ENOSPC", "EIO", "FULL"])
+def test_the_way_of_writing_survives_faults(how: str) -> None:
+    assert "0 wrong" in stopped("--small", "--with", how)
+
+
+@pytest.mark.wide
+def test_commands_survive_kills() -> None:
+    assert "0 wrong" in stopped("traffic", "import", "--every", 3)

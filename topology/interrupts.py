@@ -1,0 +1,69 @@
+"""Signals that ask a process to end, held off where it must not be left half-way."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Ctrl-C, what schedulers and containers send, and a terminal that was closed."""
+
+
+@contextmanager
+def steady() -> Iterator[None]:
+    """Let the signals of :data:`ENDING` wait until the block has ended, if Python handles them: it is a short one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+    def later(number: int, frame: FrameType | None) -> None:
+        came.append((number, frame))
+
+    try:
+        for number in ENDING:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                before[number] = handler
+                signal.signal(number, later)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number, frame in came[:1]:
+            before[number](number, frame)
+
+
+class EndedError(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise an :class:`EndedError` while the block runs, unless they are ignored (``nohup``).
+
+    What is being written is then removed, as after Ctrl-C.
+    """
+    before: dict[int, Any] = {}
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise EndedError(number)
+
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    before[number] = signal.signal(number, end)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from typing import Annotated
 
 import typer

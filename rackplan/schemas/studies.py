@@ -63,6 +63,8 @@ class StudyPrinted(TypedDict):
         Why points have no figure, most first.
     results:
         The folder of the Parquet dataset.
+    rows_sha256:
+        SHA-256 of the rows without times and hosts: the same on every machine.
     files:
         What was written besides, by what it is.
     points, priced:
@@ -84,6 +86,7 @@ class StudyPrinted(TypedDict):
     pareto: list[RowData]
     reasons: list[ReasonData]
     results: str
+    rows_sha256: str
     files: dict[str, str]
     points: NotRequired[int]
     priced: NotRequired[int]

@@ -91,6 +91,8 @@ def run_study(
                 engine, study.kind, study.limit_s, files.paths, workers=workers, address=address
             )
             interrupted = _priced(made, store, study, missing, columns, progress, say)
+        if not interrupted:
+            store.order({point.digest: point.number for point in points})
     return StudyResult(study, folder, read_rows(folder), progress, interrupted)
 
 

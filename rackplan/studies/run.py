@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from rackplan.studies.engines import Engine, MachineLostError, WorkerLostError
@@ -13,11 +14,9 @@ from rackplan.studies.progress import Progress
 from rackplan.studies.spec import Point
 from rackplan.studies.statuses import FAILED, TIMEOUT
 from rackplan.studies.store import Row, Store, complete
-from rackplan.studies.work import Task, hard_limit_s, late
+from rackplan.studies.work import CHUNK_S, Task, hard_limit_s, late
 from topology.errors import InputError
 
-CHUNK_S = 0.25
-"""Seconds of work that go to a worker at once: what a kill may lose beside the point that each is at."""
 MOST_CHUNK = 256
 SYNC_S = 0.25
 """Seconds between two times that rows are written out to the disk."""
@@ -64,6 +63,7 @@ class Runner:
         self._engine, self._store, self._kind, self._columns = engine, store, kind, columns
         self._limit_s, self._progress, self._say = limit_s, progress, say
         self._flights: dict[Any, _Flight] = {}
+        self._rest: deque[Point] = deque()
         self._again: deque[Point] = deque()
         self._suspects: deque[Point] = deque()
         self._lost: Counter[str] = Counter()
@@ -99,7 +99,8 @@ class Runner:
             if self._again:
                 self._submit([self._again.popleft()])
                 continue
-            chunk = [point for _, point in zip(range(self._chunk()), coming, strict=False)]
+            chunk = [self._rest.popleft() for _ in range(min(self._chunk(), len(self._rest)))]
+            chunk = chunk or list(islice(coming, self._chunk()))
             if not chunk:
                 break
             self._submit(chunk)
@@ -137,14 +138,14 @@ class Runner:
                 lost = True
             else:
                 self._machines_lost = 0
-                options = {point.digest: point.options for point in flight.points}
-                self._keep([(row, options[row["digest"]]) for row in rows])
+                self._keep(list(zip(rows, flight.points, strict=False)))  # in their order, as far as it came
+                self._rest.extend(flight.points[len(rows) :])
                 mean = sum(row["seconds"] for row in rows) / len(rows)
                 self._each_s = mean if self._each_s is None else 0.5 * (self._each_s + mean)
         self._progress.replaced += lost
 
-    def _keep(self, rows: Iterable[tuple[Row, Mapping[str, Any]]]) -> None:
-        whole = [complete(row, options, self._kind, self._columns) for row, options in rows]
+    def _keep(self, rows: Iterable[tuple[Row, Point]]) -> None:
+        whole = [complete(row, point, self._kind, self._columns) for row, point in rows]
         self._store.add(whole)
         self._progress.took(whole)
 
@@ -171,4 +172,4 @@ class Runner:
 
     def _give_up(self, point: Point, status: str, reason: str, took: float) -> None:
         row: Row = {"point": point.number, "digest": point.digest, "status": status, "reason": reason}
-        self._keep([(row | {"seconds": round(took, 6)}, point.options)])
+        self._keep([(row | {"seconds": round(took, 6)}, point)])

@@ -27,11 +27,24 @@ DIGEST_VERSION = 1
 
 @dataclass(frozen=True)
 class Point:
-    """One point: its place in the study, what it asks for, and the digest of that and of the files it names."""
+    """One point.
+
+    Attributes
+    ----------
+    number:
+        Its place in the study.
+    options:
+        What it asks for.
+    digest:
+        SHA-256 of that and of the files that it names.
+    files:
+        SHA-256 of each of those, by the name typed.
+    """
 
     number: int
     options: Mapping[str, Value]
     digest: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,14 +143,10 @@ class Study:
     def point(self, number: int, options: Mapping[str, Value], files: Files) -> Point:
         """Return the point of some options."""
         asked = {name: value for name, value in options.items() if value is not None}
-        content = {
-            "version": DIGEST_VERSION,
-            "kind": self.kind,
-            "options": asked,
-            "files": files.digests(asked),
-        }
+        named = files.digests(asked)
+        content = {"version": DIGEST_VERSION, "kind": self.kind, "options": asked, "files": named}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return Point(number, asked, hashlib.sha256(text.encode()).hexdigest())
+        return Point(number, asked, hashlib.sha256(text.encode()).hexdigest(), named)
 
 
 class Files:

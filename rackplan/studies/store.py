@@ -2,20 +2,25 @@
 
 A row is safe once its line is in ``journal`` and the system has written that out. Lines carry a checksum: what a kill
 or a power cut left of the last one is cut off. Rows move from the journal into a file of ``results/`` that is
-complete before it has its name; a row that is in both after a kill in between is taken once.
+complete before it has its name; a row that is in both after a kill in between is taken once. When a study is done all
+rows are put in the order of its points, in one file: a whole folder of results is made aside and takes the place of
+the other, so that no reader ever sees a row twice.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
+import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackplan.studies.spec import Study
+from rackplan.studies.spec import Point, Study
 from rackplan.studies.work import row_digest
 from topology.errors import InputError, one_line
 
@@ -24,9 +29,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 JOURNAL, RESULTS = "journal", "results"
-PART_ROWS = 5_000
-"""Rows after which the journal becomes a file of the dataset."""
+PART_ROWS, PART_S = 5_000, 120.0
+"""Rows, and seconds, after which the journal becomes a file of the dataset."""
 _MAKING = ".rackplan-making.parquet"
+_ORDERED, _BEFORE = ".rackplan-ordered", ".rackplan-before"
+"""Folders of results: one in the order of the points that is being made, and the one whose place it takes."""
 
 _TEXT, _WHOLE, _NUMBER = "string", "int64", "double"
 FIGURES: Mapping[str, str] = {
@@ -60,6 +67,7 @@ FIGURES: Mapping[str, str] = {
     "evidence": _TEXT,
     "notes": _TEXT,
     "digest": _TEXT,
+    "files": _TEXT,
     "row_digest": _TEXT,
     "rackplan": _TEXT,
     "seconds": _NUMBER,
@@ -137,6 +145,7 @@ class Store:
         self._keep = keep
         self._folder, self._columns = folder, columns
         self._journal = folder / JOURNAL
+        _recover(folder)
         (folder / RESULTS).mkdir(exist_ok=True)
         (folder / _MAKING).unlink(missing_ok=True)
         self._parted = self._in_parts()
@@ -145,6 +154,7 @@ class Store:
         self.digests = self._parted | {row["digest"] for row in rows}
         self._lines = len(rows)
         self._unsynced = False
+        self._compacted = time.monotonic()
         self._file = self._journal.open("ab", buffering=0)
         _to_disk(folder)
         if self._file.tell() != good:
@@ -153,7 +163,7 @@ class Store:
             self.compact()
 
     def _in_parts(self) -> set[str]:
-        return {digest for part in parts(self._folder) for digest in _column(part, "digest")}
+        return {row["digest"] for part in parts(self._folder) for row in _columns(part)}
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows to the journal; they are safe after :meth:`sync`.
@@ -186,7 +196,8 @@ class Store:
             except OSError as error:
                 raise _unwritable(self._journal, error) from None
             self._unsynced = False
-        if self._lines >= PART_ROWS:
+        late = time.monotonic() - self._compacted >= PART_S
+        if self._lines >= PART_ROWS or (self._lines and late):
             self.compact()
 
     def compact(self) -> None:
@@ -214,7 +225,37 @@ class Store:
         except OSError as error:
             (self._folder / _MAKING).unlink(missing_ok=True)
             raise _unwritable(self._folder / RESULTS, error) from None
-        self._lines = 0
+        self._lines, self._compacted = 0, time.monotonic()
+
+    def order(self, numbers: Mapping[str, int] | None = None) -> None:
+        """Put all rows into one file in the order of the points, where they are not.
+
+        Parameters
+        ----------
+        numbers:
+            The number of each point by digest: of a study that was enlarged some are others than before.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written; the rows then stay as they were.
+        """
+        self.sync()
+        self.compact()
+        there = [(row["point"], row["digest"]) for part in parts(self._folder) for row in _columns(part)]
+        wanted = sorted(there if numbers is None else [(numbers[digest], digest) for _, digest in there])
+        if there == wanted and len(parts(self._folder)) <= 1:
+            return
+        aside = self._folder / _ORDERED
+        try:
+            aside.mkdir()
+            _write_ordered(self._folder, aside, {digest: number for number, digest in wanted})
+            _to_disk(self._folder)
+            (self._folder / RESULTS).rename(self._folder / _BEFORE)
+            _recover(self._folder)
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise _unwritable(self._folder / RESULTS, error) from None
 
     def close(self) -> None:
         """Move what is in the journal into the dataset, and end."""
@@ -226,17 +267,13 @@ class Store:
 
     def _write_part(self, rows: Sequence[Row]) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         aside = self._folder / _MAKING
         order = sorted(rows, key=lambda row: (row["point"], row["digest"]))
         table = pa.Table.from_pylist(
             [_typed(row, self._columns) for row in order], schema=schema(self._columns)
         )
-        with aside.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
+        _write_table(table, aside)
         taken = [int(part.stem.rpartition("-")[2]) for part in parts(self._folder)]
         aside.rename(self._folder / RESULTS / f"part-{max(taken, default=-1) + 1:05d}.parquet")
         for folder in (self._folder / RESULTS, self._folder):
@@ -262,12 +299,13 @@ def version() -> str:
     return str(import_module("rackplan").__version__)
 
 
-def complete(row: Row, options: Mapping[str, Any], kind: str, columns: Mapping[str, str]) -> Row:
-    """Return a worker's row with its options and digest, without columns that are not the study's."""
+def complete(row: Row, point: Point, kind: str, columns: Mapping[str, str]) -> Row:
+    """Return a worker's row with its options and digests, without columns that are not the study's."""
     found = {
-        **option_cells(options, columns),
+        **option_cells(point.options, columns),
         **{name: value for name, value in row.items() if name in columns},
         "kind": kind,
+        "files": json.dumps(point.files, sort_keys=True) if point.files else None,
         "rackplan": version(),
     }
     return {**found, "row_digest": row_digest(found)}
@@ -298,7 +336,16 @@ def read_rows(folder: Path) -> list[Row]:
 
 def parts(folder: Path) -> list[Path]:
     """Return the files of a study's dataset."""
-    return sorted((folder / RESULTS).glob("part-*.parquet"))
+    where = folder / RESULTS
+    if not where.exists() and (folder / _BEFORE).exists():  # killed between two names
+        where = folder / _BEFORE
+    return sorted(where.glob("part-*.parquet"))
+
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """Return the SHA-256 of what rows say, whatever their order: that of a study is the same on every machine."""
+    every = sorted(str(row["row_digest"]) for row in rows)
+    return hashlib.sha256("\n".join(every).encode()).hexdigest()
 
 
 def journal_rows(folder: Path) -> tuple[list[Row], int]:
@@ -346,12 +393,48 @@ def _typed(row: Row, columns: Mapping[str, str]) -> Row:
     return found
 
 
-def _column(part: Path, name: str) -> list[str]:
+def _recover(folder: Path) -> None:
+    """Complete an exchange of results that a kill ended, or undo what was not ready."""
+    results, ordered, before = folder / RESULTS, folder / _ORDERED, folder / _BEFORE
+    if before.exists():
+        if not results.exists():
+            (ordered if ordered.exists() else before).rename(results)
+        _to_disk(folder)
+        shutil.rmtree(before, ignore_errors=True)
+    shutil.rmtree(ordered, ignore_errors=True)
+
+
+def _write_ordered(folder: Path, aside: Path, numbers: Mapping[str, int]) -> None:
+    """Write the rows of all files into one, each under its number and in that order."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.concat_tables([pq.read_table(part) for part in parts(folder)])
+    named = [numbers[digest] for digest in table.column("digest").to_pylist()]
+    place = table.schema.get_field_index("point")
+    table = table.set_column(place, table.schema.field(place), pa.array(named, pa.int64()))
+    _write_table(
+        table.sort_by([("point", "ascending"), ("digest", "ascending")]), aside / "part-00000.parquet"
+    )
+    _to_disk(aside)
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _columns(part: Path) -> list[Row]:
+    """Return number and digest of the rows of a file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        found: list[str] = pq.read_table(part, columns=[name]).column(name).to_pylist()
+        found: list[Row] = pq.read_table(part, columns=["point", "digest"]).to_pylist()
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InputError(f"{part}: no file of results ({one_line(error)}); move it away.") from None
     return found

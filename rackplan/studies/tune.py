@@ -83,6 +83,8 @@ def tune_study(
             interrupted = True
         finally:
             at_work.close()
+        if not interrupted:
+            store.order()
     return StudyResult(study, folder, read_rows(folder), progress, interrupted)
 
 

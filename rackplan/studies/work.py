@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rackplan.digests import read_in
 from rackplan.studies.options import Kind, Value
 from rackplan.studies.price import price
 from rackplan.studies.statuses import FAILED, INFEASIBLE, OK, TIMEOUT
@@ -28,6 +29,8 @@ DIGITS = 12
 """Significant digits of the figures of a row: the last ones of a double depend on the processor."""
 WHEN = ("seconds", "cpu_s", "host", "finished")
 """Columns that say when, where and how long; no digest of a row has them."""
+CHUNK_S = 0.25
+"""Seconds after which a worker hands over what it has: what a kill may lose beside the point that it is at."""
 _CUSHION_S, _CUSHION = 2.0, 0.1
 """What a point that does not react has beyond its limit, in seconds and as a part of it, before its worker ends."""
 
@@ -44,18 +47,34 @@ class _TimeLimit(BaseException):
 def run_points(
     kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the rows of some points, in their order.
+    """Return the rows of the first of some points, in their order: at least one, more as :data:`CHUNK_S` allows.
 
     ``files`` has the path of each text of an option that is the name of a file.
     """
-    parent = os.getppid()
-    rows = []
+    parent, begun = os.getppid(), time.monotonic()
+    rows: list[dict[str, Any]] = []
     for number, digest, options in tasks:
-        rows.append(run_point(kind, options, limit_s, lambda text: files.get(text, text)))
-        rows[-1] |= {"point": number, "digest": digest}
+        row = run_point(kind, options, limit_s, lambda text: files.get(text, text))
+        rows.append({**_as_typed(row, files), "point": number, "digest": digest})
         if os.getppid() != parent:  # nobody will take the rows
             os._exit(0)
+        if time.monotonic() - begun >= CHUNK_S:
+            break
     return rows
+
+
+def _as_typed(row: dict[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row that names files as the study does: where they lie is another place on every machine."""
+    if not files:
+        return row
+    longest = sorted(files.items(), key=lambda one: -len(one[1]))
+
+    def typed(text: str) -> str:
+        for name, path in longest:
+            text = text.replace(path, name)
+        return text
+
+    return {name: typed(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def run_point(
@@ -147,7 +166,7 @@ def pack(texts: Mapping[str, str]) -> dict[str, dict[str, bytes]]:
     found: dict[str, dict[str, bytes]] = {}
     for text, name in texts.items():
         path = Path(name)
-        inner = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else []
+        inner = read_in(path) if path.is_dir() else []
         found[text] = {one.name: one.read_bytes() for one in inner} or {"": path.read_bytes()}
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost.layouts.front import pareto
 from rackplan.schemas.studies import StudyPrinted
+from rackplan.studies.store import rows_digest
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -58,6 +59,7 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
         "pareto": [_plainly(row) for row in _front(good)],
         "reasons": [{"reason": reason, "points": count} for reason, count in _reasons(rows)],
         "results": str(found.folder / "results"),
+        "rows_sha256": rows_digest(rows),
         "files": dict(files),
     }
     if found.progress is not None:
@@ -73,6 +75,7 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
             [_front_table(found, good)] if len(good) > 1 else [],
             _failures(rows),
             labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
+            labelled("SHA-256", f"{rows_digest(rows)} (of the rows, without times and hosts)"),
             labelled("Written", ", ".join(files.values())),
         ),
         data,

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
-.PHONY: plan test lint types pytest wide browser site clean
+.PHONY: plan test lint types pytest wide browser ray site clean
 
 plan: $(STAMP)
 	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
@@ -21,11 +21,11 @@ types: $(STAMP)
 	$(BIN)/python -m mypy
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide and not browser"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide and not browser and not ray"
 
 # What takes long for its breadth: `.ci/run` has the time for it.
 wide: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "wide and not browser"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "wide and not browser and not ray"
 
 # Pages in a real browser: the system's Chromium, driven by Playwright's package (which downloads no browser of its own).
 # Where either is absent the tests skip, and say so.
@@ -34,6 +34,14 @@ browser: $(STAMP)
 		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[browser]" \
 		|| echo "make browser: Playwright cannot be installed here; tests in a browser skip."
 	$(BIN)/python -m pytest -rs -n auto --dist loadfile tests/browser
+
+# Studies on a real Ray cluster of two nodes on loopback, one of them killed half-way. Where Ray cannot be installed the
+# tests skip, and say so.
+ray: $(STAMP)
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[ray]" \
+		|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[ray]" \
+		|| echo "make ray: Ray cannot be installed here; tests on a cluster skip."
+	$(BIN)/python -m pytest -rs -m ray tests/test_rackplan/test_studies_ray.py
 
 # The documentation, from docs/ into site/: strict, so a dead link or anchor ends it. Nothing is fetched by a reader.
 site: $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, Timer
@@ -115,10 +116,10 @@ def tell(text: str) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Reporter]:
-    """Yield a reporter that draws on standard error if that is a terminal."""
+def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
+    """Yield a reporter that draws on standard error if that is a terminal; else it writes a line ``every_s`` seconds."""
     if not sys.stderr.isatty():
-        yield Reporter()
+        yield Reporter() if every_s is None else _Log(every_s)
         return
     hide()
     line = _Line("starting ...")
@@ -131,6 +132,19 @@ def progress() -> Iterator[Reporter]:
         line.hide()
         for other in _LINES:
             other.rest()
+
+
+class _Log(Reporter):
+    """Writes the stage now and then, where a log is read."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s, self._said = every_s, time.monotonic()
+
+    def stage(self, name: str) -> None:
+        if time.monotonic() - self._said >= self._every_s:
+            self._said = time.monotonic()
+            sys.stderr.write(f"rackplan: {printable(name)}\n")
+            sys.stderr.flush()
 
 
 class _Live(Reporter):

@@ -12,6 +12,9 @@ from rackplan import options
 from rackplan.options import INTERRUPTED, Group, arg, opt
 from topology.errors import InputError
 
+LOG_S = 30.0
+"""Seconds between two lines of progress where standard error is no terminal."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Where(Group):
@@ -56,7 +59,7 @@ def study(
         found = read_finished(folder)
     else:
         run = tune_study if optimize else run_study
-        with progress() as reporter:
+        with progress(every_s=LOG_S) as reporter:
             reporter.stage("starting workers")
             found = run(
                 asked,

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from rackplan.studies.options import Kind
+from rackplan.studies.store import version
 from rackplan.studies.work import Shipped, Task, ignore_interrupts, pack, run_points, unpack
 from topology.errors import InputError, one_line
 from topology.host import cores
 
 ENGINES = ("local", "ray")
-_CONNECT_S = 5.0
-"""Seconds in which a Ray cluster must answer."""
+_CONNECT_S, _JOIN_S = 5.0, 15.0
+"""Seconds in which an address must answer, and a Ray cluster take another process."""
 _IDLE_S = 5.0
 """Seconds after which a worker without work ends: those of a study that was killed do not stay."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -160,7 +161,7 @@ class RayEngine:
     def submit(self, tasks: Sequence[Task]) -> Any:
         """Begin with some points."""
         kind, limit_s = self._call
-        return self._task.remote(kind, list(tasks), limit_s, self._files)
+        return self._task.remote(kind, list(tasks), limit_s, self._files, version())
 
     def wait(self, handles: Iterable[Any], timeout_s: float) -> list[Any]:
         """Return those that are done."""
@@ -178,13 +179,12 @@ class RayEngine:
         except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
             raise WorkerLostError(one_line(error)) from None
         except errors.RayTaskError as error:
-            if isinstance(error.cause, ModuleNotFoundError):
-                raise InputError(
-                    f"--engine ray: a node of the cluster lacks what is installed here ({one_line(error.cause)}); "
-                    f"install "
-                    'the same "rackplan[study,ray]" on every node.'
-                ) from None
-            raise
+            if isinstance(error.cause, InputError | ImportError | RuntimeError):
+                why = 'lacks what is installed here; install the same "rackplan[ray]" on every node'
+            else:
+                why = "cannot run points; every row is kept, and the same command goes on from there"
+            said = one_line(error.cause or error)
+            raise InputError(f"--engine ray: a node of the cluster {why} ({said}).") from None
         except errors.RayError as error:
             raise MachineLostError(one_line(error)) from None
         return found
@@ -223,26 +223,50 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
         ) from None
 
 
+_PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+
+
 def _require_answer(address: str | None) -> None:
-    """Refuse an address where nobody answers: Ray would try for minutes, and say so on standard error."""
+    """Refuse an address where no cluster answers: Ray would try for minutes, and say so on standard error.
+
+    Where something listens another process joins first: nothing else ends an attempt to speak with what is no Ray.
+    """
     import socket
+    import subprocess
+    import sys
 
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not address or not port.isdigit():  # `auto`, or none
         return
+    why = ""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
             pass
+        command = [sys.executable, "-c", _PROBE, address]
+        subprocess.run(command, timeout=_JOIN_S, check=False, capture_output=True)  # noqa: S603 - Ray itself
     except (OSError, OverflowError, UnicodeError) as error:
+        why = one_line(error)
+    except subprocess.TimeoutExpired as late:
+        if b"AuthToken" in (late.stderr or b""):
+            why = "it wants the token that it was begun with: set RAY_AUTH_MODE=token, as Ray's documentation has it"
+        else:
+            why = f"something listens there, and takes nobody in within {_JOIN_S:g} s: is it the head of a cluster?"
+    if why:
         raise InputError(
-            f"--address {address}: no Ray cluster answers there ({one_line(error)}); `ray start --head` begins one."
-        ) from None
+            f"--address {address}: no Ray cluster answers there ({why}); `ray start --head` begins one."
+        )
 
 
 def _run_shipped(
-    kind: Kind, tasks: Sequence[Task], limit_s: float, files: tuple[Shipped, Mapping[str, str]]
+    kind: Kind,
+    tasks: Sequence[Task],
+    limit_s: float,
+    files: tuple[Shipped, Mapping[str, str]],
+    wanted: str,
 ) -> Rows:
     """Price points in a task of Ray: files come with them."""
+    if version() != wanted:
+        raise InputError(f"rackplan {version()} is there, and {wanted} here")
     shipped, paths = files
     return run_points(kind, tasks, limit_s, unpack(shipped, paths))
 

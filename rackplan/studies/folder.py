@@ -12,12 +12,13 @@ from types import FrameType
 from typing import Any
 
 from rackplan.output import output_folder
+from rackplan.studies.columns import columns_of
 from rackplan.studies.engines import Engine, make_engine
 from rackplan.studies.progress import Progress
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Study, read_content, study_of
-from rackplan.studies.store import Store, columns_of, read_rows, require_pyarrow, version
+from rackplan.studies.store import Store, read_rows, require_pyarrow, version
 from topology.errors import InputError
 from topology.files import write_whole
 from topology.reading import parse_json, read_text

@@ -14,6 +14,10 @@ Kind = Literal["score", "sweep", "plan", "fleet"]
 KINDS: tuple[Kind, ...] = ("score", "sweep", "plan", "fleet")
 FIGURE = "set."
 """How the name of an option begins that changes one figure of the cluster: ``set.gpu.hbm_bytes_per_s``."""
+OF_GPU = ("price", "power")
+"""Mappings by GPU, of which one entry may be an option of its own: ``price.gb200``."""
+NAMED_FILES = ("model", "cluster", "prefill_cluster", "loads", "routing")
+"""Options whose texts may be names of files."""
 Value = str | int | float | bool | list[Any] | dict[str, Any] | None
 """What YAML has for an option; None: as if it were not given."""
 
@@ -66,10 +70,12 @@ def _table() -> dict[str, Option]:
         ("ep tp stages", "whole", ("score", "plan")),
         ("redundant", "whole", ("score", "sweep", "fleet")),
         ("redundant", "copies", ("plan",)),
-        ("imbalance", "number", ("sweep",)),
+        ("imbalance prefix_hit", "number", ("sweep",)),
+        ("kv_offload host_link prefill_cluster", "text", ("sweep",)),
+        ("afd", "flag", ("sweep",)),
         ("loads routing", "texts", ("plan",)),
         ("goal", "text", ("plan", "fleet")),
-        ("spread objective split", "text", ("plan",)),
+        ("spread objective split scenario_weights", "text", ("plan",)),
         ("tolerance balance_slack", "number", ("plan",)),
         ("seed", "whole", ("plan", "fleet")),
         ("time_limit_s", "number", ("plan", "fleet")),
@@ -89,7 +95,7 @@ _OPTIONS: Mapping[str, Option] = _table()
 
 
 def names_of(kind: Kind) -> list[str]:
-    """Return the options that a kind of study knows, ``set.PART.FIGURE`` apart."""
+    """Return the options that a kind of study knows, those of one figure apart."""
     return [name.partition(" ")[2] for name in _OPTIONS if name.startswith(f"{kind} ")]
 
 
@@ -107,11 +113,14 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise _wrong(where, value, "a quantity, a factor like 2x, or a number in the SI unit")
         return value
+    mapping, _, gpu = name.partition(".")
+    if mapping in OF_GPU and gpu:
+        return _checked("number", value, where)
     option = _OPTIONS.get(f"{kind} {name}")
     if option is None:
-        raise InputError(
-            f"{where}: a study of kind {kind} has no option `{name[:60]}`; {nearest(name, names_of(kind))}"
-        )
+        others = [other for other in KINDS if f"{other} {name}" in _OPTIONS]
+        hint = f"one of kind {' or '.join(others)} has." if others else nearest(name, names_of(kind))
+        raise InputError(f"{where}: a study of kind {kind} has no option `{name[:60]}`; {hint}")
     return None if value is None else _checked(option.form, value, where)
 
 

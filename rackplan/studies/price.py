@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rackplan.studies.options import FIGURE, Kind, Value
+from rackplan.studies.options import FIGURE, NAMED_FILES, OF_GPU, Kind, Value
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -77,15 +77,18 @@ def price(kind: Kind, options: Mapping[str, Value], path_of: Callable[[str], str
     InfeasibleError
         If nothing fits, or nothing keeps the limits.
     """
-    asked = {name: _located(value, path_of) if name in _PATHS else value for name, value in options.items()}
+    asked: dict[str, Any] = {
+        name: _located(value, path_of) if name in NAMED_FILES else value for name, value in options.items()
+    }
+    for name in OF_GPU:
+        each = {one.partition(".")[2]: asked.pop(one) for one in list(asked) if one.startswith(f"{name}.")}
+        if each:
+            asked[name] = {**(asked.get(name) or {}), **each}
     row = {"score": _score, "sweep": _sweep, "plan": _plan, "fleet": _fleet}[kind](asked)
     if (size := asked.get("domain_gpus")) is not None:
         said = f"scale-up domains of {size} GPUs as asked (`domain_gpus`), the links of each GPU as they are"
         row["notes"] = "; ".join(filter(None, (said, row["notes"])))
     return row
-
-
-_PATHS = ("model", "cluster", "loads", "routing")
 
 
 def _located(value: Value, path_of: Callable[[str], str]) -> Any:
@@ -173,6 +176,8 @@ _NOT_DEPLOYED = frozenset(
         "stages",
         "redundant",
         "imbalance",
+        "prefix_hit",
+        "afd",
         "loads",
         "routing",
         "goal",
@@ -281,15 +286,25 @@ def _fitted(
 
 def _sweep(asked: Mapping[str, Any]) -> Row:
     """The layout of most tok/s/GPU among all that keep the limit."""
+    from dataclasses import replace
+
     from rackplan.work import swept
 
     if asked.get("isl") is not None or asked.get("osl") is not None:
         return _matched(asked)
+    alone = next((name for name in _OF_POOLS if asked.get(name) is not None), None)
+    if alone is not None:
+        raise InputError(f"`{alone}`: it is of two pools; give `isl` and `osl` too.")
     deployment = _deployment(asked)
     limit_s, usual, notes = _sweep_limit(asked, deployment)
     each = deployment.workload.tokens_per_step
     speeds = [each / limit_s] if limit_s is not None and deployment.workload.decodes else []
-    found = swept(deployment, speeds=speeds, **{name: asked[name] for name in _SWEPT if name in asked})
+    if asked.get("prefix_hit") is not None:
+        deployment = replace(
+            deployment, workload=replace(deployment.workload, prefix_hit=asked["prefix_hit"])
+        )
+    options = {name: asked[name] for name in _SWEPT if name in asked}
+    found = swept(deployment, speeds=speeds, apart=bool(asked.get("afd")), **options)
     best = _best(found, limit_s)
     if best is None:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
@@ -301,6 +316,7 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
 
 
 _SWEPT = ("redundant", "imbalance")
+_OF_POOLS = ("kv_offload", "host_link", "prefill_cluster")
 
 
 def _matched(asked: Mapping[str, Any]) -> Row:
@@ -313,10 +329,14 @@ def _matched(asked: Mapping[str, Any]) -> Row:
         )
     cluster = _cluster(asked)
     served = {name: asked[name] for name in (*_SERVED, "isl", "osl", "tpot_ms", "ttft_ms") if name in asked}
-    options = {name: asked[name] for name in _SWEPT if name in asked}
+    names = (*_SWEPT, "prefix_hit", "kv_offload", "host_link")
+    options = {name: asked[name] for name in names if asked.get(name) is not None}
+    options["apart"] = bool(asked.get("afd"))
+    prefills = asked.get("prefill_cluster")
     found = pools(
         _model(asked["model"], asked.get("weights")),
         cluster,
+        prefill_cluster=None if prefills is None else _cluster({**asked, "cluster": prefills}),
         options=options,
         **served,
         **_money(asked, cluster),

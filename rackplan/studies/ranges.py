@@ -71,13 +71,20 @@ class Range:
 
 
 def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
-    """Read ``[low, high]``, ``{low, high, scale: log}``, or a list of values to choose from.
+    """Read ``[low, high]``, ``{low, high, scale: log}``, a list of values to choose from, or ``{values: [...]}``.
 
     Raises
     ------
     InputError
         If it is none of them, or a value is not one of the option's.
     """
+    if isinstance(value, dict) and "values" in value:
+        fields = Fields(value, where)
+        values = fields.need("values")
+        fields.done()
+        if not isinstance(values, list) or not values:
+            raise InputError(f"{where}: `values`: {shown(values)} must be a list of values to choose from.")
+        return Range(choices=tuple(require_value(kind, name, one, where) for one in values))
     if isinstance(value, dict):
         fields = Fields(value, where)
         ends, log = (

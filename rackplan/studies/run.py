@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from rackplan.studies.columns import Row
 from rackplan.studies.engines import Engine, MachineLostError, WorkerLostError
 from rackplan.studies.progress import Progress
 from rackplan.studies.spec import Point
 from rackplan.studies.statuses import FAILED, TIMEOUT
-from rackplan.studies.store import Row, Store, complete
+from rackplan.studies.store import Store, complete
 from rackplan.studies.work import CHUNK_S, Task, hard_limit_s, late
 from topology.errors import InputError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rackplan.digests import digests
-from rackplan.studies.options import KINDS, Kind, Value, require_value
+from rackplan.studies.options import KINDS, NAMED_FILES, Kind, Value, require_value
 from rackplan.studies.ranges import Range, range_of
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, shown
@@ -181,10 +181,6 @@ class Files:
                 path, read = text, {}
             self._known[text] = path, {name.replace(path, text, 1): one for name, one in read.items()}
         return self._known[text]
-
-
-NAMED_FILES = ("model", "cluster", "loads", "routing")
-"""Options whose texts may be names of files."""
 
 
 def texts_in(options: Mapping[str, Value]) -> Iterator[str]:

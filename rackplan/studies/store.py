@@ -9,73 +9,29 @@ the other, so that no reader ever sees a row twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rackplan.studies.spec import Point, Study
-from rackplan.studies.work import row_digest
+from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, option_cells, row_digest
+from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row = dict[str, Any]
 JOURNAL, RESULTS = "journal", "results"
 PART_ROWS, PART_S = 5_000, 120.0
 """Rows, and seconds, after which the journal becomes a file of the dataset."""
 _MAKING = ".rackplan-making.parquet"
 _ORDERED, _BEFORE = ".rackplan-ordered", ".rackplan-before"
 """Folders of results: one in the order of the points that is being made, and the one whose place it takes."""
-
-_TEXT, _WHOLE, _NUMBER = "string", "int64", "double"
-FIGURES: Mapping[str, str] = {
-    "status": _TEXT,
-    "reason": _TEXT,
-    "tok_s_per_gpu": _NUMBER,
-    "tok_s_per_user": _NUMBER,
-    "step_s": _NUMBER,
-    "usd_per_million_tokens": _NUMBER,
-    "tok_s_per_mw": _NUMBER,
-    "lower_step_s": _NUMBER,
-    "tok_s_per_gpu_used": _NUMBER,
-    "tok_s": _NUMBER,
-    "requests_per_s": _NUMBER,
-    "gpus": _WHOLE,
-    "gpus_idle": _WHOLE,
-    "usd_per_hour": _NUMBER,
-    "power_w": _NUMBER,
-    "layout": _TEXT,
-    "layout_ep": _WHOLE,
-    "layout_tp": _WHOLE,
-    "layout_stages": _WHOLE,
-    "layout_replicas": _WHOLE,
-    "layout_batch": _NUMBER,
-    "pools": _WHOLE,
-    "bound_by": _TEXT,
-    "configurations": _WHOLE,
-    "balancedness": _NUMBER,
-    "proof": _TEXT,
-    "gap": _NUMBER,
-    "evidence": _TEXT,
-    "notes": _TEXT,
-    "digest": _TEXT,
-    "files": _TEXT,
-    "row_digest": _TEXT,
-    "rackplan": _TEXT,
-    "seconds": _NUMBER,
-    "cpu_s": _NUMBER,
-    "host": _TEXT,
-    "finished": "timestamp",
-}
-"""Columns of every study after the options of its points, and their types."""
 
 
 def require_pyarrow() -> None:
@@ -90,41 +46,6 @@ def require_pyarrow() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
-
-
-def columns_of(study: Study) -> dict[str, str]:
-    """Return the columns of a study's rows and their types: number, options, figures."""
-    options = {name: _type(study.values(name)) for name in study.columns}
-    if study.search is not None and study.search.worth:
-        options["price_more"] = _NUMBER
-    clash = next((name for name in options if name in FIGURES or name == "point"), None)
-    if clash is not None and clash in FIGURES:  # an option that is also a result: `tok_s` of a fleet
-        options = {f"asked_{name}" if name in FIGURES else name: kind for name, kind in options.items()}
-    return {"point": _WHOLE, "kind": _TEXT, **options, **FIGURES}
-
-
-def _type(values: Sequence[object]) -> str:
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, bool) for value in known):
-        return "bool"
-    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
-        return _WHOLE
-    if known and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return _NUMBER
-    return _TEXT
-
-
-def option_cells(options: Mapping[str, Any], columns: Mapping[str, str]) -> Row:
-    """Return options as cells of a row: lists and mappings as JSON."""
-    found: Row = {}
-    for name, value in options.items():
-        column = f"asked_{name}" if name in FIGURES else name
-        if column not in columns:
-            continue
-        if columns[column] == _TEXT and not isinstance(value, str):
-            value = json.dumps(value, sort_keys=True)  # noqa: PLW2901
-        found[column] = value
-    return found
 
 
 class Store:
@@ -285,9 +206,9 @@ def schema(columns: Mapping[str, str]) -> pa.Schema:
     import pyarrow as pa
 
     kinds = {
-        _TEXT: pa.string(),
-        _WHOLE: pa.int64(),
-        _NUMBER: pa.float64(),
+        TEXT: pa.string(),
+        WHOLE: pa.int64(),
+        NUMBER: pa.float64(),
         "bool": pa.bool_(),
         "timestamp": pa.timestamp("ms", tz="UTC"),
     }
@@ -342,12 +263,6 @@ def parts(folder: Path) -> list[Path]:
     return sorted(where.glob("part-*.parquet"))
 
 
-def rows_digest(rows: Iterable[Row]) -> str:
-    """Return the SHA-256 of what rows say, whatever their order: that of a study is the same on every machine."""
-    every = sorted(str(row["row_digest"]) for row in rows)
-    return hashlib.sha256("\n".join(every).encode()).hexdigest()
-
-
 def journal_rows(folder: Path) -> tuple[list[Row], int]:
     """Return the rows of a journal as far as its lines are whole, and how many bytes those have."""
     try:
@@ -388,7 +303,7 @@ def _typed(row: Row, columns: Mapping[str, str]) -> Row:
     if isinstance(found.get("finished"), str):
         found["finished"] = datetime.fromisoformat(found["finished"])
     for name, kind in columns.items():
-        if kind == _NUMBER and found[name] is not None:
+        if kind == NUMBER and found[name] is not None:
             found[name] = float(found[name])
     return found
 

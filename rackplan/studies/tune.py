@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rackplan.studies.columns import Row
 from rackplan.studies.engines import make_engine
 from rackplan.studies.folder import opened
 from rackplan.studies.options import Value
@@ -24,7 +25,7 @@ from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Search, Study
 from rackplan.studies.statuses import OK
-from rackplan.studies.store import Row, read_rows
+from rackplan.studies.store import read_rows
 from topology.errors import InputError
 
 if TYPE_CHECKING:

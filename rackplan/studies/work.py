@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import hashlib
-import json
 import math
 import os
 import platform
+import shutil
 import signal
+import stat
 import tempfile
 import threading
 import time
@@ -27,8 +28,6 @@ from topology.errors import InfeasibleError, NoAnswerError, RackplanError, one_l
 
 DIGITS = 12
 """Significant digits of the figures of a row: the last ones of a double depend on the processor."""
-WHEN = ("seconds", "cpu_s", "host", "finished")
-"""Columns that say when, where and how long; no digest of a row has them."""
 CHUNK_S = 0.25
 """Seconds after which a worker hands over what it has: what a kill may lose beside the point that it is at."""
 _CUSHION_S, _CUSHION = 2.0, 0.1
@@ -120,16 +119,6 @@ def rounded(value: object) -> object:
     return value
 
 
-def row_digest(row: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what a row says, but for when, where, how long, and its place in the study."""
-    said = {
-        name: value
-        for name, value in row.items()
-        if value is not None and name not in {*WHEN, "point", "row_digest"}
-    }
-    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 @contextmanager
 def _within(limit_s: float) -> Iterator[None]:
     """Let what runs inside take at most so long.
@@ -179,25 +168,46 @@ def unpack(shipped: Shipped, paths: Mapping[str, str]) -> dict[str, str]:
     """Return where files lie that came with points, once for each content; names end as ``paths`` do."""
     found = {}
     for text, content in shipped.items():
-        marks = hashlib.sha256(text.encode())
+        marks = hashlib.sha256(f"{text}\0{Path(paths[text]).parts[-2:]}".encode())
         for name, data in sorted(content.items()):
             marks.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
         key = marks.hexdigest()
         if key not in _UNPACKED:
-            _UNPACKED[key] = _put(Path(paths[text]), content)
+            _UNPACKED[key] = _put(key, Path(paths[text]), content)
         found[text] = _UNPACKED[key]
     return found
 
 
-def _put(like: Path, content: Mapping[str, bytes]) -> str:
-    """Write files below a new folder, called as they were where they came from: models go by their folders."""
-    above = Path(tempfile.mkdtemp(prefix="rackplan-study-")) / (like.parent.name or "files")
-    path = above / like.name
-    for name, data in content.items():
-        there = path / name if name else path
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(data)
-    return str(path)
+def _put(key: str, like: Path, content: Mapping[str, bytes]) -> str:
+    """Write files into a folder named by their content, called as they were where they came from.
+
+    Workers of one user share it, and the next run finds it: workers are killed more often than they end.
+    """
+    above = _ours() / key
+    name = Path(like.parent.name or "files") / like.name
+    if not above.exists():
+        aside = Path(tempfile.mkdtemp(dir=above.parent))
+        for inner, data in content.items():
+            there = aside / name / inner if inner else aside / name
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(data)
+        try:
+            aside.rename(above)
+        except OSError:  # another worker was faster
+            shutil.rmtree(aside, ignore_errors=True)
+    return str(above / name)
+
+
+def _ours() -> Path:
+    """Return a folder for files that nobody else may write in."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    found = Path(tempfile.gettempdir()) / f"rackplan-study-{user}"
+    with suppress(FileExistsError):
+        found.mkdir(mode=0o700)
+    state = found.lstat()
+    if stat.S_ISDIR(state.st_mode) and state.st_uid == user and not state.st_mode & 0o077:
+        return found
+    return Path(tempfile.mkdtemp(prefix="rackplan-study-"))
 
 
 def ignore_interrupts() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost.layouts.front import pareto
 from rackplan.schemas.studies import StudyPrinted
-from rackplan.studies.store import rows_digest
+from rackplan.studies.columns import cell_of, column_of, columns_of, rows_digest
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -75,7 +75,7 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
             [_front_table(found, good)] if len(good) > 1 else [],
             _failures(rows),
             labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
-            labelled("SHA-256", f"{rows_digest(rows)} (of the rows, without times and hosts)"),
+            labelled("SHA-256", f"{rows_digest(rows)} (of the rows but for times)"),
             labelled("Written", ", ".join(files.values())),
         ),
         data,
@@ -120,6 +120,7 @@ def study_page(found: StudyResult, command: str) -> list[Block]:
         *([Heading("Points without a figure", 2), *_failures(rows)] if len(good) < len(rows) else []),
         Heading("Where the rows are", 2),
         Text(f"{found.folder / 'results'}: Parquet, a row a point, for pandas, polars and DuckDB."),
+        Text(f"{rows_digest(rows)}: the same on every machine where these points were priced.", "SHA-256"),
         Page([Text(command, "Made by")]),
     ]
 
@@ -188,14 +189,22 @@ def _front(rows: Sequence[Row]) -> list[Row]:
 
 
 def _groups(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return, for each varied option of few values, the best row at each."""
+    """Return, for each varied option of few values, the best row at each; no draws of a range, which are all one."""
     result: dict[str, list[Row]] = {}
-    for name in found.study.varied:
-        values = list(dict.fromkeys(row.get(name) for row in rows))
+    for name in _grouped(found):
+        column = column_of(name)
+        values = list(dict.fromkeys(row.get(column) for row in rows))
         if 1 < len(values) <= MOST_GROUP_ROWS:
-            some = ([row for row in rows if row.get(name) == value] for value in sorted(values, key=_order))
+            some = ([row for row in rows if row.get(column) == value] for value in sorted(values, key=_order))
             result[name] = [best for group in some if (best := _best(group)) is not None]
     return result
+
+
+def _grouped(found: StudyResult) -> list[str]:
+    """Return the varied options that points have in common."""
+    study = found.study
+    ranges = {**study.sample, **({} if study.search is None else study.search.ranges)}
+    return [name for name in study.varied if name not in ranges or ranges[name].choices]
 
 
 def _order(value: object) -> tuple[bool, float, str]:
@@ -206,17 +215,21 @@ def _order(value: object) -> tuple[bool, float, str]:
 def _by_group(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows by the first option that has few values; all of them where none has."""
     able = [row for row in rows if row.get(SPEED) is not None]
-    for name in found.study.varied:
-        values = list(dict.fromkeys(shown(row.get(name)) for row in able))
+    for name in _grouped(found):
+        cell = _cell(name)[1]
+        values = list(dict.fromkeys(map(cell, able)))
         if 1 < len(values) <= MOST_GROUPS:
-            return {
-                f"{name} {value}": [row for row in able if shown(row.get(name)) == value] for value in values
-            }
+            return {f"{name} {value}": [row for row in able if cell(row) == value] for value in values}
     return {"points": able}
 
 
+def _apart(found: StudyResult, rows: Sequence[Row]) -> list[str]:
+    """Return the varied options in which some rows differ."""
+    return [name for name in found.study.varied if len(set(map(_cell(name)[1], rows))) > 1]
+
+
 def _axes(found: StudyResult, rows: Sequence[Row]) -> list[str]:
-    varied = [name for name in found.study.varied if len({shown(row.get(name)) for row in rows}) > 1]
+    varied = [column_of(name) for name in _apart(found, rows)]
     figures = [name for name in (SPEED, RATE, COST) if all(row.get(name) is not None for row in rows)]
     return [*varied, *figures]
 
@@ -236,7 +249,8 @@ def _table(rows: Sequence[Row], first: Sequence[tuple[str, Callable[[Row], str]]
 
 def _cell(name: str) -> tuple[str, Callable[[Row], str]]:
     """Return a column of a row's own."""
-    return name, lambda row: shown(row.get(name))
+    column = column_of(name)
+    return name, lambda row: shown(row.get(column))
 
 
 def _number(value: float | None) -> str:
@@ -253,7 +267,7 @@ def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
 
 def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
     front = thinned(_front(rows), MOST_FRONT)
-    names = [name for name in found.study.varied if len({shown(row.get(name)) for row in rows}) > 1][:4]
+    names = _apart(found, rows)[:4]
     return _table(front, [_cell(name) for name in names or ["point"]], "Not beaten in both speeds:")
 
 
@@ -294,7 +308,10 @@ def _curve(found: StudyResult, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
     if search.curve is None:
         return [(None, best(able))] if able else []
     name, values = search.curve
-    some = [(value, [row for row in able if row.get(name) == value]) for value in values]
+    kind = columns_of(found.study)[column_of(name)]
+    some = [
+        (value, [row for row in able if row.get(column_of(name)) == cell_of(value, kind)]) for value in values
+    ]
     return [(value, best(group)) for value, group in some if group]
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rackplan.studies.columns import columns_of
 from rackplan.studies.spec import Files, read_study
-from rackplan.studies.store import columns_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import rackplan
+from rackplan.studies.columns import row_digest
 from rackplan.studies.price import price
 from rackplan.studies.statuses import FAILED, INFEASIBLE, TIMEOUT
-from rackplan.studies.work import pack, row_digest, run_point, unpack
+from rackplan.studies.work import pack, run_point, unpack
 
 BASE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
 

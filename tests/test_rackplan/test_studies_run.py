@@ -58,7 +58,8 @@ OPEN: list[Store] = []
 
 
 def opened(folder: Path) -> Store:
-    from rackplan.studies.store import Store, columns_of
+    from rackplan.studies.columns import columns_of
+    from rackplan.studies.store import Store
 
     OPEN.append(Store(folder, columns_of(STUDY)))
     return OPEN[-1]
@@ -100,7 +101,8 @@ class FakeEngine:
 
 
 def run(folder: Path, engine: FakeEngine) -> tuple[Progress, list[dict[str, Any]]]:
-    from rackplan.studies.store import columns_of, read_rows
+    from rackplan.studies.columns import columns_of
+    from rackplan.studies.store import read_rows
 
     store, progress = opened(folder), Progress(40)
     Runner(engine, store, kind="score", columns=columns_of(STUDY), limit_s=5, progress=progress).run(
@@ -266,7 +268,7 @@ def killed_at(event: int, folder: Path, batches: Sequence[int]) -> tuple[bool, i
             store.order({point.digest: point.number for point in points()})
             store.close()
             os._exit(0)
-        except BaseException:
+        finally:
             os._exit(1)
     os.close(write)
     with os.fdopen(read, "rb") as file:

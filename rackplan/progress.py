@@ -117,7 +117,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
-    """Yield a reporter that draws on standard error if that is a terminal; else it writes a line ``every_s`` seconds."""
+    """Yield a reporter that draws on a terminal's standard error; on another it writes a line ``every_s`` seconds."""
     if not sys.stderr.isatty():
         yield Reporter() if every_s is None else _Log(every_s)
         return

@@ -19,6 +19,12 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.filterwarnings("ignore"),  # Ray's own, of its processes and sockets
 ]
+SOON = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+"""A node that is gone is found so in two seconds, and not in half a minute."""
 CLUSTER = "name: own\ndomains: [{part: hgx-h200, count: 2}]\n"
 CONTENT: dict[str, Any] = {
     "kind": "score",
@@ -56,7 +62,8 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
     local = run_study(study, tmp_path / "local", workers=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         second = cluster.add_node(num_cpus=1)
         killers: list[threading.Thread] = []
 

@@ -11,7 +11,7 @@ from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import CutReplicas, Layout, StageSpec
 from cost.layouts.candidates import Arrangement, arrangements, widths_of
-from cost.layouts.evaluate import arranged_in
+from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn

@@ -420,7 +420,7 @@ MOST_BETWEEN = 1024
 _ALIKE = 1e-9
 
 
-def batch_grid(most: float, steps: int = STEPS) -> NDArray[np.float64]:
+def batch_grid(most: float, steps: float = STEPS) -> NDArray[np.float64]:
     """Return whole numbers from 1 to ``most``, about ``steps`` of them between each and its double."""
     if most < 1:
         return np.zeros(0)
@@ -436,7 +436,7 @@ def most_that_fit(room: NDArray[np.float64], tp: NDArray[np.int64]) -> NDArray[n
 
 
 def batches_of(
-    most: NDArray[np.float64], tp: NDArray[np.int64], steps: int = STEPS
+    most: NDArray[np.float64], tp: NDArray[np.int64], steps: float = STEPS
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the batches of each layout: its index and the sequences per GPU, both ``[configurations]``.
 
@@ -446,14 +446,17 @@ def batches_of(
     wide = int(tp.max(initial=1))
     whole = batch_grid(float(most.max(initial=0.0)), steps)
     few = np.unique(batch_grid(wide, steps)[:, None] / np.unique(tp))
-    grid = np.concatenate([few[few < 1], whole])
-    sequences = grid[None, :] * tp[:, None]
-    fits = (grid[None, :] <= most[:, None]) & (np.abs(sequences - np.round(sequences)) < 1e-9)
-    layout, column = np.nonzero(fits)
-    missing = np.flatnonzero((most > 0) & ~np.any(grid[None, :] == most[:, None], axis=1))
-    layouts = np.concatenate([layout, missing])
-    batch = np.concatenate([grid[column], most[missing]])
-    order = np.lexsort((batch, layouts))
+    few = few[few < 1]
+    sequences = few * tp[:, None]
+    fits = (few <= most[:, None]) & (np.abs(sequences - np.round(sequences)) < _ALIKE)
+    under, column = np.nonzero(fits)
+    many = np.searchsorted(whole, most, side="right")
+    from_one, place = expand(np.zeros_like(many), many, np.arange(len(many)))
+    there = np.where(many > 0, np.append(whole, 0.0)[many - 1] == most, np.any(few == most[:, None], axis=1))
+    missing = np.flatnonzero((most > 0) & ~there)
+    layouts = np.concatenate([under, from_one, missing])
+    batch = np.concatenate([few[column], whole[place], most[missing]])
+    order = np.argsort(layouts, kind="stable")
     return layouts[order], batch[order]
 
 
@@ -479,13 +482,39 @@ def expand(
     return owner, np.arange(len(owner)) + np.repeat(start[groups] - before, many)
 
 
+def may_be_best(
+    speed: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    other_speed: NDArray[np.float64] | None = None,
+    other_rate: NDArray[np.float64] | None = None,
+) -> NDArray[np.bool_]:
+    """Return whether what lies between neighbours, ``[configurations - 1]``, may be on the frontier.
+
+    Parameters
+    ----------
+    speed, rate:
+        Tokens per second of a sequence and of a GPU; those of a layout next to each other by growing batch.
+    other_speed, other_rate:
+        Of other configurations that are known.
+
+    Notes
+    -----
+    A larger batch takes no shorter step and yields no lower rate, so that what lies between two neighbours is no
+    faster than the first and yields no more than the second: where one configuration does both, none is needed.
+    """
+    speeds, rates = speed, rate
+    if other_speed is not None and other_rate is not None:
+        speeds, rates = np.concatenate([speed, other_speed]), np.concatenate([rate, other_rate])
+    edge = pareto(speeds, rates)[::-1]  # the fastest first: at any speed the last that is as fast yields most
+    as_fast = np.searchsorted(-speeds[edge], -speed[:-1] * (1 - _ALIKE), side="right") - 1
+    return np.asarray(rates[edge][as_fast] < rate[1:] * (1 - _ALIKE))
+
+
 def batches_between(
     layout: NDArray[np.int64],
     batch: NDArray[np.float64],
     tp: NDArray[np.int64],
-    *,
-    speed: NDArray[np.float64],
-    rate: NDArray[np.float64],
+    able: NDArray[np.bool_],
     most: int = MOST_BETWEEN,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the batches between neighbours of the grid that may lie on the frontier: layouts, and batches.
@@ -494,23 +523,15 @@ def batches_between(
 
     Parameters
     ----------
-    layout, batch, tp, speed, rate:
-        Configurations ``[configurations]``, those of a layout next to each other by growing batch: tokens per second
-        of a sequence and of a GPU.
+    layout, batch, tp:
+        Configurations ``[configurations]``, those of a layout next to each other by growing batch.
+    able:
+        Whether what lies between one and the next may be on it (:func:`may_be_best`).
     most:
         Batches between two neighbours at most, evenly spread where there are more.
-
-    Notes
-    -----
-    A larger batch takes no shorter step and yields no lower rate, so that what lies between two neighbours is no
-    faster than the first and yields no more than the second: where one configuration does both, none is needed.
     """
-    first = np.flatnonzero(layout[1:] == layout[:-1])
+    first = np.flatnonzero(able & (layout[1:] == layout[:-1]))
     second = first + 1
-    edge = pareto(speed, rate)[::-1]  # the fastest first: at any speed the last that is as fast yields most
-    as_fast = np.searchsorted(-speed[edge], -speed[first] * (1 - _ALIKE), side="right") - 1
-    needed = rate[edge][as_fast] < rate[second] * (1 - _ALIKE)
-    first, second = first[needed], second[needed]
     # of whole sequences: each GPU's, or below one each a group's
     unit = np.where(batch[first] < 1, tp[first], 1)
     low, high = np.round(batch[first] * unit), np.round(batch[second] * unit)

@@ -34,6 +34,14 @@ class Costs:
     layers: Array
     fixed: Array
 
+    @classmethod
+    def joined(cls, found: Sequence[Costs]) -> Costs:
+        """Return the pipelines of several, one after the other."""
+        return cls(
+            np.concatenate([one.layers for one in found], axis=1),
+            np.concatenate([one.fixed for one in found], axis=1),
+        )
+
     @property
     def ends(self) -> Array:
         """Sums of the first layers, none of them first, ``[rows, pipelines, layers + 1]``."""

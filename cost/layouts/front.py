@@ -34,6 +34,7 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
             f"pareto: x has shape {list(right.shape)} and y {list(up.shape)}; give equal lengths."
         )
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(up)))
+    known = _few_beaten(right, up, known)
     # most are beaten by one that is as fast and higher: they need no place among the rest
     known = known[np.argsort(-right[known])]
     known = known[up[known] >= np.maximum.accumulate(up[known])]
@@ -46,3 +47,21 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
     kept = np.ones(len(order), dtype=bool)
     kept[1:] = height[1:] > highest[:-1]
     return order[kept][::-1].astype(np.int64)
+
+
+_MANY, _SAMPLED, _ASKED = 8192, 1024, 12
+"""Points beyond which some that are beaten are dropped before all are sorted; of how many, and by how many."""
+
+
+def _few_beaten(
+    right: NDArray[np.float64], up: NDArray[np.float64], known: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return ``known`` without most of the points that a few of them beat in both figures."""
+    if len(known) <= _MANY:
+        return known
+    some = known[:: len(known) // _SAMPLED]
+    front = some[pareto(right[some], up[some])]
+    x, y, beaten = right[known], up[known], np.zeros(len(known), dtype=bool)
+    for one in front[:: -(-len(front) // _ASKED)]:
+        beaten |= (x < right[one]) & (y < up[one])
+    return known[~beaten]

@@ -135,10 +135,10 @@ def _balance(pricer: Pricer, whole: Sequence[Arrangement]) -> None:
     for row_of, found in alike.items():
         kinds = np.array([row for _, row in found]).T
         *times, memory = (weight.costs(kind_of, kinds, row_of) for weight in weights)
-        splits = [cut_alike(time, memory, row_of) for time in times]
-        splits.append(cut_alike(memory, times[-1], row_of))
-        for (what, _), *each in zip(found, *splits, strict=True):
-            pricer.balanced[what] = each
+        first, then = Costs.joined([*times, memory]), Costs.joined([memory for _ in times] + times[-1:])
+        splits = cut_alike(first, then, row_of)  # all at once: each call costs more than what it does
+        for number, (what, _) in enumerate(found):
+            pricer.balanced[what] = splits[number :: len(found)]
 
 
 def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:

@@ -390,8 +390,8 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     variant = np.array([number for number, _, _ in found], dtype=np.int64)
     depth = np.array([len(line.kinds) for line in lines], dtype=np.int64)
     pipeline = np.repeat(np.arange(len(found)), depth)
-    kind = np.fromiter((kind for line in lines for kind in line.kinds), dtype=np.int64)
-    stop = np.fromiter((one.stop for number in variant for one in variants[number].ranges), dtype=np.int64)
+    kind = np.array([kind for line in lines for kind in line.kinds], dtype=np.int64)
+    stop = np.array([one.stop for number, _, _ in found for one in variants[number].ranges], dtype=np.int64)
     end = np.cumsum(depth)
     start = np.roll(stop, 1)
     start[end - depth] = 0
@@ -401,7 +401,9 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
     before = np.zeros((len(model.layers) + 1, len(model.kinds)), dtype=np.int64)
     before[1:] = np.cumsum(np.array(model.kind_of)[:, None] == np.arange(len(model.kinds)), axis=0)
     counts = before[stop] - before[start]
-    held = np.unique(counts, axis=0, return_inverse=True)[1].reshape(-1)
+    held = np.zeros(len(kind), dtype=np.int64)
+    for column in counts.T:
+        held = np.unique(pairs(held, column), return_inverse=True)[1].reshape(-1)
     stage = pairs(pairs(kind, held), (2 * first + last).astype(np.int64))
     _, at, times = np.unique(pairs(pipeline, stage), return_index=True, return_counts=True)
     order = np.argsort(at)

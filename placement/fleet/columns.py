@@ -14,7 +14,7 @@ from cost.cache_path import CachePath, kv_path
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
-from cost.layouts.evaluate import arranged_in
+from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.pool_room import Workers
 from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, serving_workloads

@@ -14,7 +14,7 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
-from cost.layouts.evaluate import arranged_in
+from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.score import Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of

@@ -22,10 +22,11 @@ from cost.layouts.candidates import (
     batches_of,
     domain_gpus,
     expand,
+    may_be_best,
     most_that_fit,
 )
 from cost.layouts.cuts import Costs, cut_alike
-from cost.layouts.evaluate import runs_of
+from cost.layouts.lines import runs_of
 from cost.layouts.partition import between
 from cost.machine import PEAK
 from cost.memory import replica_memory
@@ -114,13 +115,14 @@ def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
     batch = np.array([10.0, 14.0, 20.0, 0.25, 1.0])
     speed = np.array([5.0, 4.0, 3.0, 6.0, 2.0])
     rate = np.array([50.0, 56.0, 60.0, 1.5, 2.0])
-    layouts, between = batches_between(layout, batch, tp, speed=speed, rate=rate)
+    layouts, between = batches_between(layout, batch, tp, may_be_best(speed, rate))
     assert layouts.tolist() == [0] * 8 + [1] * 2
     assert between.tolist() == [11, 12, 13, 15, 16, 17, 18, 19, 0.5, 0.75]
     # faster than any other and with more than the second has at its largest: nothing between is needed
     speed[0] = 7.0
-    assert batches_between(layout, batch, tp, speed=speed, rate=rate)[0].tolist() == [0] * 8
-    few = batches_between(layout, batch, tp, speed=speed, rate=rate, most=3)[1]
+    able = may_be_best(speed, rate)
+    assert batches_between(layout, batch, tp, able)[0].tolist() == [0] * 8
+    few = batches_between(layout, batch, tp, able, most=3)[1]
     assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 

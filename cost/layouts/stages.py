@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.layout import Joint, Place, StageSpec, joint
+from cost.layout import Joint, Place, StageSpec, joints
 from cost.layouts.candidates import Arrangement, Variant, expand, slots_of
 from cost.machine import Machine
 from cost.memory import domain_hbm_bytes, even_memory
@@ -174,6 +174,7 @@ class Pricer:
     balanced: dict[Arrangement, list[tuple[range, ...]]] = field(default_factory=dict)
     shape_of: list[int] = field(default_factory=list)
     _kind: dict[Stage, int] = field(default_factory=dict)
+    _kind_at: dict[tuple[object, ...], int] = field(default_factory=dict)
     _shape: dict[Stage, int] = field(default_factory=dict)
     _lines: dict[tuple[Arrangement, int], Line] = field(default_factory=dict)
     _places: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
@@ -184,22 +185,29 @@ class Pricer:
         """Return one replica of an arrangement, wherever its layers are cut."""
         if (what, replica) not in self._lines:
             stages = [StageSpec(gpus, range(0)) for gpus in what.replicas[replica]]
+            places = [self.place(stage) for stage in stages]
             total = sum(len(stage.gpus) for stage in stages)
-            kinds = [self._kind_of(stage, total, len(stages)) for stage in stages]
-            self._lines[what, replica] = Line(kinds, total, _hops(self, stages))
+            kinds = [
+                self._kind_of(place, len(stage.gpus), total, len(stages))
+                for stage, place in zip(stages, places, strict=True)
+            ]
+            self._lines[what, replica] = Line(kinds, total, _hops(self, stages, places))
         return self._lines[what, replica]
 
-    def _kind_of(self, stage: StageSpec, total: int, depth: int) -> int:
-        """Place among ``kinds`` of a stage of a replica of ``total`` GPUs in ``depth`` stages."""
-        machine, domain_gpus, hbm_bytes = self.place(stage)
-        each = total / len(stage.gpus)
-        found = Stage(len(stage.gpus), domain_gpus, machine, each, each / depth, hbm_bytes)
-        if found not in self._kind:
-            self._kind[found] = len(self.kinds)
-            self.kinds.append(found)
-            alike = replace(found, in_flight=0.0, hbm_bytes=0.0)  # what only memory depends on
-            self.shape_of.append(self._shape.setdefault(alike, len(self._shape)))
-        return self._kind[found]
+    def _kind_of(self, place: tuple[int, int, float], gpus: int, total: int, depth: int) -> int:
+        """Place among ``kinds`` of a stage of ``gpus`` in a replica of ``total`` GPUs in ``depth`` stages."""
+        key = place, gpus, total, depth
+        if key not in self._kind_at:
+            machine, domain_gpus, hbm_bytes = place
+            each = total / gpus
+            found = Stage(gpus, domain_gpus, machine, each, each / depth, hbm_bytes)
+            if found not in self._kind:
+                self._kind[found] = len(self.kinds)
+                self.kinds.append(found)
+                alike = replace(found, in_flight=0.0, hbm_bytes=0.0)  # what only memory depends on
+                self.shape_of.append(self._shape.setdefault(alike, len(self._shape)))
+            self._kind_at[key] = self._kind[found]
+        return self._kind_at[key]
 
     @property
     def shapes(self) -> list[Stage]:
@@ -215,28 +223,33 @@ class Pricer:
         return self._places[stage.gpus]
 
     def hop(
-        self, stage: StageSpec, after: StageSpec, sequences: float, *, back: bool
+        self,
+        ends: tuple[StageSpec, StageSpec],
+        near: Joint | None,
+        machine: int,
+        sequences: float,
+        *,
+        back: bool,
     ) -> tuple[str, float, float, float]:
         """Return the fabric of a hop, its fixed seconds, and those for each sequence per GPU, expected and at peak.
 
+        ``near``: what the groups have in common, None where links differ; ``machine``: that of the first.
         ``sequences``: over all GPUs of the group, for each per GPU of the replica; ``back`` as in
         :func:`cost.terms.pipeline.hand_over`.
         """
-        deployment = self.deployment
-        ends = (stage, after) if deployment.fabric_faults is not None else self._near(stage, after)
-        key = self.place(stage)[0], len(stage.gpus), len(after.gpus), ends, sequences, back
+        stage, after = ends
+        key = machine, len(stage.gpus), len(after.gpus), ends if near is None else near, sequences, back
         if key not in self._hops:
-            fabric, fixed_s, _ = hand_over(deployment, stage, after, 0.0, back=back)
-            _, one_s, peak_s = hand_over(deployment, stage, after, sequences, back=back)
+            fabric, fixed_s, _ = hand_over(self.deployment, stage, after, 0.0, back=back)
+            _, one_s, peak_s = hand_over(self.deployment, stage, after, sequences, back=back)
             self._hops[key] = fabric, fixed_s, one_s - fixed_s, peak_s
         return self._hops[key]
 
-    def _near(self, stage: StageSpec, after: StageSpec) -> Joint:
-        """How near two stages are."""
-        for one in (stage, after):
-            if one.gpus not in self._where:
-                self._where[one.gpus] = self.deployment.place(one)
-        return joint(self._where[stage.gpus], self._where[after.gpus])
+    def where(self, stage: StageSpec) -> Place:
+        """Scale-up domain, leaf and pod of ``stage``."""
+        if stage.gpus not in self._where:
+            self._where[stage.gpus] = self.deployment.place(stage)
+        return self._where[stage.gpus]
 
     def _number(self, stage: StageSpec) -> int:
         """Index of the machine that ``stage`` runs on."""
@@ -436,12 +449,21 @@ def pairs(one: Index, other: Index) -> Index:
     return one * (int(other.max(initial=0)) + 1) + other
 
 
-def _hops(pricer: Pricer, stages: Sequence[StageSpec]) -> dict[str, tuple[float, float, float]]:
+def _hops(
+    pricer: Pricer, stages: Sequence[StageSpec], places: Sequence[tuple[int, int, float]]
+) -> dict[str, tuple[float, float, float]]:
     """Fixed seconds, seconds and peak seconds for each sequence per GPU, by fabric: hops are linear in the batch."""
     found: dict[str, tuple[float, float, float]] = {}
     total, depth = sum(len(stage.gpus) for stage in stages), len(stages)
-    for stage, after in zip(stages, [*stages[1:], stages[0]], strict=True) if depth > 1 else ():
-        hop = pricer.hop(stage, after, total / depth, back=after is stages[0])
+    if depth == 1:
+        return found
+    alike = pricer.deployment.fabric_faults is None
+    near: Sequence[Joint | None] = (
+        joints([pricer.where(stage) for stage in stages]) if alike else [None] * depth
+    )
+    for index, stage in enumerate(stages):
+        ends = stage, stages[(index + 1) % depth]
+        hop = pricer.hop(ends, near[index], places[index][0], total / depth, back=index == depth - 1)
         before = found.get(hop[0], (0.0, 0.0, 0.0))
         found[hop[0]] = (before[0] + hop[1], before[1] + hop[2], before[2] + hop[3])
     return found

@@ -1,4 +1,4 @@
-"""Kill studies at random moments, the parent or a worker, go on, and compare the rows with an undisturbed run.
+"""Kill studies at random moments, the parent, a worker or both, go on, and compare rows with an undisturbed run.
 
 ``python benchmarks/study_kills.py [--kills 50] [--seed 0]``; needs ``rackplan[study]`` and Linux.
 """
@@ -14,9 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+from rackplan.studies.columns import WHEN
+from rackplan.studies.store import journal_rows, parts
 
 STUDY = """\
 kind: score
@@ -28,7 +33,6 @@ grid:
   ep: [8, 12, 18, 24, 36, 72]
   tp: [1, 2, 4]
 """
-TIMES = {"seconds", "cpu_s", "host", "finished"}
 
 
 def begin(study: Path, folder: Path) -> subprocess.Popen[bytes]:
@@ -61,13 +65,16 @@ def children(of: int) -> list[int]:
     return found + [below for one in found for below in children(one)]
 
 
-def rows(folder: Path) -> dict[str, dict[str, object]]:
-    """Return the rows by digest, without times."""
-    found = {}
-    for row in pq.read_table(folder / "results").to_pylist():
-        assert row["digest"] not in found, "a row stands twice"
-        found[row["digest"]] = {name: value for name, value in row.items() if name not in TIMES}
-    return found
+def rows(folder: Path) -> pa.Table:
+    """Return the rows of a finished study without times, in the order in which they lie there."""
+    return pq.read_table(folder / "results").drop_columns(WHEN)
+
+
+def on_disk(folder: Path) -> set[str]:
+    """Return the digests of the points that a folder holds, none of them twice in its dataset."""
+    parted = [row["digest"] for part in parts(folder) for row in pq.read_table(part).to_pylist()]
+    assert len(parted) == len(set(parted)), "a row stands twice"
+    return {*parted, *(row["digest"] for row in journal_rows(folder)[0])}
 
 
 def main() -> None:
@@ -85,29 +92,31 @@ def main() -> None:
         assert begin(study, base / "whole").wait() == 0
         took = time.perf_counter() - begun
         whole = rows(base / "whole")
-        print(f"undisturbed: {len(whole)} rows in {took:.1f} s")
+        print(f"undisturbed: {whole.num_rows} rows in {took:.1f} s")
+        safe: set[str] = set()
         folder, kills, finished, said = base / "out-0", 0, 0, Counter[str]()
         while kills < asked.kills:
             run = begin(study, folder)
-            end = time.perf_counter() + chance.uniform(0.2, took)
+            soon = chance.random() < 0.3  # twice in a row: while it begins, and tidies up after the last kill
+            end = time.perf_counter() + (chance.uniform(0.05, 1.5) if soon else chance.uniform(0.2, took))
             while run.poll() is None and time.perf_counter() < end:
                 time.sleep(0.01)
             if run.poll() is None:
                 victims = children(run.pid)
-                worker = chance.random() < 0.4 and victims
-                victim = chance.choice(victims) if worker else run.pid
-                try:
-                    os.kill(victim, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+                what = chance.choice(["parent", "parent", "worker", "both"] if victims else ["parent"])
+                chosen = [] if what == "parent" else [chance.choice(victims)]
+                for victim in [*chosen, *([] if what == "worker" else [run.pid])]:
+                    with suppress(ProcessLookupError):
+                        os.kill(victim, signal.SIGKILL)
                 kills += 1
-                said["worker" if worker else "parent"] += 1
-                if worker:
-                    run.wait()
-            if run.poll() is None:
-                run.wait()
+                said[what] += 1
+            run.wait()
+            now = on_disk(folder)
+            assert safe <= now, "a row that was on disk is lost"
+            safe = now
             if run.returncode == 0:
-                assert rows(folder) == whole, "rows differ"
+                assert rows(folder).equals(whole), "rows differ"
+                safe = set()
                 left = {path.name for path in folder.iterdir()} - {"journal", "results", "study.json"}
                 assert not left, left
                 finished += 1
@@ -115,7 +124,7 @@ def main() -> None:
             elif run.returncode != -signal.SIGKILL:
                 raise SystemExit((run.stderr.read() if run.stderr else b"").decode())
         assert begin(study, folder).wait() == 0
-        assert rows(folder) == whole
+        assert rows(folder).equals(whole)
         print(f"{kills} kills ({dict(said)}), {finished + 1} studies finished: the same rows as undisturbed")
 
 

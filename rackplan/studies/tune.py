@@ -78,8 +78,9 @@ def tune_study(
         )
         interrupted = False
         try:
+            best: Mapping[str, Any] | None = None
             for place in range(places):
-                _Tuner(study, search, place, folder, files).run(runner, store.kept)
+                best = _Tuner(study, search, place, folder, files, best).run(runner, store.kept)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -98,17 +99,30 @@ class _Trial:
 
 
 class _Tuner:
-    """The search at one value of the curve, ``place`` among its values."""
+    """The search at one value of the curve, ``place`` among its values.
 
-    def __init__(self, study: Study, search: Search, place: int, folder: Path, files: Files) -> None:
+    It begins at ``first``, the best of the value before: what a curve says of two values is then not which of the two
+    searches had more luck.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        search: Search,
+        place: int,
+        folder: Path,
+        files: Files,
+        first: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._start = first
         self._study, self._search, self._files = study, search, files
         self._value = None if search.curve is None else search.curve[1][place]
         self._first = place * search.trials
         self._name = "study" if search.curve is None else f"{search.curve[0]}={self._value}"
         self._optuna = _optuna_study(folder, self._name, least=search.least)
 
-    def run(self, runner: Runner, rows: Mapping[str, Row]) -> None:
-        """Propose and price what is missing; ``rows`` has every row of the study by digest."""
+    def run(self, runner: Runner, rows: Mapping[str, Row]) -> Mapping[str, Any] | None:
+        """Propose and price what is missing, and return the best; ``rows`` has every row of the study by digest."""
         from optuna.trial import TrialState
 
         for generation in range(-(-self._search.trials // GENERATION)):
@@ -125,6 +139,10 @@ class _Tuner:
                 goal = row.get(self._search.goal) if row.get("status") == OK else None
                 state = TrialState.PRUNED if goal is None else TrialState.COMPLETE
                 self._optuna.tell(trial.number, goal, state=state)
+        done = self._optuna.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        sign = 1 if self._search.least else -1
+        best = min(done, key=lambda one: (sign * (one.value or 0.0), one.number), default=None)
+        return self._start if best is None else best.params
 
     def _of(self, generation: int, many: int) -> tuple[int, list[_Trial]]:
         """Return how many trials of a generation are told, and those that are open, if all of it was proposed.
@@ -133,7 +151,8 @@ class _Tuner:
         """
         from optuna.trial import TrialState
 
-        mine = [one for one in self._optuna.get_trials(deepcopy=False) if one.state != TrialState.FAIL]
+        none = (TrialState.FAIL, TrialState.WAITING)
+        mine = [one for one in self._optuna.get_trials(deepcopy=False) if one.state not in none]
         mine = [one for one in mine if one.user_attrs.get(_MARK, generation) == generation]
         open_ = [one for one in mine if not one.state.is_finished()]
         told = sum(one.state.is_finished() and _MARK in one.user_attrs for one in mine)
@@ -158,6 +177,9 @@ class _Tuner:
                 multivariate=True,
                 constant_liar=True,
             )
+            waiting = self._optuna.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+            if not generation and self._start is not None and not waiting:
+                self._optuna.enqueue_trial(dict(self._start))
             trials = []
             for _ in range(many):
                 trial = self._optuna.ask()

@@ -103,6 +103,7 @@ def study_page(found: StudyResult, command: str) -> list[Block]:
         says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
         blocks += [
             Heading("Every point", 2),
+            Text(f"A line is a point, its colour its fifth in {colour}."),
             Chart("parallel", parallel_chart(good, axes, colour), says, 460),
             Heading("Speed against throughput", 2),
             Chart(
@@ -244,7 +245,9 @@ def _table(rows: Sequence[Row], first: Sequence[tuple[str, Callable[[Row], str]]
         ("layout", lambda row: row.get("layout") or "-"),
         ("batch", lambda row: _number(row.get("layout_batch"))),
     ]
-    return Table.of(rows, *columns, title=title, words=tuple(range(len(first))))
+    words = list(range(len(first)))
+    words += [len(columns) - 2] * any(";" in (row.get("layout") or "") for row in rows)  # of several pools
+    return Table.of(rows, *columns, title=title, words=words)
 
 
 def _cell(name: str) -> tuple[str, Callable[[Row], str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rackplan.views.blocks import thinned
@@ -24,18 +26,20 @@ from rackplan.views.plotting import (
 )
 
 Row = Mapping[str, Any]
-INDIGO = "#332288"
+VIOLET = "#8f6bff"
 MOST_LINES = 600
 MOST_WORDS = 9
 """Values of one axis that are no numbers and are all named."""
 _BANDS = (
-    (INDIGO, "lowest fifth"),
+    (VIOLET, "lowest fifth"),
     (BLUE, "second"),
     (GREEN, "third"),
     (ORANGE, "fourth"),
     (VERMILION, "highest fifth"),
 )
 MOST_GROUPS = 6
+MOST_LETTERS = 22
+"""Of a label beside an axis."""
 
 
 def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Figure:
@@ -56,14 +60,15 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
             y += [*(place.at[number] for place in places), None]
         if mine:
             line = {"color": ink, "width": 1.5}
-            traces.append(scatter_of(name, "lines", x, y, line=line, opacity=0.55, hoverinfo="skip"))
+            traces.append(scatter_of(name, "lines", x, y, line=line, opacity=0.7, hoverinfo="skip"))
     notes = [
         {
             "x": number,
             "y": height,
-            "text": plotly_text(text),
+            "text": plotly_text(_short(text)),
             "showarrow": False,
             **_beside(height),
+            **({"xanchor": "left", "xshift": -24} if not number and height in (0.0, 1.0) else {}),
             "font": {"size": 11},
         }
         for number, place in enumerate(places)
@@ -95,8 +100,8 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
             "x": 0,
             "y": -0.02,
             "yanchor": "top",
-            "title": {"text": plotly_text(colour)},
         },
+        meta="parallel",  # a phone turns it
         margin={"l": 40, "r": 40, "t": 60, "b": 60},
     )
 
@@ -138,6 +143,11 @@ class _places:  # noqa: N801 - a value of this module alone
                 ]
 
 
+def _short(text: str) -> str:
+    """Return what there is room for beside an axis."""
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3].rstrip()}..."
+
+
 def number_of(value: object) -> float | None:
     """Return a number, or the one that a text begins with (``2x``, ``8 TB/s``); None where there is none."""
     if isinstance(value, bool) or value is None:
@@ -153,7 +163,16 @@ def number_of(value: object) -> float | None:
 
 
 def shown(value: object) -> str:
-    """Return a value of a row in few letters."""
+    """Return a value of a row in few letters: lists and mappings, which are JSON there, as words."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, list):
+        return " + ".join(map(shown, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {shown(one)}" for name, one in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, int) and not isinstance(value, bool):

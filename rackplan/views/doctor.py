@@ -90,7 +90,7 @@ def _extra(packages: Sequence[Package]) -> str:
     state = extra_state(packages)
     said = [
         f"{one.name} {one.version or one.asked}"
-        + f" ({one.state})" * (one.state != "ok" != state != "not installed")
+        + f" ({one.state})" * (one.state != "ok" and state != "not installed")
         for one in packages
     ]
     return f"{state}; {', '.join(said)}"

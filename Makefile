@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
-.PHONY: plan test lint types pytest wide browser ray site clean
+.PHONY: plan test lint types pytest wide browser ray site wheel sbom deps versions clean
 
 plan: $(STAMP)
 	$(BIN)/python -m rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --phase decode \
@@ -50,6 +50,35 @@ site: $(STAMP)
 		then NO_MKDOCS_2_WARNING=1 "$(BIN)/python" -m mkdocs build --strict && echo "Wrote site/index.html"; \
 		else echo "make site: mkdocs-material cannot be installed here; the documentation site is not built."; fi
 
+# Wheel and source distribution into dist/, built twice, installed in an environment of its own and tried there.
+wheel: $(STAMP)
+	@if $(UV_IS_HERE); then "$(BIN)/python" tools/wheel.py -o dist; \
+		else echo "make wheel: uv cannot be installed here, or finds no packages; the wheel is not tried."; fi
+
+# The bill of materials of that wheel and all that it needs, into dist/ (CycloneDX).
+sbom: wheel
+	@if $(UV_IS_HERE); then "$(BIN)/python" -m uv run --quiet --no-project --python "$(BIN)/python" \
+		--with "cyclonedx-bom>=7.5,<8" --with uv tools/sbom.py dist/*.whl -o dist/rackplan.cdx.json; \
+		else echo "make sbom: uv cannot be installed here, or finds no packages; there is no bill of materials."; fi
+
+# Every import is declared, everything declared is imported, and what is installed fits together.
+deps: $(STAMP)
+	@if $(UV_IS_HERE); then \
+		said=$$("$(BIN)/python" -m uv --quiet tool run --from "deptry>=0.25,<1" deptry --no-ansi . 2>&1) \
+			|| { echo "$$said" | grep -v "^Assuming"; exit 1; }; \
+		"$(BIN)/python" -m uv pip check --python "$(BIN)/python" && echo "deps: every import is declared"; \
+		else echo "make deps: uv cannot be installed here, or finds no packages; dependencies are not checked."; fi
+
+# The tests with the oldest and with the newest versions of the dependencies (minutes; `make test` takes what is installed).
+versions: $(STAMP)
+	@$(UV_IS_HERE)
+	"$(BIN)/python" tools/versions.py
+
+# uv, of the extra `release`, and packages for it: a dry run asks for what builds the wheel.
+UV_IS_HERE = { "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[release]" \
+	|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[release]"; } 2>/dev/null \
+	&& "$(BIN)/python" -m uv pip install --quiet --dry-run --python "$(BIN)/python" "hatchling>=1.26" 2>/dev/null
+
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rackplan needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -60,4 +89,4 @@ $(STAMP): pyproject.toml
 	@touch "$(STAMP)"
 
 clean:
-	rm -rf "$(VENV)" out site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf "$(VENV)" out site dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""Environments for a check, made and filled by uv (extra ``release``): quick, and apart from the one that runs this."""
+"""Environments for a check, made and filled by uv (extra ``release``), apart from the one that runs this."""
 
 from __future__ import annotations
 

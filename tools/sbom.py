@@ -2,10 +2,10 @@
 
     uv run --no-project --with 'cyclonedx-bom>=7.5,<8' --with uv tools/sbom.py WHEEL -o dist/rackplan.cdx.json
 
-`make sbom` runs it. The library is installed into an environment of its own, which cyclonedx-bom reads. What wheels
-carry inside is added to their packages: their own bills (PEP 770), shared libraries that have none, and the parts that
-no record names: Graphviz in pygraphviz, Plotly.js in Plotly, the font in ours. The same environment gives the same
-bytes: no serial number, and no time but SOURCE_DATE_EPOCH. The result is held against the schema before it is written.
+`make sbom` runs it. The wheel is installed into an environment of its own, which cyclonedx-bom reads. What
+wheels carry inside is added to their packages: their own bills (PEP 770), shared libraries that have none, and the
+parts that no record names: Graphviz in pygraphviz, Plotly.js in Plotly, the font in ours. The same environment gives
+the same bytes: no serial number, and no time but SOURCE_DATE_EPOCH. The result is held against the schema first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 VERSION = SchemaVersion.V1_6
-_NEVER_DRAWN = "import pygraphviz as p; g = p.AGraph(); g.add_node(1, pos='0,0'); print(g.draw(format='svg', prog='nop2'))"
+_DRAWING = "import pygraphviz; g = pygraphviz.AGraph(); g.add_node(1, pos='0,0'); print(g.draw(format='svg', prog='nop2'))"
 
 
 def main() -> None:
@@ -62,7 +62,14 @@ def main() -> None:
 
 def of_environment(python: Path) -> str:
     """Return the bill that cyclonedx-bom makes of an environment."""
-    words = ["environment", "--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--sv", VERSION.to_version()]
+    words = [
+        "environment",
+        "--pyproject",
+        ROOT / "pyproject.toml",
+        "--output-reproducible",
+        "--sv",
+        VERSION.to_version(),
+    ]
     return run(Path(sys.executable).with_name("cyclonedx-py"), *words, "-o", "-", python)
 
 
@@ -73,9 +80,13 @@ def add_contents(bom: Bom, python: Path) -> None:
     needed = closure(bom)
     for component in bom.components:
         name = canonicalize_name(component.name)
-        component.scope = ComponentScope.REQUIRED if component.bom_ref.value in needed else ComponentScope.OPTIONAL
+        component.scope = (
+            ComponentScope.REQUIRED if component.bom_ref.value in needed else ComponentScope.OPTIONAL
+        )
         record = records[name]
-        if not component.licenses and (words := (record.metadata.get("License") or "").strip().split("\n")[0]):
+        if not component.licenses and (
+            words := (record.metadata.get("License") or "").strip().split("\n")[0]
+        ):
             component.licenses.add(DisjunctiveLicense(name=words))
         component.components.update(carried(record))
         if name == "pygraphviz":
@@ -123,7 +134,7 @@ def carried(record: metadata.Distribution) -> Iterator[Component]:
 
 def graphviz(python: Path) -> Iterator[Component]:
     """Yield Graphviz, which the wheel was built with and its bill does not name; its licence is beside that one's."""
-    drawn = subprocess.run([python, "-c", _NEVER_DRAWN], capture_output=True, text=True, check=True).stdout
+    drawn = subprocess.run([python, "-c", _DRAWING], capture_output=True, text=True, check=True).stdout
     yield Component(
         name="graphviz",
         version=found_in(drawn, r"graphviz version ([\d.]+)"),

@@ -2,8 +2,8 @@
 
     python tools/wheel.py [-o dist]
 
-The wheel is built of the source distribution and of the checkout: both must be the same bytes. It must have every file
-of the packages that is not ignored, and the licences; the source distribution must have the tests.
+The wheel is built of the source distribution and of the checkout: both must be the same bytes. It must have every
+file of the packages and the licences; the source distribution must have the tests.
 """
 
 from __future__ import annotations
@@ -70,24 +70,11 @@ def build(folder: Path) -> tuple[Path, Path]:
     Failure
         If the wheels differ.
     """
-    of_sdist, of_checkout = folder / "of-sdist", folder / "of-checkout"
-    uv("build", "--quiet", "--python", sys.executable, "--out-dir", of_sdist)
-    uv(
-        "build",
-        "--quiet",
-        "--python",
-        sys.executable,
-        "--wheel",
-        "--out-dir",
-        of_checkout,
-        TZ="Asia/Tokyo",
-        LC_ALL="C",
-    )
-    (sdist,), (wheel,), (other,) = (
-        of_sdist.glob("*.tar.gz"),
-        of_sdist.glob("*.whl"),
-        of_checkout.glob("*.whl"),
-    )
+    first, second = folder / "first", folder / "second"
+    how = ("build", "--quiet", "--python", sys.executable, "--out-dir")
+    uv(*how, first)
+    uv(*how, second, "--wheel", TZ="Asia/Tokyo", LC_ALL="C")
+    (sdist,), (wheel,), (other,) = first.glob("*.tar.gz"), first.glob("*.whl"), second.glob("*.whl")
     if wheel.read_bytes() != other.read_bytes():
         raise Failure(
             f"the wheel of the source distribution is not that of the checkout: {differing(wheel, other)}"

@@ -22,7 +22,7 @@ NAME = "rackplan"
 HOME = Path(__file__).resolve().parent.parent
 """The folder that our code is read from."""
 _PROJECT = HOME.parent / "pyproject.toml"
-DEVELOPMENT = ("dev", "browser", "docs")
+DEVELOPMENT = ("dev", "browser", "docs", "release")
 """Extras of those who change rackplan."""
 REINSTALL = "pip install --force-reinstall"
 _SHOWN = 3

@@ -57,16 +57,16 @@ wheel: $(STAMP)
 
 # The bill of materials of that wheel and all that it needs, into dist/ (CycloneDX).
 sbom: wheel
-	@if $(UV_IS_HERE); then "$(BIN)/python" -m uv run --quiet --no-project --python "$(BIN)/python" \
+	@if $(UV_IS_HERE); then "$(BIN)/uv" run --quiet --no-project --python "$(BIN)/python" \
 		--with "cyclonedx-bom>=7.5,<8" --with uv tools/sbom.py dist/*.whl -o dist/rackplan.cdx.json; \
 		else echo "make sbom: uv cannot be installed here, or finds no packages; there is no bill of materials."; fi
 
 # Every import is declared, everything declared is imported, and what is installed fits together.
 deps: $(STAMP)
 	@if $(UV_IS_HERE); then \
-		said=$$("$(BIN)/python" -m uv --quiet tool run --from "deptry>=0.25,<1" deptry --no-ansi . 2>&1) \
+		said=$$("$(BIN)/uv" --quiet tool run --from "deptry>=0.25,<1" deptry --no-ansi . 2>&1) \
 			|| { echo "$$said" | grep -v "^Assuming"; exit 1; }; \
-		"$(BIN)/python" -m uv pip check --python "$(BIN)/python" && echo "deps: every import is declared"; \
+		"$(BIN)/uv" pip check --python "$(BIN)/python" && echo "deps: every import is declared"; \
 		else echo "make deps: uv cannot be installed here, or finds no packages; dependencies are not checked."; fi
 
 # The tests with the oldest and with the newest versions of the dependencies (minutes; `make test` takes what is installed).
@@ -75,9 +75,9 @@ versions: $(STAMP)
 	"$(BIN)/python" tools/versions.py
 
 # uv, of the extra `release`, and packages for it: a dry run asks for what builds the wheel.
-UV_IS_HERE = { "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[release]" \
+UV_IS_HERE = { [ -x "$(BIN)/uv" ] || "$(BIN)/python" -m pip install --quiet --disable-pip-version-check -e ".[release]" \
 	|| $(PYTHON) -m pip --python "$(BIN)/python" install --quiet --disable-pip-version-check -e ".[release]"; } 2>/dev/null \
-	&& "$(BIN)/python" -m uv pip install --quiet --dry-run --python "$(BIN)/python" "hatchling>=1.26" 2>/dev/null
+	&& "$(BIN)/uv" pip install --quiet --dry-run --python "$(BIN)/python" "hatchling>=1.26" 2>/dev/null
 
 # A Python without ensurepip (Debian's, without python3-venv) still has pip: it fills the environment from outside.
 $(STAMP): pyproject.toml

@@ -35,7 +35,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 VERSION = SchemaVersion.V1_6
-_DRAWING = "import pygraphviz; g = pygraphviz.AGraph(); g.add_node(1, pos='0,0'); print(g.draw(format='svg', prog='nop2'))"
+_DRAWING = """
+import pygraphviz
+graph = pygraphviz.AGraph()
+graph.add_node("a", pos="0,0")
+print(graph.draw(format="svg", prog="nop2").decode())
+"""
 
 
 def main() -> None:

@@ -56,6 +56,7 @@ def tested(which: str, python: str, tests: list[str]) -> bool:
         resolution = ("--resolution", RESOLUTION[which], "--python", made)
         uv("pip", "compile", *how, *resolution, *extras, "pyproject.toml", "-o", pins)
         uv("pip", "install", "--quiet", "--python", made, "-r", pins, *TOOLS)
+        uv("pip", "install", "--quiet", "--python", made, "--no-deps", "--editable", ROOT)
         said = f"{which}, {run(made, '--version').strip()}"
         print(f"{said}: {', '.join(direct(pins.read_text(encoding='utf-8')))}", flush=True)
         begun = time.perf_counter()

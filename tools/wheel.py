@@ -170,11 +170,8 @@ def try_out(python: Path, folder: Path) -> None:
     )
     command("draw gb200-nvl72 -o rack.svg")
     require("<svg" in (here / "rack.svg").read_text(encoding="utf-8"), "draw: SVG")
-    command("draw hgx-h100 -o node.png")
-    require((here / "node.png").read_bytes().startswith(b"\x89PNG"), "draw: PNG")
     command("sweep --model olmoe-1b-7b --cluster hgx-h100 -o sweep.html")
     require((here / "sweep.html").stat().st_size > 1e6, "sweep: a page")
-    command("export out --to vllm -o vllm.json")
     require(len(re.findall(r'"name"', command("schema --json"))) > 20, "schema: a list")
     said = run(
         python,
@@ -183,7 +180,6 @@ def try_out(python: Path, folder: Path) -> None:
         cwd=here,
     )
     require("olmoe-1b-7b" in said, "the library: a plan")
-    require(command("validate").count("\n") > 10, "validate: the points that are shipped")
 
 
 def require(right: object, what: str) -> None:

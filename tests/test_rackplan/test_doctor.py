@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
+import rackplan
 from rackplan import __main__ as start
 from rackplan.doctor import examine, installed
 from rackplan.doctor.examine import REMEDIES, Failed, extra_state
-from rackplan.doctor.installed import Check, Package, own_files, requirements
+from rackplan.doctor.installed import DEVELOPMENT, Check, Package, own_files, requirements
 from rackplan.render.text import text_lines
 from rackplan.views.doctor import doctor_view
 from schema_check import require_schema
@@ -256,6 +258,12 @@ def test_a_container_limits_cores_and_memory(
     assert (host.cores(), host.memory_bytes()) == (2, 1_000_000)
     limit("1000", "many")
     assert (host.cores(), host.memory_bytes()) == (1, free)
+
+
+def test_the_project_says_one_version_and_the_extras_that_the_doctor_knows() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == rackplan.__version__
+    assert set(DEVELOPMENT) < set(project["optional-dependencies"])
 
 
 def test_the_view_fits_eighty_columns_and_ascii(

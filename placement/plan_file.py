@@ -57,7 +57,7 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
-from topology.reading import containers, parse_json, read_text
+from topology.reading import containers, parse_json, read_text, require_version
 from topology.staging import is_staged, settle
 from topology.units import mean_of
 
@@ -323,6 +323,7 @@ def _fields(text: str, where: str) -> PlanFile:
     The experts of every GPU, most of a large file, are read apart: a copy of equal rows would fill the memory.
     """
     value = parse_json(text, where)
+    require_version(value.get("schema_version") if isinstance(value, dict) else None, where, SCHEMA_VERSION)
     experts = value.get("experts") if isinstance(value, dict) else None
     layers = experts.get("layers") if isinstance(experts, dict) else None
     if isinstance(experts, dict) and isinstance(layers, dict):

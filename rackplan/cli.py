@@ -34,8 +34,8 @@ from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from topology.errors import RackplanError, printable
-from topology.interrupts import EndedError, ending_by_signal
-from topology.staging import PLACED, settle
+from topology.interrupts import EndedError, ending_by_signal, signal_behind
+from topology.staging import PLACED, name_temporary_folder, settle
 
 BAD_INPUT = 2
 SIGNALLED = 128
@@ -70,14 +70,17 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
         try:
             run(*args, **kwargs)
             sys.stdout.flush()
-        except KeyboardInterrupt:
-            raise _InterruptedError(told_interrupted("interrupted", since)) from None
-        except EndedError as error:
-            how = f"ended by {signal.Signals(error.number).name}"
-            raise _InterruptedError(told_interrupted(how, since), error.number) from None
         except BrokenPipeError:
             # the reader of a pipe left (| head): not an error of ours, and typer would make it one
             _discard_output()
+        except (RackplanError, typer.Exit):
+            raise
+        except BaseException as error:
+            number = signal_behind(error)
+            if number is None:
+                raise
+            how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+            raise _InterruptedError(told_interrupted(how, since), number) from None
 
     return wrapped
 
@@ -93,6 +96,7 @@ def _applying(run: Callable[..., None]) -> Callable[..., None]:
         given = in_lower_case(given)
         note_all(check_options(list(signature(run).parameters.values()), given))
         settle(_paths(given.values()))
+        name_temporary_folder()
         with working(run.__name__.rstrip("_").replace("_", "-")):
             run(**given)
 

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
 """Results that say by their ``schema_version`` that the files beside them are ours."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 """Files of a plan."""
+FLEET_RESULTS = ("fleet.json", "report.html")
+"""Files of a fleet, beside those of its plans."""
 
 _NOTES: list[str] = []
 """What was noted of the options of the command that runs."""
@@ -138,7 +140,8 @@ def _require_ours(folder: Path, names: Sequence[str]) -> None:
         If one of them is there and no file of results with a version of our schema is beside it.
     """
     taken = [name for name in names if (folder / name).is_file()]
-    if taken and not any(_vouches(folder / name) for name in _VOUCHERS):
+    vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
+    if taken and not any(_vouches(folder / name) for name in vouchers):
         raise InputError(
             f"-o {folder}: {folder / taken[0]} is there and not ours; choose another -o, or move it away."
         )
@@ -306,7 +309,7 @@ def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], l
     if path is None:
         yield None
     elif path.is_dir() or not path.suffix:
-        with results_folder(path) as folder:
+        with results_folder(path, ours=names) as folder:
 
             def all_of(forms: Forms) -> list[str]:
                 write_together(
@@ -404,7 +407,7 @@ def write_plan(
         writers["moves.json"] = plan_to_json(moves_data(moved))
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
     writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
-    write_together(path, writers)
+    write_together(path, writers, gone=[name for name in RESULTS if name not in writers])
     return {what: str(path / name) for what, name in names.items()}
 
 
@@ -440,7 +443,8 @@ def write_fleet(
     data = {**fleet_data(fleet, plans), "command": command_line(), "sha256": sha256}
     writers["fleet.json"] = json_text(data)
     writers["report.html"] = fleet_text(fleet, plans, sha256)
-    write_together(path, writers)
+    more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(plans))))
+    write_together(path, writers, gone=list(more))
     names = [name for name in writers if name != "fleet.json"]
     return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}
 

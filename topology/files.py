@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -75,8 +76,10 @@ def require_file(path: Path) -> None:
     """
     try:
         mode = path.stat().st_mode
-    except OSError:  # nothing there, or said where it is written
-        return
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise unwritable(path, error) from None
+        return  # nothing there, or said where it is written
     if stat.S_ISDIR(mode):
         raise InputError(f"{path}: it is a folder; choose another `output`.")
     if not stat.S_ISREG(mode):

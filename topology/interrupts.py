@@ -47,6 +47,20 @@ class EndedError(BaseException):
         self.number = number
 
 
+def signal_behind(error: BaseException | None) -> int | None:
+    """Return the signal that an error came of, None where it came of none.
+
+    A signal during the import of a compiled module ends as an ImportError that was caused by it.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        if isinstance(error, EndedError):
+            return error.number
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
+
+
 @contextmanager
 def ending_by_signal() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise an :class:`EndedError` while the block runs, unless they are ignored (``nohup``).

@@ -409,6 +409,21 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
     return value
 
 
+def require_version(value: object, where: str, ours: int) -> None:
+    """Refuse a file of a version that only a newer rackplan knows.
+
+    Raises
+    ------
+    InputError
+        If ``value`` is a number above ``ours``.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > ours:
+        raise InputError(
+            f"{where}: written by a newer rackplan (schema {shown(value)}; this one reads up to {ours}); "
+            "upgrade rackplan, or make the file again with this one."
+        )
+
+
 def containers(value: object, where: tuple[object, ...] = ()) -> Iterator[tuple[tuple[object, ...], Any]]:
     """Yield all mappings and lists inside ``value``, itself too, with the keys and numbers that lead there."""
     yield where, value

@@ -147,11 +147,16 @@ def scratch() -> Iterator[Path]:
             work = stack.enter_context(_held(_work(base, name), _SHORT_S, base))
             (work / _NEW).mkdir()
         except OSError as error:
-            raise InputError(
-                f"{base}: no temporary file can be written there ({error.strerror}); set TMPDIR to a folder "
-                "with room."
-            ) from None
+            raise no_room(error) from None
         yield work / _NEW
+
+
+def no_room(error: OSError) -> InputError:
+    """Return what a person reads where a temporary file could not be written."""
+    return InputError(
+        f"{temporary_folder()}: no temporary file can be written there ({error.strerror}); set TMPDIR to a folder "
+        "with room."
+    )
 
 
 def temporary_folder() -> Path:
@@ -170,6 +175,14 @@ def temporary_folder() -> Path:
         if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK):
             return Path(one).absolute()
     raise InputError(f"{asked[0] if asked else usual[0]}: no folder for temporary files; set TMPDIR to one.")
+
+
+def name_temporary_folder() -> None:
+    """Tell other libraries where temporary files go: they would look with a file, which a kill leaves there."""
+    import tempfile
+
+    with suppress(InputError):
+        tempfile.tempdir = str(temporary_folder())
 
 
 def write_out(path: Path, data: bytes) -> None:

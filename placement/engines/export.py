@@ -20,7 +20,7 @@ from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
 from topology.shown import Shown
-from topology.staging import scratch
+from topology.staging import no_room, scratch
 from topology.units import mean_of
 
 
@@ -163,7 +163,10 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
     """Check what will be written the way a file of anyone's is checked; return the layers with other ranks."""
     with scratch() as folder:
         path = folder / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise no_room(error) from None
         found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
     if engine.keeps_ranks:
         same, moved = np.array_equal(found.slot_expert, mapping.slot_expert), 0

@@ -16,7 +16,7 @@ from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.errors import InputError
 from topology.files import write_whole
-from topology.reading import parse_json
+from topology.reading import parse_json, require_version
 
 _VERSION = 1
 _MOST_BYTES = 4 << 30
@@ -169,6 +169,7 @@ class OnlineState:
     @classmethod
     def _checked(cls, found: dict[str, NDArray[np.generic]]) -> OnlineState:
         about = parse_json(found["about"].tobytes().decode("utf-8", "replace"), "`about`")
+        require_version(about.get("version") if isinstance(about, dict) else None, "`about`", _VERSION)
         if not isinstance(about, dict) or set(about) != {"version", "windows", "surprise", "options"}:
             raise InputError("`about` is not that of a balancer's state.")
         if about["version"] != _VERSION:

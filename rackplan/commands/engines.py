@@ -110,7 +110,7 @@ def import_plan(
     from placement.engines.registry import ENGINES as ENGINES_OF
     from placement.engines.registry import read_mapping
     from placement.options import PlanOptions, require_objective
-    from rackplan.output import output_target, show, write_plan
+    from rackplan.output import RESULTS, output_target, show, write_plan
     from rackplan.views.engines import import_view
 
     over, policy = require_objective(objective), require_policy(split)
@@ -120,7 +120,7 @@ def import_plan(
     expert_loads = options.model_loads(deployment.model, loads or [], seed)
     if expert_loads is None:
         raise InputError(f"{deployment.model.name} has no routed experts.")
-    with output_target(output) as folder:
+    with output_target(output, ours=RESULTS) as folder:
         plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
         files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
         show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)

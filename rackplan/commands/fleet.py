@@ -117,7 +117,7 @@ def fleet(
     from placement.fleet.fleet import make_fleet
     from placement.fleet.plans import plan_pool
     from placement.options import PlanOptions
-    from rackplan.output import output_target, print_error, show, write_fleet
+    from rackplan.output import FLEET_RESULTS, output_target, print_error, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
 
@@ -129,7 +129,10 @@ def fleet(
     _refuse_twice([one.model.name for one in deployments])
     traffic = asked.traffic(deployments, tuple(share for _, share in named))
     expert_loads: dict[int, ExpertLoads | None] = {}
-    with output_target(output) if output else nullcontext() as target, progress() as reporter:
+    with (
+        output_target(output, ours=FLEET_RESULTS) if output else nullcontext() as target,
+        progress() as reporter,
+    ):
         if target:
             for number, one in enumerate(deployments):
                 expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)

@@ -132,10 +132,10 @@ def _write(found: Replayed, path: Path) -> None:
         ".json": lambda: json_text(replay_view(found).data),
         ".csv": lambda: replay_csv(found),
     }
+    names = {".html": "report.html", ".json": "replay.json", ".csv": "replay.csv"}
     suffix = path.suffix.lower()
     if suffix in makers:
         write_whole(path, makers[suffix]().encode())
         return
-    with results_folder(path) as folder:
-        names = {".html": "report.html", ".json": "replay.json", ".csv": "replay.csv"}
+    with results_folder(path, ours=tuple(names.values())) as folder:
         write_together(folder, {names[kind]: make() for kind, make in makers.items()})

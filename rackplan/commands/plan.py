@@ -254,7 +254,7 @@ def replan(
 ) -> None:
     """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from placement.migrate.replan import replan_plan
-    from rackplan.output import output_target, show, write_plan
+    from rackplan.output import RESULTS, output_target, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
     from topology.resolve import resolve_cluster
@@ -269,7 +269,7 @@ def replan(
     other = None
     if loads or routing:
         other = options.model_loads(old.deployment.model, loads or [], seed, windows, routing)
-    with output_target(output) as target:
+    with output_target(output, ours=RESULTS) as target:
         with progress() as reporter:
             reporter.stage("re-planning")
             found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)

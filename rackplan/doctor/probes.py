@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module, metadata
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 
 def main() -> None:
@@ -103,12 +102,13 @@ def _catalog() -> str:
 
 
 def _folders() -> str:
-    with tempfile.TemporaryDirectory(prefix="rackplan-doctor-") as folder:
-        first = Path(folder) / "a"
-        first.write_bytes(b"whole")
-        first.replace(Path(folder) / "b")
+    from topology.staging import scratch, temporary_folder, write_out
+
+    with scratch() as folder:
+        write_out(folder / "a", b"whole")
+        (folder / "a").replace(folder / "b")
     here = "can" if os.access(".", os.W_OK) else "can not"
-    return f"{tempfile.gettempdir()} can be written, this folder {here}"
+    return f"{temporary_folder()} can be written, this folder {here}"
 
 
 PROBES: dict[str, Callable[[], str]] = {

@@ -21,7 +21,7 @@ from rackplan.studies.spec import Files, Point, Study, read_content, study_of
 from rackplan.studies.store import Store, read_rows, require_pyarrow, version
 from topology.errors import InputError
 from topology.files import write_whole
-from topology.reading import parse_json, read_text
+from topology.reading import parse_json, read_text, require_version
 
 RECORD = "study.json"
 SCHEMA_VERSION = 1
@@ -54,8 +54,9 @@ def _recorded(folder: Path) -> tuple[Study, dict[str, Any]]:
     if not where.is_file():
         raise InputError(f"{folder}: it holds no {RECORD}, so no study was begun there; give a STUDY.yaml.")
     record = parse_json(read_text(where, str(where)), str(where))
-    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
-        version = record.get("schema_version") if isinstance(record, dict) else None
+    version = record.get("schema_version") if isinstance(record, dict) else None
+    require_version(version, str(where), SCHEMA_VERSION)
+    if not isinstance(record, dict) or version != SCHEMA_VERSION:
         raise InputError(
             f"{where}: schema {str(version)[:20]} is not {SCHEMA_VERSION}, which this rackplan reads and writes."
         )

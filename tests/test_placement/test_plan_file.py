@@ -376,7 +376,7 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (one("schema_version", to=2), "schema_version"),
+        (one("schema_version", to=2), "by a newer rackplan (schema 2; this one reads up to 1); upgrade"),
         (one("schema_version", to="1"), "schema_version"),
         (one("stages", to=[]), "stages"),
         (one("stages", 0, "gpus", to=[]), "stages.0.gpus: empty"),

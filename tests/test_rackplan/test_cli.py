@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import rackplan
 from rackplan.cli import app
 from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
+from topology.interrupts import EndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,3 +179,13 @@ def test_usage_errors_are_one_line(run, args, said):
     assert result.err.count("\n") == 1
     assert result.err.startswith("rackplan: ")
     assert result.out == ""
+
+
+def test_a_signal_during_the_import_of_a_compiled_module(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise ImportError("initialization failed") from EndedError(signal.SIGTERM)
+
+    monkeypatch.setattr("placement.planner.make_plan", interrupt)
+    result = run(*PLAN)
+    assert result.code == 143
+    assert result.error_line == "rackplan: ended by SIGTERM; nothing was written."

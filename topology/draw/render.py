@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from topology.draw.finish import finished
 from topology.errors import RackplanError
-from topology.staging import scratch
+from topology.staging import no_room, scratch
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 _VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")
@@ -88,6 +88,15 @@ def _configuration() -> Path:
     stack = ExitStack()
     folder = stack.enter_context(scratch())
     atexit.register(stack.close)
+    try:
+        _put_fonts(folder)
+    except OSError as error:
+        stack.close()
+        raise no_room(error) from None
+    return folder
+
+
+def _put_fonts(folder: Path) -> None:
     (folder / "fonts").mkdir()
     for font in sorted(FONTS.glob("*.ttf")):
         shutil.copyfile(font, folder / "fonts" / font.name)
@@ -98,7 +107,6 @@ def _configuration() -> Path:
         "  <config><rescan><int>0</int></rescan></config>\n</fontconfig>\n",
         encoding="utf-8",
     )
-    return folder
 
 
 FORMATS = ("svg", "png", "pdf", "dot")

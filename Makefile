@@ -58,7 +58,7 @@ wheel: $(STAMP)
 # The bill of materials of that wheel and all that it needs, into dist/ (CycloneDX).
 sbom: wheel
 	@if $(UV_IS_HERE); then "$(BIN)/uv" run --quiet --no-project --python "$(BIN)/python" \
-		--with "cyclonedx-bom>=7.5,<8" --with uv tools/sbom.py dist/*.whl -o dist/rackplan.cdx.json; \
+		--with "cyclonedx-bom>=7.5,<8" --with uv tools/sbom.py dist/*.whl -o dist/sbom.cdx.json; \
 		else echo "make sbom: uv cannot be installed here, or finds no packages; there is no bill of materials."; fi
 
 # Every import is declared, everything declared is imported, and what is installed fits together.

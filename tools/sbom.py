@@ -1,6 +1,6 @@
 """Write the bill of materials (CycloneDX 1.6, JSON) of the wheel with all extras of its users.
 
-    uv run --no-project --with 'cyclonedx-bom>=7.5,<8' --with uv tools/sbom.py WHEEL -o dist/rackplan.cdx.json
+    uv run --no-project --with 'cyclonedx-bom>=7.5,<8' --with uv tools/sbom.py WHEEL -o dist/sbom.cdx.json
 
 `make sbom` runs it. The wheel is installed into an environment of its own, which cyclonedx-bom reads. What
 wheels carry inside is added to their packages: their own bills (PEP 770), shared libraries that have none, and the

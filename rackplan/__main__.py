@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 def main() -> None:
     """Run the command line; where a package cannot be imported, say so: ``doctor`` needs none, and says the rest."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any
+        raise SystemExit(f"rackplan: Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
     try:
         _command_line()()
     except ImportError as error:

@@ -33,7 +33,7 @@ def main() -> None:
     """Build, look, install and try."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "-o", "--output", type=Path, help="a folder for both files (they are built anew each time)"
+        "-o", "--output", type=Path, help="a folder for both files, instead of those that are there"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rackplan-wheel-") as name:
@@ -47,10 +47,13 @@ def main() -> None:
             uv("pip", "check", "--quiet", "--python", python)
         with timed("tried there"):
             try_out(python, folder)
+        if given.output:
+            given.output.mkdir(parents=True, exist_ok=True)
+            for old in (*given.output.glob("rackplan-*.whl"), *given.output.glob("rackplan-*.tar.gz")):
+                old.unlink()
         for file in (sdist, wheel):
             print(f"  {sha256(file.read_bytes()).hexdigest()}  {file.name}")
             if given.output:
-                given.output.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, given.output / file.name)
 
 

@@ -172,7 +172,7 @@ def temporary_folder() -> Path:
     asked = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
     usual = ("/tmp", "/var/tmp")  # noqa: S108 - each work folder there is this user's own
     for one in (tempfile.tempdir, *asked, *usual):
-        if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK):
+        if one and os.access(one, os.W_OK | os.X_OK) and Path(one).is_dir():
             return Path(one).absolute()
     raise InputError(f"{asked[0] if asked else usual[0]}: no folder for temporary files; set TMPDIR to one.")
 

@@ -115,6 +115,8 @@ def examine() -> Installation:
 
     packages = tuple(map(imported, needed))
     lost = [one.name for one in packages if one.state in ("missing", "broken")]
+    if isinstance(found["folders"], Failed):
+        lost.append("a folder for temporary files")
     code = own_files()
     checks = (code, *(_check(name, found[name], lost, code.remedy) for name in REMEDIES), _output())
     return Installation(

@@ -108,7 +108,7 @@ def test_what_a_lost_package_takes_with_it_is_no_fault_of_its_own(
     assert [(one.state, one.reason) for one in found.packages] == [("broken", "no 'numpy'"), ("missing", "")]
     states = {check.name: check.text for check in found.checks if check.state == "not checked"}
     assert set(states) == set(REMEDIES) - {"folders"}
-    assert set(states.values()) == {"does not work without numpy, typer"}
+    assert set(states.values()) == {"does not work without numpy, typer, a folder for temporary files"}
     assert "set TMPDIR" in found.missing[-1]
     assert (
         extra_state([Package("a", "", None, "x", "missing"), Package("b", "", "1", "x", "broken")])

@@ -98,23 +98,21 @@ class _Weights:
         return Costs(np.ascontiguousarray(layers), self.first[stages] * ends[0] + self.last[stages] * ends[1])
 
 
-def variants_of(pricer: Pricer, whole: Sequence[Arrangement], *, few: bool = False) -> list[Variant]:
+def variants_of(pricer: Pricer, whole: Sequence[Arrangement]) -> list[Variant]:
     """Return the arrangements, each with every split of its layers that is worth pricing.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
-    fullest GPU is least full, which leaves room for more sequences; and in the ways between these. With ``few``
-    that for many sequences, with a layer more or less beside the head, and that for room.
+    fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
     one_stage: list[tuple[range, ...]] = [(range(len(pricer.deployment.model.layers)),)]
     _balance(pricer, [what for what in whole if what.stages > 1 and what not in pricer.balanced])
     found: list[Variant] = []
+    kind_of = pricer.deployment.model.kind_of
     for what in whole:
         splits = one_stage
         if what.stages > 1:
-            *best, roomy = pricer.balanced[what]
-            splits = list(dict.fromkeys([*best, roomy]))
-            ends = dict.fromkeys([*_shorter(best[-1])[-1:], best[-1], splits[-1]])
-            splits = list(ends) if few else between(splits)
+            middle = set(pricer.line(what, 0).kinds[1:-1])
+            splits = between(list(dict.fromkeys(pricer.balanced[what])), kind_of if len(middle) == 1 else ())
         found += [Variant(what, ranges) for ranges in splits]
     return found
 
@@ -141,12 +139,14 @@ def _balance(pricer: Pricer, whole: Sequence[Arrangement]) -> None:
             pricer.balanced[what] = splits[number :: len(found)]
 
 
-def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
+def between(splits: list[tuple[range, ...]], kind_of: Sequence[int] = ()) -> list[tuple[range, ...]]:
     """Return splits and those on the way from one to the next: what suits a batch between theirs lies there.
 
     They are taken by the layers of the last stage, and every cut moves to that of the next in as many even steps as
     the cut that moves farthest has layers to go. :data:`BEYOND` more leave the last stage, which has the head, fewer
-    layers than any: a chip with a little more compute must not lose the split that suits one with less.
+    layers than any: a chip with a little more compute must not lose the split that suits one with less. For the same
+    reason stages on the way that are alike get equally many layers: those of one kind by ``kind_of`` (empty: stages
+    differ).
     """
     order = sorted(splits, key=lambda split: len(split[-1]))
     found = dict.fromkeys([*_shorter(order[0]), order[0]])
@@ -155,8 +155,16 @@ def between(splits: list[tuple[range, ...]]) -> list[tuple[range, ...]]:
         steps = int(np.abs(cuts[1] - cuts[0]).max())
         for step in range(1, steps + 1):
             stops = [0, *np.round(cuts[0] + (cuts[1] - cuts[0]) * step / steps).astype(int).tolist()]
-            found[tuple(range(a, b) for a, b in pairwise(stops))] = None
+            found[tuple(range(a, b) for a, b in pairwise(_evened(stops, kind_of)))] = None
     return [split for split in found if all(split)]
+
+
+def _evened(stops: list[int], kind_of: Sequence[int]) -> list[int]:
+    """Return the ends of stages with those between the first and the last as long as each other, if alike."""
+    start, stop, middle = stops[1], stops[-2], len(stops) - 3
+    if len(set(kind_of[start:stop])) != 1:
+        return stops
+    return [0, *(start + (stop - start) * index // middle for index in range(middle)), *stops[-2:]]
 
 
 def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:

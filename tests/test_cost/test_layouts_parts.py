@@ -229,3 +229,17 @@ def test_replicas_that_are_told_alike_cost_alike(cluster: str, tmp_path: Path) -
             assert few.tok_s_per_gpu == pytest.approx(all_of_them.tok_s_per_gpu, rel=1e-12)
             same = {"tok_s_per_gpu": 0.0, "tok_s_per_gpu_used": 0.0}
             assert replace(few, **same) == replace(all_of_them, **same)
+
+
+def test_stages_that_are_alike_get_equally_many_layers_between_two_splits() -> None:
+    def split(*lengths: int) -> tuple[range, ...]:
+        return tuple(range(a, b) for a, b in pairwise(np.cumsum([0, *lengths]).tolist()))
+
+    def uneven(found: list[tuple[range, ...]]) -> int:
+        lengths = [[len(stage) for stage in one[1:-1]] for one in found]
+        return max(max(one) - min(one) for one in lengths)
+
+    both = [split(11, 11, 11, 12, 12, 11, 11, 1), split(*[10] * 8)]
+    assert uneven(between(both)) == 2
+    assert uneven(between(both, [0] * 79)) == uneven(between(both, [0, 0, *[1] * 77])) == 1
+    assert between(both, [0, 1] * 40) == between(both), "layers that differ"

@@ -22,7 +22,7 @@ NAMED = (NODE, NIC, PLANE, *SWITCHES)
 """Keys under which a cluster file names what is broken by its parts; a chip inside a domain is a ``switch``."""
 _NIC_OF = ".nic"
 _ARROW = re.compile(r"\s*(?:->|-|,|\s)\s*")
-_CHIPS = re.compile(r"d(\d+)\.s(\d+)")
+_CHIPS = re.compile(r"d(\d{1,9})\.s(\d{1,9})")
 _MOST_NAMED = 4
 
 
@@ -182,7 +182,7 @@ def _plane(cluster: Cluster, name: str, where: str) -> list[str]:
     wiring = cluster.wiring
     plane = np.where(wiring.is_kind(*SCALE_OUT_KINDS), wiring.numbered["plane"], -1)
     number = name.removeprefix("p").strip()
-    asked = int(number) if number.isdecimal() else -2
+    asked = int(number) if number.isdecimal() and len(number) < 10 else -2
     found = np.flatnonzero(plane == asked).tolist()
     switches = [wiring.names[node] for node in found] or _chips(cluster, name)
     if not switches:

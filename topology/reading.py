@@ -13,12 +13,10 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from topology.errors import InputError, printable
 from topology.figures import Evidence
+from topology.limits import DEEPEST, TEXT_BYTES, XML_ELEMENTS
 
 T = TypeVar("T")
-DEEPEST = 64
-_LONGEST_BYTES = 32_000_000
 _LONGEST_SHOWN = 60
-_MOST_ELEMENTS = 200_000
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -313,7 +311,7 @@ def _kind(data: object) -> str:
     return names.get(type(data), type(data).__name__)
 
 
-def read_text(path: Path, where: str, *, most_bytes: int = _LONGEST_BYTES) -> str:
+def read_text(path: Path, where: str, *, most_bytes: int = TEXT_BYTES) -> str:
     """Return the text of a UTF-8 file, without a mark of the order of bytes.
 
     Raises
@@ -322,13 +320,32 @@ def read_text(path: Path, where: str, *, most_bytes: int = _LONGEST_BYTES) -> st
         If the file cannot be read, is longer than ``most_bytes`` or not UTF-8.
     """
     try:
-        if (size := path.stat().st_size) > most_bytes:
-            raise InputError(f"{where}: {size:,} bytes is too long; expected {most_bytes:,} or fewer.")
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bytes(path, where, most_bytes=most_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: is not UTF-8 text (byte {error.start}).") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{where}: cannot read it ({getattr(error, 'strerror', None) or error}).") from None
+
+
+def read_bytes(path: Path, where: str, *, most_bytes: int = TEXT_BYTES) -> bytes:
+    """Return what is in a file, of a device that never ends (``/dev/zero``) nothing.
+
+    Raises
+    ------
+    InputError
+        If it is longer than ``most_bytes``.
+    OSError
+        If it cannot be read.
+    """
+    size = path.stat().st_size
+    most = most_bytes if path.is_file() else min(most_bytes, TEXT_BYTES)
+    data = b""
+    if size <= most:
+        with path.open("rb") as file:
+            data = file.read((size if path.is_file() else most) + 1)
+    if (size := max(size, len(data))) > most:
+        raise InputError(f"{where}: {size:,} bytes is too long; expected {most:,} or fewer.")
+    return data
 
 
 def load_yaml(path: Path, where: str) -> object:
@@ -596,8 +613,8 @@ class _Tree:
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Add an element below the one that is open."""
         self._count += 1
-        if self._count > _MOST_ELEMENTS:
-            raise InputError(f"{self._place()}: more than {_MOST_ELEMENTS} elements.")
+        if self._count > XML_ELEMENTS:
+            raise InputError(f"{self._place()}: more than {XML_ELEMENTS} elements.")
         if len(self.path) >= DEEPEST:
             raise InputError(f"{self._place()}: elements are nested more than {DEEPEST} deep.")
         element = Element(tag, attributes, self._line(), self._place())

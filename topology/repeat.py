@@ -11,7 +11,7 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.spec import ClusterSpec, Fault
 
-_DOMAIN = re.compile(r"d(\d+)\b")
+_DOMAIN = re.compile(r"d(\d{1,9})\b")
 
 
 def repeated(cluster: Cluster, count: int) -> Cluster:

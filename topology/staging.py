@@ -353,6 +353,11 @@ def _own(work: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether a folder is there, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def _lock(handle: int) -> None:
     """Hold a file until it is closed; OSError where another process holds it."""
     with suppress(ImportError):  # a system without such locks
@@ -384,20 +389,28 @@ def _leave(work: Path, handle: int) -> None:
 
 def _ready(work: Path) -> Path | None:
     """Return the folder of files that are whole and only have to be moved; None where there is none."""
-    return next((work / name for name in (_READY, _READY_ONCE) if (work / name).is_dir()), None)
+    return next((work / name for name in (_READY, _READY_ONCE) if _is_folder(work / name)), None)
 
 
 def _finish(work: Path) -> None:
     """Put in place what is ready, and remove everything but the lock."""
     ready = _ready(work)
     if ready is not None:
-        gone = ready / _GONE
-        names = json.loads(gone.read_bytes()) if gone.exists() else []
+        names = _gone(ready / _GONE)
         _place(ready, work.parent, once=ready.name == _READY_ONCE)
         for name in names:
             _remove(work.parent, PurePath(name))
         _sync(work.parent)
     _empty(work)
+
+
+def _gone(path: Path) -> list[str]:
+    """Return the names of the files that a set has no more; none of a list that is not ours."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _place(source: Path, target: Path, *, once: bool) -> None:
@@ -406,7 +419,7 @@ def _place(source: Path, target: Path, *, once: bool) -> None:
         there = target / entry.name
         if entry.name == _GONE:
             continue
-        if entry.is_dir():
+        if entry.is_dir() and not entry.is_symlink():  # what a link leads to is not ours to move
             try:
                 entry.rename(there)  # all of it at once where nothing is there, or an empty folder
             except OSError:
@@ -434,9 +447,11 @@ def _link(source: Path, target: Path) -> None:
 
 def _remove(base: Path, name: PurePath) -> None:
     """Remove a file that a set has no more, and its folder where that is empty then."""
-    if name.is_absolute() or ".." in name.parts:
+    if name.is_absolute() or ".." in name.parts or "\0" in str(name):
         return
-    with suppress(FileNotFoundError):
+    if not (base / name).parent.resolve().is_relative_to(base.resolve()):
+        return  # by a link that leads out
+    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
         (base / name).unlink()
     if len(name.parts) > 1:
         with suppress(OSError):

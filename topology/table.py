@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topology.errors import InputError
+from topology.limits import TABLE_BYTES
 from topology.names import plain_words
 from topology.reading import Fields, nearest, read_text, shown
 
-_LONGEST_FILE_BYTES = 256_000_000
 _LARGEST = 1e15
 _SMALLEST = 1e-15
 """Of a measured figure: errors are divided by it."""
@@ -128,7 +128,7 @@ class Table:
         """
         where = str(path)
         try:
-            text = read_text(Path(path), where, most_bytes=_LONGEST_FILE_BYTES)
+            text = read_text(Path(path), where, most_bytes=TABLE_BYTES)
             table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
         except csv.Error as error:
             raise InputError(f"{where}: not a CSV file ({error}).") from None

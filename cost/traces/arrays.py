@@ -5,7 +5,6 @@ from __future__ import annotations
 import lzma
 import math
 import struct
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology.errors import InputError, one_line
+from topology.npy import read_npy_header
 
 PIECE_BYTES = 32 * 2**20
 """Bytes that are read at once: a few copies of it, some of them as float64, stay far below 1 GB."""
@@ -156,9 +156,7 @@ _BROKEN = (
         IndexError,
         TypeError,
         MemoryError,
-        SyntaxError,
         struct.error,
-        tokenize.TokenError,
     ),
 )
 
@@ -219,19 +217,7 @@ def npz_array(path: Path, key: str = KEY) -> FileArray:
 
 def _header(file: IO[bytes], place: Place) -> FileArray:
     """Read the header of an ``.npy`` file; ``place`` is the whole of it."""
-    version = np.lib.format.read_magic(file)
-    if version not in {(1, 0), (2, 0), (3, 0)}:
-        raise ValueError(f"version {version}")
-    # version 3 is version 2 with a header in UTF-8, which only names of fields need
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    try:
-        shape, fortran, dtype = read(file)
-    except ValueError as error:
-        if "malformed" in str(error):  # by an address that differs each time
-            raise ValueError("a header of other than plain values") from error
-        raise
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
+    shape, fortran, dtype = read_npy_header(file)
     offset = file.tell()
     strides = [1] * len(shape)
     order = range(len(shape)) if fortran else range(len(shape) - 1, -1, -1)

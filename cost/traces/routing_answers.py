@@ -17,6 +17,7 @@ from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
 from cost.traces.recording import Wanted
 from cost.traces.routing import RoutedTokens
 from topology.errors import InputError, one_line
+from topology.npy import read_npy_header
 from topology.units import plural
 
 KEY = "routed_experts"
@@ -136,11 +137,13 @@ def _bytes(where: str, text: object) -> bytes:
 
 
 def _npy(where: str, raw: bytes) -> NDArray[Any]:
+    file = io.BytesIO(raw)
     try:
-        array: NDArray[Any] = np.load(io.BytesIO(raw), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        shape, fortran, dtype = read_npy_header(file)
+        flat: NDArray[Any] = np.frombuffer(raw, dtype, math.prod(shape), file.tell())
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except ValueError as error:
         raise InputError(f"{where}: not a whole .npy in base64 ({one_line(error)}).") from error
-    return array
 
 
 def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:
@@ -165,9 +168,9 @@ def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
     size = math.prod(shape)
     if dtype is None and size and len(raw) // size in {1, 2, 4, 8}:
         dtype = f"uint{8 * (len(raw) // size)}" if len(raw) == size else f"int{8 * (len(raw) // size)}"
-    if dtype not in {"uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}:
+    if str(dtype) not in {"uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}:
         raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not of whole numbers.")
-    found = np.dtype(dtype).newbyteorder("<")
+    found = np.dtype(str(dtype)).newbyteorder("<")
     if len(raw) != size * found.itemsize:
         raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; it is cut short.")
     return np.frombuffer(raw, dtype=found).reshape(shape)

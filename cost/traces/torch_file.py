@@ -13,16 +13,21 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
 from cost.traces.arrays import BROKEN_ZIP, FileArray, Place
 from topology.errors import InputError, one_line
+from topology.limits import (
+    PICKLE_BYTES,
+    PICKLE_CONTAINERS,
+    PICKLE_GROWTH,
+    PICKLE_INT_BYTES,
+    PICKLE_OPCODES,
+    ZIP_MEMBERS,
+)
 
-MOST_PICKLE_BYTES = 64 * 2**20
-"""Of ``data.pkl``: 5 GB of SGLang's per-token records have about 30 MB."""
-_MOST_MEMBERS = 1_000_000
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _BROKEN = (*BROKEN_ZIP, ValueError, struct.error)
@@ -89,7 +94,7 @@ class _Reader:
         self.path = path
         self.archive = archive
         members = archive.infolist()
-        if len(members) > _MOST_MEMBERS:
+        if len(members) > ZIP_MEMBERS:
             raise PickleRefusedError(f"{len(members):,} members, more than any recording")
         self.members = {member.filename: member for member in members}
         names = [name for name in self.members if name.count("/") == 1 and name.endswith("/data.pkl")]
@@ -101,7 +106,8 @@ class _Reader:
         self.size = path.stat().st_size
 
     def load(self) -> Any:
-        data = self._small("data.pkl", MOST_PICKLE_BYTES)
+        grown = max(2**20, PICKLE_GROWTH * self.size)
+        data = self._small("data.pkl", min(PICKLE_BYTES, grown))
         found, end = load_inert(data, call=self._call, persistent=self._persistent)
         if end != len(data):
             raise PickleRefusedError("more bytes after the end of its pickle")
@@ -150,10 +156,11 @@ class _Reader:
             or name.name not in known
             or name.module not in {module, "torch.storage"}
         ):
-            raise PickleRefusedError(f"a tensor in it is of type {str(name)[:80]}, which holds no counts")
-        found = known[name.name]
-        dtype = np.dtype("uint16" if found == "bfloat16" else found)
-        return dtype.newbyteorder(self.order), found == "bfloat16"
+            kind = name if isinstance(name, Global) else type(name).__name__
+            raise PickleRefusedError(f"a tensor in it is of type {kind}, which holds no counts")
+        dtype = known[name.name]
+        number = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+        return number.newbyteorder(self.order), dtype == "bfloat16"
 
     def _persistent(self, found: object) -> _Storage:
         """Read ``("storage", type, key, device, elements)``."""
@@ -194,12 +201,6 @@ def _leads_out(name: str) -> bool:
 # A pickle read by a machine that knows only inert opcodes: nothing named in it is imported or called. Python's own
 # unpickler can be restricted, but it still sets attributes, and allocates what the file asks for. Opcodes and their
 # arguments are taken apart by Python's `pickletools`; what writes data alone is here, all else is refused by name.
-
-MOST_OPCODES = 12_000_000
-"""Opcodes in one pickle: 5 GB of SGLang's per-token records have six to ten million; each may cost 50 bytes."""
-MOST_CONTAINERS = 4_000_000
-"""Lists, dicts, tuples and remembered values, about 100 bytes each."""
-MOST_BYTES_OF_INT = 64
 
 
 class PickleRefusedError(Exception):
@@ -244,22 +245,48 @@ def load_inert(
         If the pickle is cut short or broken, has an opcode that could run code, or is too large.
     """
     machine, stream = _Machine(call, persistent), io.BytesIO(data)
-    opcodes = pickletools.genops(stream)
     try:
-        for _ in range(MOST_OPCODES):
-            opcode, argument, _ = next(opcodes)
-            if opcode.name == "STOP":
+        for _ in range(PICKLE_OPCODES):
+            name, reader = _opcode(stream)
+            if name == "STOP":
                 return machine.pop(), stream.tell()
-            if opcode.name not in machine.does:
-                raise PickleRefusedError(f"its pickle has the opcode {opcode.name}, which is not plain data")
-            machine.does[opcode.name](argument)
+            if name not in machine.does:
+                raise PickleRefusedError(f"its pickle has the opcode {name}, which is not plain data")
+            machine.does[name](None if reader is None else reader(stream))
     except ValueError as error:  # pickletools' own
         raise PickleRefusedError(
             f"cut short or broken at byte {stream.tell()} of its pickle ({one_line(error)})"
         ) from error
     except (IndexError, KeyError, TypeError, OverflowError) as error:
         raise PickleRefusedError(f"broken at byte {stream.tell()} of its pickle") from error
-    raise PickleRefusedError(f"its pickle has more than {MOST_OPCODES:,} opcodes")
+    raise PickleRefusedError(f"its pickle has more than {PICKLE_OPCODES:,} opcodes")
+
+
+_READERS: dict[bytes, tuple[str, Callable[[IO[bytes]], Any] | None]] = {
+    opcode.code.encode("latin-1"): (opcode.name, None if opcode.arg is None else opcode.arg.reader)
+    for opcode in pickletools.opcodes
+}
+
+
+def _two_lines(stream: IO[bytes]) -> str:
+    """Read the names of module and function, as they stand there."""
+    names = [stream.readline() for _ in range(2)]
+    if not all(name.endswith(b"\n") for name in names):
+        raise ValueError("no newline found")
+    return b" ".join(name[:-1] for name in names).decode("utf-8")
+
+
+_READERS[b"c"] = "GLOBAL", _two_lines
+
+
+def _opcode(stream: IO[bytes]) -> tuple[str, Callable[[IO[bytes]], Any] | None]:
+    """Return the next opcode and what reads its argument, which is not read of one that is refused."""
+    code = stream.read(1)
+    if not code:
+        raise ValueError("pickle exhausted before seeing STOP")
+    if code not in _READERS:
+        raise ValueError(f"opcode {code!r} unknown")
+    return _READERS[code]
 
 
 class _Machine:
@@ -322,7 +349,7 @@ class _Machine:
             raise PickleRefusedError(f"pickle protocol {version}, and there are 0 to 5")
 
     def _long(self, value: int) -> None:
-        if (size := (value.bit_length() + 7) // 8) > MOST_BYTES_OF_INT:
+        if (size := (value.bit_length() + 7) // 8) > PICKLE_INT_BYTES:
             raise PickleRefusedError(f"a whole number of {size:,} bytes in its pickle")
         self.stack.append(value)
 
@@ -340,8 +367,10 @@ class _Machine:
 
     def _count(self) -> None:
         self.containers += 1
-        if self.containers > MOST_CONTAINERS:
-            raise PickleRefusedError(f"its pickle has more than {MOST_CONTAINERS:,} lists, tuples and dicts")
+        if self.containers > PICKLE_CONTAINERS:
+            raise PickleRefusedError(
+                f"its pickle has more than {PICKLE_CONTAINERS:,} lists, tuples and dicts"
+            )
 
     def _container(self, value: object) -> None:
         self._count()

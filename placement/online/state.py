@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost.traces.arrays import npz_array, npz_names
 from placement.arrays import Experts, Floats, Ints
 from placement.online.memory import Memory
 from placement.online.votes import relative
-from topology.errors import InputError
+from topology.errors import InputError, one_line
 from topology.files import write_whole
 from topology.reading import parse_json, require_version
 
 _VERSION = 1
-_MOST_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -161,8 +160,9 @@ class OnlineState:
             If the file is not that, or what it says does not fit together.
         """
         path = Path(path)
+        found = _arrays(path)
         try:
-            return cls._checked(_arrays(path))
+            return cls._checked(found)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -224,16 +224,11 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
         "placed",
     }
     try:
-        with zipfile.ZipFile(path) as archive:
-            inside = {info.filename: info.file_size for info in archive.infolist()}
-        if set(inside) != {f"{name}.npy" for name in names}:
-            raise InputError("not a balancer's state: other arrays are in it.")
-        if sum(inside.values()) > _MOST_BYTES:
-            raise InputError(f"{sum(inside.values()):,} bytes, more than any balancer's state.")
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"cannot be read as a balancer's state ({error}).") from None
+        if set(npz_names(path)) != names:
+            raise InputError(f"{path}: not a balancer's state: other arrays are in it.")
+        return {name: npz_array(path, name).whole() for name in sorted(names)}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read as a balancer's state ({one_line(error)}).") from None
 
 
 def _counts(given: NDArray[np.generic], name: str) -> Ints:

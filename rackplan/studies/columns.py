@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rackplan.studies.spec import Study
+from rackplan.studies.statuses import STATUSES
 
 Row = dict[str, Any]
 WHEN = ("seconds", "cpu_s", "host", "finished")
@@ -54,6 +56,13 @@ FIGURES: Mapping[str, str] = {
     "finished": "timestamp",
 }
 """Columns of every study after the options of its points, and their types."""
+_READ_AS: Mapping[str, type | tuple[type, ...]] = {
+    TEXT: str,
+    WHOLE: int,
+    NUMBER: (int, float),
+    "timestamp": (str, datetime),
+}
+"""What a value of each type is in Python, in the dataset or in the journal."""
 
 
 def columns_of(study: Study) -> dict[str, str]:
@@ -63,6 +72,26 @@ def columns_of(study: Study) -> dict[str, str]:
         options["price_more"] = NUMBER
     named = {column_of(name): kind for name, kind in options.items()}
     return {"point": WHOLE, "kind": TEXT, **named, **FIGURES}
+
+
+def checked_row(row: object) -> Row:
+    """Return a row as it was read, with all figures.
+
+    Raises
+    ------
+    ValueError
+        If it is none that a study writes.
+    """
+    if not isinstance(row, dict) or not isinstance(row.get("digest"), str):
+        raise ValueError("a row without a digest")  # noqa: TRY004 - of what a file holds, not of an argument
+    if type(row.get("point")) is not int or row.get("status") not in STATUSES:
+        raise ValueError("a row without a point or a status")
+    found: Row = {**dict.fromkeys(FIGURES), **row}
+    for name, kind in FIGURES.items():
+        value = found[name]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, _READ_AS[kind])):
+            raise ValueError(f"its {name} is a {type(value).__name__}")
+    return found
 
 
 def column_of(option: str) -> str:

@@ -19,9 +19,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, option_cells, row_digest
+from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
 from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
+from topology.limits import STUDY_BYTES
+from topology.reading import read_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,9 +248,9 @@ def read_rows(folder: Path) -> list[Row]:
     found: dict[str, Row] = {}
     for part in parts(folder):
         try:
-            for row in pq.read_table(part).to_pylist():
+            for row in map(checked_row, pq.read_table(part).to_pylist()):
                 found.setdefault(row["digest"], row)
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise InputError(f"{part}: no file of results ({one_line(error)}).") from None
     for row in journal_rows(folder)[0]:
         found.setdefault(row["digest"], row)
@@ -266,9 +268,11 @@ def parts(folder: Path) -> list[Path]:
 def journal_rows(folder: Path) -> tuple[list[Row], int]:
     """Return the rows of a journal as far as its lines are whole, and how many bytes those have."""
     try:
-        data = (folder / JOURNAL).read_bytes()
+        data = read_bytes(folder / JOURNAL, str(folder / JOURNAL), most_bytes=STUDY_BYTES)
     except FileNotFoundError:
         return [], 0
+    except OSError as error:
+        raise InputError(f"{folder / JOURNAL}: cannot be read ({error.strerror or error}).") from None
     rows: list[Row] = []
     good = 0
     for line in _lines(data):
@@ -276,8 +280,8 @@ def journal_rows(folder: Path) -> tuple[list[Row], int]:
             mark, text = line[:8], line[9:-1]
             if int(mark, 16) != zlib.crc32(text):
                 break
-            rows.append(json.loads(text))
-        except ValueError:
+            rows.append(checked_row(json.loads(text)))
+        except (ValueError, RecursionError):
             break
         good += len(line)
     return rows, good

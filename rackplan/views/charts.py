@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from cost.pools import RateMatch
@@ -142,8 +144,11 @@ def runners_up(points: Sequence[ReportPoint]) -> list[str]:
     held = Counter(point.layout for point in best)
     ends = dict.fromkeys((best[0].layout, best[-1].layout))
     behind: dict[str, float] = {}
+    faster = sorted(best, key=lambda one: one.tok_s_per_user)
+    speeds = [one.tok_s_per_user for one in faster]
+    most = list(accumulate((one.tok_s_per_gpu for one in faster[::-1]), max))[::-1]
     for point in points:
-        rival = max(one.tok_s_per_gpu for one in best if one.tok_s_per_user >= point.tok_s_per_user)
+        rival = most[bisect_left(speeds, point.tok_s_per_user)]
         loss = rival / point.tok_s_per_gpu if point.tok_s_per_gpu else math.inf
         behind[point.layout] = min(loss, behind.get(point.layout, math.inf))
     order = sorted(behind, key=lambda name: (-held[name], behind[name], name))

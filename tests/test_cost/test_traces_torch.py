@@ -177,13 +177,13 @@ def test_memory_is_bounded(
     assert load_torch_file(far) is None
     deep = torch_save(tmp_path / "deep.pt", b"]" * 300_000 + b"a" * 299_999)
     assert isinstance(load_torch_file(deep), list)
-    monkeypatch.setattr("cost.traces.torch_file.MOST_CONTAINERS", 1000)
+    monkeypatch.setattr("cost.traces.torch_file.PICKLE_CONTAINERS", 1000)
     with pytest.raises(InputError, match="more than 1,000 lists"):
         load_torch_file(deep)
-    monkeypatch.setattr("cost.traces.torch_file.MOST_OPCODES", 500)
+    monkeypatch.setattr("cost.traces.torch_file.PICKLE_OPCODES", 500)
     with pytest.raises(InputError, match="more than 500 opcodes"):
         load_torch_file(deep)
-    monkeypatch.setattr("cost.traces.torch_file.MOST_PICKLE_BYTES", 100)
+    monkeypatch.setattr("cost.traces.torch_file.PICKLE_BYTES", 100)
     with pytest.raises(InputError, match="more than 100 bytes"):
         load_torch_file(deep)
 

@@ -301,7 +301,7 @@ def _tell(
 def _sockets(matrix: _Matrix, pairs: list[Pair]) -> tuple[str, ...]:
     """Return the socket of each GPU: its NUMA node if told, else one for all that two hops of PCIe or xGMI join."""
     count = len(matrix.names)
-    if len(matrix.numa) == count:
+    if matrix.numa.keys() == set(range(count)):
         return tuple(matrix.numa[i] for i in range(count))
     joined: UnionFind[int] = UnionFind(range(count))
     for pair in pairs:

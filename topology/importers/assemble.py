@@ -27,6 +27,7 @@ from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
+from topology.limits import IMPORTED_GPUS
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
 
@@ -84,6 +85,12 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
 def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assembled:
     """Return the graph of a fabric and the hosts on it; where no file names switches, of the hosts alone."""
     _ask(fabric, nodes, parts)
+    gpus = sum(gpu_count(node, parts) for node in nodes.values())
+    if gpus > IMPORTED_GPUS:
+        raise InputError(
+            f"{fabric.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {IMPORTED_GPUS:,} are "
+            "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
+        )
     dumps = {id(node): linked_as(node, parts) for node in nodes.values() if node is not None}
     nodes = {host: node and dumps[id(node)] for host, node in nodes.items()}
     for host, node in nodes.items():

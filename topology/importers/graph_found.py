@@ -77,7 +77,10 @@ class GraphFound:
                 types.append(node.gpu)
             elif node.kind not in ("switch", "leaf", "spine", "core", "host", "pcie"):
                 return None
-        if any(one != types[0] for one in types) or sum(map(len, hosts.values())) != len(gpus):
+        # a link of no node is refused by name when the raw graph is built
+        whole = kinds.keys() >= set(chain.from_iterable(link.between for link in raw.links))
+        alike = bool(types) and types == types[:1] * len(types) and sum(map(len, hosts.values())) == len(gpus)
+        if not (whole and alike):
             return None
         levels = {name: kind for name, kind in kinds.items() if kind in ("leaf", "spine", "core")}
         up, nics, above = (defaultdict[str, dict[str, RawLink]](dict) for _ in range(3))

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from topology.errors import InputError, printable
+from topology.limits import HOSTLIST_NAMES
 from topology.reading import shown
 
-LARGEST_HOSTLIST = 200_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _LONGEST_NUMBER = 18
@@ -34,7 +34,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
         pieces: list[list[str]] = []
         for piece in _pieces(item, where):
             count *= len(piece)
-            if count + len(names) > LARGEST_HOSTLIST:
+            if count + len(names) > HOSTLIST_NAMES:
                 raise _too_many(text, where)
             pieces.append(piece)
         names += ["".join(parts) for parts in product(*pieces)]
@@ -118,7 +118,7 @@ def _pieces(item: str, where: str) -> list[list[str]]:
         values: list[str] = []
         for part in match[1].split(","):
             values += _numbers(part.strip(), item, where)
-            if len(values) > LARGEST_HOSTLIST:
+            if len(values) > HOSTLIST_NAMES:
                 raise _too_many(item, where)
         pieces.append(values)
     return pieces
@@ -132,10 +132,10 @@ def _numbers(part: str, item: str, where: str) -> list[str]:
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first):
         raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")
-    if int(last) - int(first) >= LARGEST_HOSTLIST:
+    if int(last) - int(first) >= HOSTLIST_NAMES:
         raise _too_many(item, where)
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
 
 
 def _too_many(text: str, where: str) -> InputError:
-    return InputError(f"{where}: hostlist {shown(text)} names more than {LARGEST_HOSTLIST} hosts.")
+    return InputError(f"{where}: hostlist {shown(text)} names more than {HOSTLIST_NAMES} hosts.")

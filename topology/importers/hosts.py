@@ -10,6 +10,7 @@ from networkx.utils import UnionFind
 from topology.errors import InputError
 from topology.importers.found import NodeFound, Nodes
 from topology.importers.parts import Parts, ask_all
+from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
 from topology.units import format_quantity
 
@@ -46,7 +47,16 @@ class Draft:
         return True
 
     def topology(self) -> RawTopology:
-        """Return the graph."""
+        """Return the graph.
+
+        Raises
+        ------
+        InputError
+            If a rate came to more links than any two things are joined by.
+        """
+        for (a, b), (_, count) in self._links.items():
+            if count > Fields.most:
+                raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {Fields.most:,}.")
         links = tuple(RawLink(pair, fabric, count) for pair, (fabric, count) in self._links.items())
         return RawTopology(tuple(self.nodes.values()), links)
 

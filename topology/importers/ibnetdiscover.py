@@ -13,7 +13,7 @@ from topology.importers.source import Source
 from topology.reading import shown
 from topology.units import plural
 
-_DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
+_DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(
     r'\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?'
     r"(?:\([0-9a-fA-F]+\))?\s*(?:#(.*))?"

@@ -91,17 +91,22 @@ def _planes(graph: GraphFound) -> list[GraphFound]:
     joined: UnionFind[str] = UnionFind(graph.levels)
     for below, uppers in graph.above.items():
         joined.union(below, *uppers)
-    planes = []
-    for group in joined.to_sets():
-        nics = {
-            gpu: own
-            for gpu, links in graph.nics.items()
-            if (own := {leaf: link for leaf, link in links.items() if leaf in group})
-        }
-        if nics:
-            levels = {name: kind for name, kind in graph.levels.items() if name in group}
-            above = {name: own for name, own in graph.above.items() if name in group}
-            planes.append(replace(graph, nics=nics, levels=levels, above=above))
+    parts: dict[str, dict[str, dict[str, RawLink]]] = defaultdict(dict)
+    for gpu, links in graph.nics.items():
+        for leaf, link in links.items():
+            parts[joined[leaf]].setdefault(gpu, {})[leaf] = link
+    levels: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, kind in graph.levels.items():
+        levels[joined[name]][name] = kind
+    above: dict[str, dict[str, dict[str, RawLink]]] = defaultdict(dict)
+    for name, uppers in graph.above.items():
+        above[joined[name]][name] = uppers
+    roots = list(dict.fromkeys(joined[name] for name in graph.levels))
+    planes = [
+        replace(graph, nics=parts[root], levels=levels[root], above=above[root])
+        for root in roots
+        if root in parts
+    ]
     gpus = sum(map(len, graph.gpus.values()))
     return planes if all(2 * len(one.nics) > gpus for one in planes) else [graph]
 

@@ -11,9 +11,9 @@ from topology.importers.source import Source
 from topology.reading import shown
 from topology.spec import RawNode
 
-_HEAD = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+([A-Za-z]\S*)\s*")
+_HEAD = re.compile(r"\s*(\d{1,12})\s+(\d{1,12})\s+(\d{1,12})\s+(\d{1,12})\s+(\d{1,12})\s+([A-Za-z]\S*)\s*")
 _LINK = re.compile(
-    r"\s*(\d+)\s+(\d+)\s+(\d+(?:\.\d+)?)Gbps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\S+)\s*"
+    r"\s*(\d{1,12})\s+(\d{1,12})\s+(\d{1,12}(?:\.\d{1,12})?)Gbps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\S+)\s*"
 )
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST = 500_000
@@ -41,6 +41,8 @@ def read_simai(source: Source) -> WholeFound:
         )
     nodes, per_host, chips, switches, links = (int(head[i]) for i in range(1, 6))
     gpus = nodes - chips - switches
+    if nodes > _MOST:
+        raise source.error(1, f"{nodes:,} nodes; at most {_MOST:,} are read.")
     if not 0 < gpus <= _MOST or per_host < 1 or gpus % per_host:
         raise source.error(
             1,

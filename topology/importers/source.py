@@ -8,11 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from topology.errors import InputError, printable
-from topology.reading import DEEPEST, Fields, parse_json, parse_yaml
+from topology.limits import DEEPEST, SOURCE_BYTES, SOURCE_LINE, SOURCE_VALUES
+from topology.reading import Fields, parse_json, parse_yaml
 
-_LONGEST_BYTES = 64_000_000
-_LONGEST_LINE = 1_000_000
-_MOST_VALUES = 2_000_000
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]*[A-Za-z]|\x1b[()][A-Za-z0-9]|\x0f|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
@@ -56,8 +54,8 @@ class Source:
             lists = (list(item.values()) if isinstance(item, dict) else item for item in level)
             level = [inner for items in lists if isinstance(items, list) for inner in items]
             count += len(level)
-            if count > _MOST_VALUES:
-                raise self.error(None, f"holds more than {_MOST_VALUES} values.")
+            if count > SOURCE_VALUES:
+                raise self.error(None, f"holds more than {SOURCE_VALUES} values.")
             if not level:
                 return value
         raise self.error(None, f"is nested more than {DEEPEST} deep.")
@@ -87,8 +85,8 @@ def read_source(path: Path, topology: str | None = None) -> Source:
     try:
         if not path.is_file():
             raise InputError(f"{path}: does not exist or is not a file.")
-        if path.stat().st_size > _LONGEST_BYTES:
-            raise InputError(f"{name}: {path.stat().st_size} bytes; at most {_LONGEST_BYTES} are read.")
+        if path.stat().st_size > SOURCE_BYTES:
+            raise InputError(f"{name}: {path.stat().st_size} bytes; at most {SOURCE_BYTES} are read.")
         raw = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
@@ -114,6 +112,6 @@ def _decoded(raw: bytes, name: str) -> str:
         line = text.count("\n", 0, bad.start()) + 1
         raise InputError(f"{name}: line {line}: has the control character 0x{ord(bad[0]):02x}; is it binary?")
     longest = max(text.split("\n"), key=len)
-    if len(longest) > _LONGEST_LINE and not text.lstrip().startswith(("{", "[", "<")):
+    if len(longest) > SOURCE_LINE and not text.lstrip().startswith(("{", "[", "<")):
         raise InputError(f"{name}: has a line of {len(longest)} characters; is it such a file?")
     return text

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from topology.errors import InputError
+from topology.errors import InputError, one_line
+from topology.npy import map_npy
 from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
@@ -303,10 +304,9 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
             start = file.read(2)
         if start == b"PK":
             raise InputError(f"{path.name}: an archive of arrays; give one .npy of [gpus, gpus] bytes.")
-        matrix = np.lib.format.open_memmap(path, mode="r")
+        matrix = map_npy(path)
     except (ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path.name}: not a .npy file of numbers ({reason}).") from None
+        raise InputError(f"{path.name}: not a .npy file of numbers ({one_line(error)}).") from None
     return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
 
 

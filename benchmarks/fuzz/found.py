@@ -79,6 +79,7 @@ OWN = {
     "rackplan.commands.clusters:_check_readable": "the cluster file that is about to be written",
     "topology.host:_read": "what the system says of cores and memory",
     "topology.staging:write_out": "writes",
+    "rackplan.views.study_charts:shown": "a cell that a study wrote, else the text as it is",
     "rackplan.studies.work:pack": "bytes of files, for workers elsewhere",
     "rackplan.studies.store:_write_table": "writes",
     "rackplan.studies.store:_write_ordered": "what was checked when the study was opened",

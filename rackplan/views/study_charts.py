@@ -165,7 +165,7 @@ def number_of(value: object) -> float | None:
 def shown(value: object) -> str:
     """Return a value of a row in few letters: lists and mappings, which are JSON there, as words."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
     if isinstance(value, list):
         return " + ".join(map(shown, value))

@@ -98,8 +98,8 @@ CASES: Mapping[str, Case] = {
     "what-if": Case(("what-if", "plan", "-o", "out"), (PLANNED,), None),
     "diff": Case(("diff", "plan", "plan", "-o", "out"), (PLANNED,), None),
     "draw": Case(("draw", CLUSTER, "-o", "out.svg"), (), ("draw", "hgx-h200", "-o", "out.svg")),
-    "draw graph": Case(("draw", CLUSTER, "-o", "out.yaml"), (), ("draw", "hgx-h200", "-o", "out.yaml")),
-    "draw pdf": Case(("draw", CLUSTER, "-o", "out.png"), (), ("draw", "hgx-h200", "-o", "out.png")),
+    "draw graph": Case(("draw", CLUSTER, "-o", "out.json"), (), ("draw", "hgx-h200", "-o", "out.json")),
+    "draw picture": Case(("draw", CLUSTER, "-o", "out.png"), (), ("draw", "hgx-h200", "-o", "out.png")),
     "traffic": Case(
         ("traffic", CLUSTER, "-o", "out"), (), ("traffic", CLUSTER, "--pattern", "ring", "-o", "out")
     ),
@@ -406,12 +406,12 @@ def tried(case: Case, scratch: Path, *, over: bool, how: str, every: int, first:
     for words in (*case.before, *((case.old,) if over and case.old else ())):
         ended = started(words, start)
         if ended.code:
-            raise SystemExit(f"{' '.join(words)}: {ended.code}: {ended.said}")
+            return Found(wrong=[f"{' '.join(words)}: {ended.code}: {ended.said}"])
     place.again(start)
     old = start.files()
     whole = started(case.command, place)
     if whole.code:
-        raise SystemExit(f"{' '.join(case.command)}: {whole.code}: {whole.said}")
+        return Found(wrong=[f"{' '.join(case.command)}: {whole.code}: {whole.said}"])
     for name in whole.modules:
         if name not in sys.modules and not name.startswith(("_", "pytest")):
             try:

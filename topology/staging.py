@@ -33,6 +33,8 @@ _GONE = ".rackplan-gone"
 _SHORT_S, _LONG_S, _TURN_S = 0.3, 10.0, 0.01
 _MOST_NEAR = 256
 """Folders of one folder that are looked into for what a killed run left."""
+_MOST_BELOW = 1_000
+"""Names that are looked at in each of them."""
 _BUSY = (errno.EAGAIN, errno.EACCES)
 _NO_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS, errno.EISDIR)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
@@ -224,9 +226,8 @@ def settle(paths: Iterable[Path | str]) -> None:
 
 
 def _works(folder: Path, *, near: bool = True) -> list[Path]:
-    """Return the work folders of a folder, and those of folders in it for themselves."""
+    """Return the work folders of a folder and, ``near``, of the folders in it."""
     found: list[Path] = []
-    below = _work(folder, ".").name
     with suppress(OSError), os.scandir(folder) as entries:
         device = folder.stat().st_dev
         inside: list[os.DirEntry[str]] = []
@@ -237,12 +238,14 @@ def _works(folder: Path, *, near: bool = True) -> list[Path]:
                 found.append(folder / entry.name)
             elif near and len(inside) < _MOST_NEAR:
                 inside.append(entry)
-        for entry in islice(inside, _MOST_NEAR):
+        for entry in inside:
             with suppress(OSError):  # never into another file system: looking there may mount it
                 if entry.stat(follow_symlinks=False).st_dev == device:
-                    work = folder / entry.name / below
-                    if stat.S_ISDIR(work.lstat().st_mode):
-                        found.append(work)
+                    with os.scandir(entry) as below:
+                        names = [
+                            one.name for one in islice(below, _MOST_BELOW) if _IS_WORK.fullmatch(one.name)
+                        ]
+                    found += [folder / entry.name / name for name in names]
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from topology.errors import InputError
-from topology.staging import BusyError, scratch, settle, staging
+from topology.staging import BusyError, _work, scratch, settle, staging
 
 ROOT = Path(__file__).parents[2]
 KILLED = """
@@ -52,6 +52,7 @@ def test_the_next_start_removes_what_is_half_and_finishes_what_is_whole(here: Pa
     killed(old, "half")
     killed(new, "half")
     assert any(name.endswith("a.json") for name in names(here) if ".rackplan" in name)
+    (old / _work(old, "b.csv").name).mkdir()  # of a file that was to go there
     settle(["elsewhere"])
     assert names(here) == ["old", "old/a.json"]
     killed(old, "ready")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from topology.errors import InputError
+from topology.files import write_all
 from topology.staging import BusyError, _work, scratch, settle, staging
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +124,46 @@ def test_no_place_for_temporary_files(here: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(InputError, match="no folder for temporary files; set TMPDIR"), scratch():
         pass
+
+
+def test_nothing_has_its_name_before_it_is_on_the_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, what they lie in, the name that counts, their places, the folder; then the work folder may go."""
+    done: list[str] = []
+    sync, rename, replace, unlink = os.fsync, Path.rename, Path.replace, Path.unlink
+
+    def name(path: Path) -> str:
+        return "its folder" if path.name.startswith(".rackplan-") else path.name
+
+    def synced(handle: int) -> None:
+        done.append(f"sync {name(Path(f'/proc/self/fd/{handle}').readlink())}")
+        sync(handle)
+
+    def moved(path: Path, target: Path) -> Path:
+        done.append(f"{name(path)} to {name(target)}")
+        return (replace if path.is_file() else rename)(path, target)
+
+    def removed(path: Path, *args: bool) -> None:
+        done.append(f"remove {path.name}")
+        unlink(path, *args)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    for method in ("rename", "replace"):
+        monkeypatch.setattr(Path, method, moved)
+    monkeypatch.setattr(Path, "unlink", removed)
+    write_all({here / "a.csv": b"a", here / "b.json": b"b"})
+    assert done == [
+        *("sync a.csv", "sync b.json", "sync new", "new to ready", "sync its folder"),
+        *("a.csv to a.csv", "b.json to b.json", "sync work", "remove lock"),
+    ]
+
+
+def test_times_are_measured_by_a_clock_that_does_not_jump() -> None:
+    """The wall clock is read for one thing alone: when the row of a study was finished."""
+    asked = re.compile(r"time\.time\(|datetime\.(now|today)|utcnow|date\.today|st_mtime|getmtime")
+    files = [
+        path
+        for package in ("topology", "cost", "placement", "rackplan")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    found = [path.name for path in files if asked.search(path.read_text(encoding="utf-8"))]
+    assert found == ["work.py"]

@@ -42,11 +42,14 @@ def study(
     report: Annotated[
         bool, opt("--report", "Write DIR/report.html; of a folder: of what is there, without pricing.")
     ] = False,
-    output: Annotated[Path | None, opt("-o --output", "Folder for the results.", "DIR")] = None,
+    output: Annotated[
+        Path | None,
+        opt("-o --output", "Folder for the results; with DIR and --report: a page FILE.html.", "DIR"),
+    ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and goes on where it was."""
-    from rackplan.output import command_line, show
+    from rackplan.output import command_line, is_page, show
     from rackplan.progress import progress
     from rackplan.results import page_of
     from rackplan.studies.folder import open_study, read_finished, run_study
@@ -54,8 +57,10 @@ def study(
     from rackplan.views.study import study_view
     from topology.files import write_whole
 
-    asked, folder = open_study(study, output)
-    if report and study.is_dir():
+    reads = report and study.is_dir()
+    page = output if reads and is_page(output) else None
+    asked, folder = open_study(study, None if page else output)
+    if reads:
         found = read_finished(folder)
     else:
         run = tune_study if optimize else run_study
@@ -71,8 +76,9 @@ def study(
             )
     files = {}
     if report:
-        files["report"] = str(folder / "report.html")
-        write_whole(folder / "report.html", page_of(found, command_line()).encode())
+        page = page or folder / "report.html"
+        files["report"] = str(page)
+        write_whole(page, page_of(found, command_line()).encode())
     show(study_view(found, files), json=json)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)

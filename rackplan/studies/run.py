@@ -26,6 +26,7 @@ MOST_MACHINES = 1_000
 """Tasks in a row that may be lost with their machines before a study ends."""
 MOST_LOST = 2
 """Times that a point's worker may die with nothing else running before the point is given up."""
+DEADLY = "its worker died whenever it was priced, twice with nothing beside it: killed, or out of memory."
 
 
 @dataclass
@@ -134,8 +135,8 @@ class Runner:
                         f"the cluster has lost {MOST_MACHINES} tasks in a row ({error}); every row is kept, and the "
                         "same command goes on from there."
                     ) from None
-            except WorkerLostError as error:
-                self._blame(flight, str(error))
+            except WorkerLostError:
+                self._blame(flight)
                 lost = True
             else:
                 self._machines_lost = 0
@@ -150,7 +151,7 @@ class Runner:
         self._store.add(whole)
         self._progress.took(whole)
 
-    def _blame(self, flight: _Flight, why: str) -> None:
+    def _blame(self, flight: _Flight) -> None:
         """Decide what becomes of points whose worker died."""
         took = time.monotonic() - flight.begun
         for point in flight.points:
@@ -162,10 +163,7 @@ class Runner:
                 if self._lost_alone[point.digest] < MOST_LOST:
                     self._suspects.appendleft(point)
                     continue
-                reason = (
-                    f"its worker died {self._lost[point.digest]} times (killed, or out of memory?): {why}"
-                )
-                self._give_up(point, FAILED, reason, took)
+                self._give_up(point, FAILED, DEADLY, took)
             elif self._lost[point.digest] < 2:
                 self._again.append(point)
             else:

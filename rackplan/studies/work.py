@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +34,12 @@ CHUNK_S = 0.25
 _CUSHION_S, _CUSHION = 2.0, 0.1
 """What a point that does not react has beyond its limit, in seconds and as a part of it, before its worker ends."""
 
+_NEEDED: Mapping[Kind, Sequence[str]] = {
+    "score": ("rackplan.library", "placement.fitting"),
+    "sweep": ("rackplan.library", "rackplan.work", "cost.layouts"),
+    "plan": ("rackplan.library", "placement.planner", "ortools.sat.python.cp_model"),
+    "fleet": ("rackplan.library", "placement.fleet.fleet", "ortools.sat.python.cp_model"),
+}
 Task = tuple[int, str, dict[str, Value]]
 """Number, digest and options of a point."""
 Shipped = Mapping[str, Mapping[str, bytes]]
@@ -50,6 +57,8 @@ def run_points(
 
     ``files`` has the path of each text of an option that is the name of a file.
     """
+    for name in _NEEDED[kind]:  # what a process reads once is of no point
+        import_module(name)
     parent, begun = os.getppid(), time.monotonic()
     rows: list[dict[str, Any]] = []
     for number, digest, options in tasks:
@@ -94,7 +103,7 @@ def run_point(
         status, reason = TIMEOUT, str(error)
     except (RackplanError, OSError, MemoryError) as error:
         status, reason = FAILED, str(error) or type(error).__name__
-    except Exception as error:  # noqa: BLE001 - one point that meets a defect must not end the others
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - one point that meets a defect must not end the others
         status, reason = FAILED, f"a defect: {type(error).__name__}: {one_line(error)}"
     return {
         **{name: rounded(value) for name, value in figures.items()},

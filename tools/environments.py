@@ -29,7 +29,7 @@ def project() -> dict[str, Any]:
 
 def clean() -> dict[str, str]:
     """Return the environment variables without those that change which Python or which packages are taken."""
-    dropped = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PYTHON", "SOURCE_DATE_EPOCH")
+    dropped = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_PYTHON")
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 

@@ -18,6 +18,7 @@ from cost.traces.routing import RoutingTrace
 from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
 from topology.shown import Shown
+from topology.sizes import check_layer_experts, check_load_numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,6 +201,8 @@ def read_loads(
         )
     if not texts:
         raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")
+    check_layer_experts(len(moe_layers), experts)
+    check_load_numbers(len(texts), len(moe_layers), experts)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
@@ -221,6 +224,7 @@ def read_loads(
         found = collect_windows(recording, windows, on_progress)
         table, more = moe_rows(recording, found.tokens, found.names, wanted)
         tokens.append(table)
+        check_load_numbers(len(names) + len(table), len(moe_layers), experts)
         names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
         notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
     synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)

@@ -13,13 +13,13 @@ from topology.cluster import Cluster, Gpu
 from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
 from topology.graph import SCALE_OUT_KINDS
+from topology.limits import GPUS
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
 from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
 from topology.structures.torus import torus_places
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
-LARGEST_CLUSTER_GPUS = 1_000_000
 _MOST_NAMED = 4
 
 
@@ -74,7 +74,7 @@ def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if chosen.intersection(names[gpu.id]))
 
 
-def check_cluster(spec: ClusterSpec, where: str) -> ClusterSpec:
+def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpec:
     """Return ``spec`` if it is a cluster that can be built.
 
     Raises
@@ -85,8 +85,8 @@ def check_cluster(spec: ClusterSpec, where: str) -> ClusterSpec:
     """
     if not spec.domains:
         raise InputError(f"{where}: has no domains.")
-    if spec.gpus > LARGEST_CLUSTER_GPUS:
-        raise InputError(f"{where}: {spec.gpus} GPUs; at most {LARGEST_CLUSTER_GPUS} are supported.")
+    if spec.gpus > most:
+        raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {most:,} are supported.")
     if len(spec.domains) > 1 and spec.scale_out is None:
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     check_fabric(spec, f"{where}: fabric")

@@ -1,6 +1,6 @@
-"""Limits of what is read: each refusal names its own. They keep what is malformed cheap; what is right stays below.
+"""Limits of what is read and of what is planned: each refusal names its own.
 
-Sizes are a few times those of the largest real file of the kind.
+Those of what is read keep what is malformed cheap; sizes are a few times those of the largest real file of the kind.
 """
 
 from __future__ import annotations
@@ -38,3 +38,24 @@ PICKLE_CONTAINERS = 4_000_000
 """Lists, dicts, tuples and remembered values, about 100 bytes each."""
 PICKLE_INT_BYTES = 64
 ZIP_MEMBERS = 1_000_000
+
+
+# What is planned: 120 s of CPU and 2 GB are kept below these, as benchmarks/limits.py measures (docs/limits.md).
+# Beyond, a command ends before it does anything heavy, and says what would fit.
+
+LAYERS = 10_000
+"""Of a model."""
+EXPERTS = 65_536
+"""Of a layer."""
+GPUS = 131_072
+"""Of a cluster, however it is described: its links alone take 0.8 GB."""
+SIZED_GPUS = 1_000_000
+"""Of a cluster that ``rackplan size`` counts: its links are never laid."""
+LAYER_GPUS = 13_000_000
+"""Layers of a model times GPUs of a cluster: a plan file has a row for each."""
+LAYER_EXPERTS = 2**22
+"""MoE layers times experts of each, where experts are placed."""
+LOAD_NUMBERS = 2**24
+"""Scenarios times MoE layers times experts: 1,129 scenarios of 58 layers with 256 experts."""
+NODE_ROWS = 1_000_000
+"""Nodes of a cluster that is listed link by link, rows that repeat counted as often as they do."""

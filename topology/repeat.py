@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from topology.build import LARGEST_CLUSTER_GPUS, build_cluster, check_cluster
+from topology.build import build_cluster, check_cluster
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.limits import SIZED_GPUS
 from topology.spec import ClusterSpec, Fault
 
 _DOMAIN = re.compile(r"d(\d{1,9})\b")
@@ -32,14 +33,14 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
         return cluster
     if spec.raw is not None:
         raise InputError(f"{cluster.name}: a graph written out link by link does not repeat.")
-    if spec.gpus * count > LARGEST_CLUSTER_GPUS:
+    if spec.gpus * count > SIZED_GPUS:
         raise InputError(
-            f"{count} x {cluster.name}: {spec.gpus * count} GPUs; at most {LARGEST_CLUSTER_GPUS} are supported."
+            f"{count} x {cluster.name}: {spec.gpus * count:,} GPUs; at most {SIZED_GPUS:,} are supported."
         )
     name = f"{count} x {cluster.name}"
     faults = _faults(spec.faults, len(spec.domains), count, cluster.name)
     larger = replace(spec, name=name, domains=spec.domains * count, faults=faults)
-    return build_cluster(check_cluster(larger, name))
+    return build_cluster(check_cluster(larger, name, SIZED_GPUS))
 
 
 def alike(spec: ClusterSpec) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from topology.errors import InputError
+from topology.limits import NODE_ROWS
 from topology.reading import Fields, shown
 
 MOST_ROWS = 5_000_000
@@ -113,25 +114,26 @@ def _rows(given: Fields, key: str, outer: Mapping[str, Counter], depth: int) -> 
         inside = [list(_rows(row, key, counters, depth + 1)) for row in given.subs(key)]
         given.done()
         found = [one for rows in inside for one in rows]
-        _check_size(given, own, len(found))
+        _check_size(given, key, own, len(found))
         # the values of its own counters are outermost
         for values in product(*(counter.values for counter in own.values())):
             copy = dict(zip(own, values, strict=True))
             for row, inner in found:
                 yield row, {**copy, **inner}
         return
-    _check_size(given, own, 1)
+    _check_size(given, key, own, 1)
     data = {name: value for name, value in given.data.items() if name != "repeat"}
     row = Row(Fields(data, given.where), counters)
     for values in product(*(counter.values for counter in own.values())):
         yield row, dict(zip(own, values, strict=True))
 
 
-def _check_size(given: Fields, counters: Mapping[str, Counter], rows: int) -> None:
+def _check_size(given: Fields, key: str, counters: Mapping[str, Counter], rows: int) -> None:
     for counter in counters.values():
         rows *= len(counter.values)
-    if rows > MOST_ROWS:
-        raise InputError(f"{given.where}: repeats to more than {MOST_ROWS:,} rows.")
+    most = NODE_ROWS if key == "nodes" else MOST_ROWS
+    if rows > most:
+        raise InputError(f"{given.where}: repeats to {rows:,} {key}; at most {most:,} are supported.")
 
 
 def _counters(given: Fields, outer: Mapping[str, Counter]) -> dict[str, Counter]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from topology.build import LARGEST_CLUSTER_GPUS, build_cluster
+from topology.build import build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
 from topology.cluster import Cluster
 from topology.errors import InputError
+from topology.limits import GPUS
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 
 _SUFFIXES = (".yaml", ".yml")
@@ -132,8 +133,8 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     if not counted or (int(count) == 0 and not torus):
         raise InputError(f"{where}: after @ comes a number of GPUs, like {name}@{domain.gpus}.")
     gpus, step = int(count), domain.gpus_per_node
-    if gpus > LARGEST_CLUSTER_GPUS:
-        raise InputError(f"{where}: at most {LARGEST_CLUSTER_GPUS} GPUs are supported.")
+    if gpus > GPUS:
+        raise InputError(f"{where}: at most {GPUS:,} GPUs are supported.")
     if torus and (gpus == 0 or gpus % domain.gpus):
         raise InputError(
             f"{where}: {name} comes in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
+from topology import limits
 from topology.errors import InputError
 from topology.reading import Fields, shown
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
-MOST_LAYERS = 10_000
 
 
 REQUIRED: Final = None
@@ -105,7 +105,7 @@ class Facts(Fields):
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """Return the number of layers."""
-        return self.count(key, most=MOST_LAYERS)
+        return self.count(key, most=limits.LAYERS)
 
     def divides(self, part: int, whole: int, what: str) -> int:
         """Return ``whole // part``; ``what`` says which two do not fit where there is a rest."""

@@ -1,0 +1,59 @@
+"""What is too large to plan for is refused by one line that names the limit and what would fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from cost.deployment import Deployment
+from cost.loads import read_loads
+from cost.resolve import resolve_model
+from cost.workload import Workload
+from topology import resolve_cluster
+from topology.errors import InputError
+from topology.limits import GPUS
+from topology.sizes import check_layer_experts, check_layer_gpus, check_load_numbers
+
+
+def test_layers_times_gpus() -> None:
+    check_layer_gpus(1000, 13_000, "m", "c")
+    with pytest.raises(InputError, match=r"10,000 layers x 10,080 GPUs .* take at most 1,300 GPUs"):
+        check_layer_gpus(10_000, 10_080, "m", "c")
+    with patch("topology.sizes.LAYER_GPUS", 255), pytest.raises(InputError, match="at most 7 GPUs"):
+        Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+
+
+def test_layers_times_experts_and_scenarios() -> None:
+    check_layer_experts(1024, 4096)
+    with pytest.raises(InputError, match="at most 1,024 layers"):
+        check_layer_experts(1025, 4096)
+    check_load_numbers(1000, 58, 256)
+    with pytest.raises(InputError, match="give at most 1,129 scenarios"):
+        check_load_numbers(1130, 58, 256)
+    with pytest.raises(InputError, match="40,960,000 to place"):
+        read_loads(["uniform"], moe_layers=range(10_000), layers=10_000, experts=4096, seed=0)
+    with pytest.raises(InputError, match="5,000 scenarios x 58 MoE layers"):
+        read_loads(["uniform"] * 5000, moe_layers=range(58), layers=61, experts=256, seed=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"domains: [{{part: hgx-h100, count: {GPUS // 8 + 1}}}]\nfabric: {{kind: rail, nic: 400 Gb/s}}",
+        "nodes:\n  - {id: 'g{i}', kind: gpu, gpu: h100-sxm, repeat: {i: 41}}",
+        "nodes:\n  - {id: 'g{i}.{j}', kind: gpu, gpu: h100-sxm, repeat: {i: 200000, j: 200000}}",
+    ],
+)
+def test_clusters_of_too_many_gpus(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "huge.yaml"
+    path.write_text(f"name: huge\n{text}\n")
+    # listed one by one, 131,073 GPUs would take a second to read
+    with patch("topology.cluster_file.GPUS", 40), pytest.raises(InputError, match=r"at most [\d,]+ are supp"):
+        resolve_cluster(str(path))
+
+
+def test_a_name_with_too_many_gpus() -> None:
+    with pytest.raises(InputError, match="at most 131,072 GPUs"):
+        resolve_cluster("hgx-h100@131080")

@@ -23,6 +23,8 @@ from placement.stop import Say, Stop, silent
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""
 FEWEST_LEFT_OUT = 4
+MANY_NUMBERS, FEWEST_OF_MANY = 2**23, 2
+"""Of so many loads (565 of 58 layers with 256 experts) a plan takes ten seconds, so fewer are made."""
 
 
 def check_scenarios(
@@ -35,7 +37,8 @@ def check_scenarios(
     """
     inside = _balancedness(placed, placed.experts, loads, options.split)
     count = len(loads.tokens)
-    most = min(count, max(FEWEST_LEFT_OUT, EFFORT // count))
+    fewest = FEWEST_LEFT_OUT if loads.tokens.size <= MANY_NUMBERS else FEWEST_OF_MANY
+    most = min(count, max(fewest, EFFORT // count))
     tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
     with stop:

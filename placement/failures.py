@@ -34,6 +34,8 @@ MOST_SOLVED = 6
 """The same where each takes an LP (0.6 s of 58 layers)."""
 MOST_CELLS = 3e7
 """Slots x layers x scenarios over all failures of a kind."""
+MANY_CELLS, FEWEST_TRIED = 2**23, 3
+"""Above so many of one failure alone (500 scenarios of 58 layers) it takes a second, and so few are tried."""
 MOST_REPLICAS = 20_000
 """Replicas priced over all failures of a kind."""
 TOP = 20
@@ -167,7 +169,7 @@ def _most_tried(plan: Plan) -> int:
         return MOST_SOLVED
     cells = scenarios * sum(a.slot_expert.size for a in plan.experts if a is not None)
     within = min(int(MOST_CELLS / cells), MOST_REPLICAS // len(plan.layout.replicas))
-    return max(MOST_ROUTED, min(MOST_TRIED, within))
+    return max(MOST_ROUTED if cells <= MANY_CELLS else FEWEST_TRIED, min(MOST_TRIED, within))
 
 
 class _Loss:

@@ -38,7 +38,7 @@ def test_what_cannot_repeat_is_refused() -> None:
         repeated(far, 2)
     with pytest.raises(InputError, match="no `fabric` between them"):
         repeated(build_cluster(replace(resolve_cluster("hgx-h100").spec, scale_out=None)), 2)
-    with pytest.raises(InputError, match="at most 1000000"):
+    with pytest.raises(InputError, match="at most 1,000,000"):
         repeated(build_cluster(spec), 100_000)
     with pytest.raises(InputError, match="1 unit or more"):
         repeated(build_cluster(spec), 0)

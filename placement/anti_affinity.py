@@ -66,7 +66,7 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
         return apart
     fits = average.counts_fit(replicate(free.highest))
     rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
-    return _best_of(problem, apart, rows, place(free.rows(rows), stop.within(0.0))) if rows.size else apart
+    return _best_of(problem, apart, rows, place(free.rows(rows), Stop())) if rows.size else apart
 
 
 def _with_bound(result: ExpertResult, free: Problem, lowest: Floats) -> ExpertResult:

@@ -38,20 +38,20 @@ def recount(
     *,
     rounds: int,
     tried: int = 6,
-    keep_on: Callable[[], bool] = lambda: True,
+    keep_on: Callable[[int], bool] = lambda _: True,
 ) -> None:
     """Exchange copies in some ``layers`` of ``slot_expert`` ``[layers, slots]`` while it helps, in place.
 
     Each round tries, in each layer still improving, the ``tried`` best exchanges that relieve its hottest GPU: one
     more copy of an expert there, or one fewer, at the cost or to the good of another; swaps follow. Legal and
-    never worse in any layer, also when interrupted. Deterministic for given ``rounds`` while ``keep_on`` says
-    yes.
+    never worse in any layer, also when interrupted. Deterministic for given ``rounds`` while ``keep_on``, asked
+    before each round with its number of layers, says yes.
     """
     size = max(1, _HOLDER_CELLS // (tried * problem.gpus * problem.experts))
     for start in range(0, layers.size, size):
         part = layers[start : start + size]
         for _ in range(rounds):
-            if part.size == 0 or not keep_on():
+            if part.size == 0 or not keep_on(part.size):
                 break
             part = _exchange_round(problem, slot_expert, part, tried)
 

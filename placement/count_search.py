@@ -57,21 +57,50 @@ def search_counts(
     seed: int = 0,
     patience: int | None = None,
 ) -> Ints:
-    """Return better counts than ``copies`` ``[layers, experts]``, by the estimate.
+    """Return better counts than ``copies`` ``[layers, experts]``: a :class:`CountSearch` until ``spent`` is 1.
+
+    ``spent``, asked once a step, is the part of the work that is done, rising to 1.
+    """
+    search = CountSearch(problem, copies, tried=tried, seed=seed, patience=patience)
+    while search.active and (done := spent()) < 1.0:
+        search.advance(1, done)
+    return search.found()
+
+
+class CountSearch:
+    """A search for better counts than ``copies`` ``[layers, experts]``, by the estimate.
 
     Each step tries ``tried`` exchanges a layer: one more copy of an expert on the fullest GPU, one fewer of another.
-    The best is taken where it helps, or is worse by a little, which falls to 0 while ``spent`` (the part of the time
-    used, asked once a step) rises to 1. A layer without a gain in ``patience`` steps is done. Draws are the same in
-    every layer, over experts by falling load: deterministic for a given ``spent``, layer by layer, and independent of
-    the experts' names.
+    The best is taken where it helps, or is worse by a little, which falls to 0 while the part of the work that is
+    done rises to 1. A layer without a gain in ``patience`` steps is done. Draws are the same in every layer, over
+    experts by falling load: deterministic, layer by layer, and independent of the experts' names.
     """
-    order = falling(problem.mean)
-    search = _Search(problem, np.take_along_axis(problem.mean, order, axis=1))
-    rng = np.random.default_rng(seed)
-    best = search.run(np.take_along_axis(copies, order, axis=1), tried, spent, rng, patience)
-    found = np.empty_like(copies)
-    np.put_along_axis(found, order, best, axis=1)
-    return found
+
+    def __init__(
+        self, problem: Problem, copies: Ints, *, tried: int, seed: int = 0, patience: int | None = None
+    ) -> None:
+        self._order = falling(problem.mean)
+        ranked = np.take_along_axis(problem.mean, self._order, axis=1)
+        start = np.take_along_axis(copies, self._order, axis=1)
+        self._search = _Search(problem, ranked, start, tried, np.random.default_rng(seed), patience)
+
+    @property
+    def active(self) -> bool:
+        """Whether there are layers left that may gain."""
+        return self._search.rows.size > 0
+
+    def advance(self, steps: int, done: float) -> None:
+        """Make some steps; ``done`` is the part of the work, from 0 to 1."""
+        for _ in range(steps):
+            if not self.active:
+                return
+            self._search.step(done)
+
+    def found(self) -> Ints:
+        """Return the best counts met, ``[layers, experts]``."""
+        found = np.empty_like(self._search.best)
+        np.put_along_axis(found, self._order, self._search.best, axis=1)
+        return found
 
 
 class Estimate:
@@ -176,41 +205,38 @@ class _Search:
 
     problem: Problem
     loads: Floats
+    start: Ints
+    tried: int
+    rng: np.random.Generator
+    patience: int | None
 
     def __post_init__(self) -> None:
         self.estimate = Estimate(self.problem)
         self.most = self.problem.most_copies
         self.even = even_domains(self.problem)
+        self.now, self.best = self.start.copy(), self.start.copy()
+        self.rows = np.arange(len(self.now))
+        self.value, self.least = self._values(self.rows, self.now)
+        self.gained, self.steps = np.zeros(len(self.now), dtype=np.int64), 0
 
-    def run(
-        self,
-        copies: Ints,
-        tried: int,
-        spent: Callable[[], float],
-        rng: np.random.Generator,
-        patience: int | None,
-    ) -> Ints:
-        """Search from ``copies`` ``[layers, experts]`` and return the best counts met."""
-        now, best = copies.copy(), copies.copy()
-        rows = np.arange(len(now))
-        value, least = self._values(rows, now)
-        gained, step = np.zeros(len(now), dtype=np.int64), 0
-        while rows.size and (part := spent()) < 1.0:
-            step += 1
-            draws, chance = rng.random((2, tried)), rng.random()
-            tries = self._exchanges(rows, now[rows], draws).reshape(-1, now.shape[1])
-            values, peaks = self._values(np.repeat(rows, tried), tries)
-            first = np.arange(rows.size) * tried
-            pick = first + values.reshape(-1, tried).argmin(axis=1)
-            taken = pick[values[pick] < value[rows] * (1.0 + _HEAT * (1.0 - part) ** 2 * chance)]
-            mine = rows[taken // tried]
-            now[mine], value[mine] = tries[taken], values[taken]
-            better = peaks[taken] < least[mine] * (1 - _LEAST_GAIN)
-            best[mine[better]], least[mine[better]] = tries[taken[better]], peaks[taken[better]]
-            gained[mine[better]] = step
-            if patience is not None:
-                rows = rows[step - gained[rows] < patience]
-        return best
+    def step(self, part: float) -> None:
+        """Try exchanges of all layers that are left; ``part`` of the work is done."""
+        now, best, rows, value, least = self.now, self.best, self.rows, self.value, self.least
+        tried, rng = self.tried, self.rng
+        self.steps += 1
+        draws, chance = rng.random((2, tried)), rng.random()
+        tries = self._exchanges(rows, now[rows], draws).reshape(-1, now.shape[1])
+        values, peaks = self._values(np.repeat(rows, tried), tries)
+        first = np.arange(rows.size) * tried
+        pick = first + values.reshape(-1, tried).argmin(axis=1)
+        taken = pick[values[pick] < value[rows] * (1.0 + _HEAT * (1.0 - part) ** 2 * chance)]
+        mine = rows[taken // tried]
+        now[mine], value[mine] = tries[taken], values[taken]
+        better = peaks[taken] < least[mine] * (1 - _LEAST_GAIN)
+        best[mine[better]], least[mine[better]] = tries[taken[better]], peaks[taken[better]]
+        self.gained[mine[better]] = self.steps
+        if self.patience is not None:
+            self.rows = rows[self.steps - self.gained[rows] < self.patience]
 
     def _exchanges(self, rows: Index, copies: Ints, draws: Floats) -> Ints:
         """Return ``[rows, tried, experts]``: one copy more of one expert, one fewer of another; or illegal counts."""

@@ -20,6 +20,7 @@ from placement.arrays import Bools, Experts, Floats, Ints
 from placement.problem import Problem
 from placement.stop import Stop
 from topology.host import cores
+from topology.units import added
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -185,8 +186,10 @@ def hint_incumbent(built: SubModel, sub: SubPacking) -> None:
     built.model.add_hint(built.peak, sub.peak)
 
 
-def repack(sub: SubPacking, *, time_limit_s: float, seed: int) -> Bools | None:
-    """Return a packing whose largest load is smaller than the incumbent's, ``[experts, gpus]``, or None.
+def repack(sub: SubPacking, *, limit: float, seed: int) -> tuple[Bools | None, float]:
+    """Return a packing with a smaller largest load than the incumbent, ``[experts, gpus]``, or None; and the work.
+
+    Work and its ``limit`` are CP-SAT's own seconds: counted in steps, so that answers do not depend on the machine.
 
     One worker without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the time that it or
     two workers take with it (measured); cores are better spent on several layers at once.
@@ -195,23 +198,27 @@ def repack(sub: SubPacking, *, time_limit_s: float, seed: int) -> Bools | None:
 
     built = build(sub)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.max_deterministic_time = limit
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 0
     solver.parameters.random_seed = seed
     # Python's own handler then raises KeyboardInterrupt after the solve; CP-SAT's would swallow it.
     solver.parameters.catch_sigint_signal = False
     status = solver.solve(built.model)
+    work = solver.deterministic_time
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return None
+        return None, work
     on = np.array([[solver.boolean_value(variable) for variable in row] for row in built.x])
-    return on if sub.peak_of(on) < sub.peak else None
+    return (on if sub.peak_of(on) < sub.peak else None), work
 
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 STEPS = 1_000_000  # integer steps to the mean GPU load
 _PATIENCE = 12  # sub-packings without gain before a layer is given up
-_SUB_LIMIT_S = 0.25
+_SUB_LIMIT = 0.1  # of CP-SAT's own seconds for one sub-packing
+_COST = 700.0  # units of work in one of those...
+_FIXED_COST = 3.0  # ... and in building a model
+_AT_ONCE = 4  # sub-packings whose answers come together, whatever cores there are
 _PARTNERS = 3
 
 
@@ -221,20 +228,18 @@ def improve(
     """Lower the largest GPU loads of ``slot_expert`` ``[layers, slots]``, never worse; also what ran, in words.
 
     Always the layers with the largest gap to their ``bound`` ``[layers]`` (multiples of the mean GPU load),
-    as many at once as there are cores: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
+    a few at once: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
     again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``stop``; the incumbent
     stands in all cases.
     """
     search = _Search(problem, slot_expert, bound, seed)
-    workers, begun = cores(), stop.spent()
-    with stop, ThreadPoolExecutor(workers) as pool:
-        while (left := stop.left()) > 0 and search.widest(workers).size:
-            search.try_layers(search.widest(workers), min(left, _SUB_LIMIT_S), pool)
+    with stop, stop.stepwise(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
+        while stop.goes_on() and search.widest(_AT_ONCE).size:
+            stop.spend(search.try_layers(search.widest(_AT_ONCE), pool))
             stop.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
     ran = (
-        f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs in {stop.spent() - begun:.1f} s, "
-        f"{search.gained} of them better, {workers} at once, seed {seed}; "
-        f"{search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
+        f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs, {search.gained} of them better, "
+        f"seed {seed}; {search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
     )
     return search.slot_expert, ran
 
@@ -287,12 +292,13 @@ class _Search:
         rest: Ints = order[gap[order] > CLOSE]
         return rest
 
-    def try_layers(self, layers: Sequence[int] | Ints, limit_s: float, pool: ThreadPoolExecutor) -> None:
-        """Deal out a few GPUs of each layer again; keep what makes the hottest of them cooler."""
+    def try_layers(self, layers: Sequence[int] | Ints, pool: ThreadPoolExecutor) -> float:
+        """Deal out a few GPUs of each layer again; keep what makes the hottest of them cooler; return the work."""
         parts = [self.part(int(layer)) for layer in layers]
-        found = pool.map(lambda part: repack(part.sub, time_limit_s=limit_s, seed=part.seed), parts)
-        for part, on in zip(parts, found, strict=True):
+        found = list(pool.map(lambda part: repack(part.sub, limit=_SUB_LIMIT, seed=part.seed), parts))
+        for part, (on, _) in zip(parts, found, strict=True):
             self._keep(part, on)
+        return added(_FIXED_COST + _COST * work for _, work in found)
 
     def part(self, layer: int) -> _Part:
         """Choose GPUs of ``layer`` and describe what they hold."""

@@ -151,6 +151,12 @@ class Plan(Shown):
     traffic: TokenTraffic | None = None
     by_traffic: TrafficReport | None = None
 
+    @property
+    def work(self) -> int | None:
+        """What repeats the search (:mod:`placement.work`); None where nobody searched."""
+        number = self.options.get("work")
+        return number if isinstance(number, int) and not isinstance(number, bool) else None
+
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
         where, score = self.deployment, self.score

@@ -62,7 +62,11 @@ def make_plan(
             f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
         )
-    asked, curve, stop = options, None, Stop(options.time_limit_s, on_progress, cancel=cancel)
+    asked, curve, stop = (
+        options,
+        None,
+        Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel),
+    )
     few = None if loads is None else loads.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
@@ -91,7 +95,7 @@ def make_plan(
     plan = replace(_finish(placed, loads, options, stop, say), by_traffic=report, traffic=traffic)
     plan = replace(
         plan,
-        options=asdict(asked),
+        options={**asdict(asked), "work": stop.number},
         redundancy=curve,
         order=order,
         interrupted=stop.interrupted,
@@ -170,7 +174,7 @@ def _tell(placed: Placed, stop: Stop) -> None:
         proof = _proof(placed.results)
         done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
         total = sum(len(result.max_load) for result in placed.results)
-        stop.on_progress(done, total, proof.objective, proof.bound, stop.spent())
+        stop.on_progress(done, total, proof.objective, proof.bound, stop.elapsed())
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:

@@ -23,6 +23,7 @@ _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem
 _SHAKES = (2, 3, 4)
 _TIE = 1e-3
 _DRAWN = 128
+_STEP_US = 20_000.0  # between two looks at the work that is left
 _CLOSE = 2e-3  # to the bound, as on the fast path
 
 
@@ -51,15 +52,16 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
     layers = np.flatnonzero(result.max_load > result.bound * (1 + (EQUAL if timed else _CLOSE)))
     if layers.size == 0:
         return result
-    work_us = max(layer_us(problem.rows(layers)), 1e6 * until.left() / layers.size)
+    work_us = layer_us(problem.rows(layers))
     slot_expert = result.assignment.slot_expert.copy()
     better = 0
-    with stop:
+    with stop, stop.stepwise():
         for layer in layers.tolist():
             order = np.argsort(-problem.mean[layer], kind="stable")  # names of experts decide nothing
             ranked = replace(problem, loads=problem.loads[:, [layer]][:, :, order])
             start = np.argsort(order)[slot_expert[layer]].astype(np.int32)
-            neighbours = _Neighbours(ranked, work_us, seed if timed else 0, until if timed else None)
+            part = until.part(1 / layers.size) if timed else None
+            neighbours = _Neighbours(ranked, work_us, seed if timed else 0, part)
             row, value = neighbours.search(start, float(result.bound[layer]))
             if value * (1 + (SLACK if problem.split == "lp" else EQUAL)) < result.max_load[layer]:
                 slot_expert[layer] = order[row]
@@ -76,6 +78,7 @@ class _Neighbours:
 
     def __init__(self, problem: Problem, work_us: float, seed: int, until: Stop | None) -> None:
         self.problem, self.left_us, self.until = problem, work_us, until
+        self.counted_us = work_us
         self.rng = np.random.default_rng(seed)
         slots, experts = problem.slots, problem.experts
         slot, new = (each.ravel() for each in np.indices((slots, experts)))
@@ -92,8 +95,13 @@ class _Neighbours:
         self.row_us = judging_us(problem)
 
     def goes_on(self) -> bool:
-        """Whether there is work left."""
-        return self.left_us > 0 and (self.until is None or self.until.goes_on())
+        """Whether there is work left: what is counted at least, and with more time what that is worth."""
+        if self.until is None:
+            return self.left_us > 0
+        if self.counted_us - self.left_us >= _STEP_US:
+            self.until.spend((self.counted_us - self.left_us) / 1000)
+            self.counted_us = self.left_us
+        return not self.until.work.over and (self.left_us > 0 or self.until.goes_on())
 
     def search(self, row: Experts, bound: float) -> tuple[Experts, float]:
         """Descend from ``row`` and from it shaken up, until the work is spent; return the best and its objective."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from placement.arrays import Experts, Floats, Index, Ints, falling
 from placement.baselines import Baseline, Baselines, take_where_ahead
 from placement.bounds import lower_bound
 from placement.copy_exchange import exchange_drawn, recount
-from placement.count_search import exact_fold, search_counts
+from placement.count_search import CountSearch, exact_fold
 from placement.cpsat import improve
 from placement.dispatch_refinement import cut_short, fit_to_split
 from placement.exhaustive import few_placements
@@ -26,14 +27,20 @@ from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs
 from placement.small_search import finish_small, is_small
-from placement.stop import EVERY_S, Stop
+from placement.stop import Stop
 from topology.host import cores
 
 EASY_S, HARD_S = 1.0, 10.0
-"""Seconds of search where none are asked for: with a small gap after the fast path, and with a wide one."""
+"""Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
 
 _FOLD_SHARE, _COUNT_SHARE, _RECOUNT_SHARE = 0.85, 0.5, 0.15  # of the time limit
-_FEW = 4  # layers: each thread searches all of them, with other draws, every second one from greedy counts
+_FEW = 4  # layers: they are searched several times, with other draws, every second one from greedy counts...
+_DRAWS = 2  # ... so often
+CUT = "ended early: the best placement so far is kept"
+_STEP = 60.0  # units of work in a step, about
+_COUNT_STEP, _COUNT_COST = 0.4, 1.2e-5  # units for a step of count search, and for each slot of a count tried
+_RECOUNT_COST = 1.2e-2  # units for a round of exchanges, by slots
+_ANNEAL_COST = 0.15, 2e-6  # units for a step of annealing, and for each number that it writes
 _ALIKE = 1e-3
 _FAST_ROUNDS = 12  # of exchanges on the fast path of several loads, at most
 _FAST_WORK = 120_000_000  # pairs of slots over layers and scenarios in them: a second or two
@@ -54,14 +61,14 @@ def solve(
     """Place the experts of all layers of ``problem``, once for all its loads.
 
     What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
-    that. The fast path is deterministic; a ``stop`` without seconds (or none) runs it alone. Of one load its
-    bytes are the same on every machine, and those of a layer whatever other layers are there. Every layer is at
-    least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes), except
-    where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
-    0.0015 of the mean load are left at most. Copies are spread over failure domains as
-    :func:`placement.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
-    which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
-    nothing, and equal ones are one.
+    that. A ``stop`` without seconds (or none) runs the fast path alone; with them, the answer is a function of the
+    work that the ``stop`` counts (:mod:`placement.work`). Of one load the fast path's bytes are the same on every
+    machine, and those of a layer whatever other layers are there. Every layer is at least as balanced as in each EPLB
+    baseline (of several loads: planned on their mean, all by votes), except where that one puts two copies in one
+    failure domain and wins by it (the log names such layers), and where 0.0015 of the mean load are left at most.
+    Copies are spread over failure domains as :func:`placement.problem.most_in_domain` says. Over several loads the
+    search minimises a smooth stand-in, which holds better on loads not seen, and listens to :attr:`Problem.searched`;
+    the order of loads changes nothing, and equal ones are one.
 
     Parameters
     ----------
@@ -85,7 +92,7 @@ def solve(
         return one(some, until, seed, Baselines(some.by_votes.average, eplb_groups=eplb_groups, nodes=nodes))
 
     found = _solved(problem, ordered, place, stop, seed)
-    if ordered.scenarios == 1 or problem.objective != "worst" or found.interrupted:
+    if ordered.scenarios == 1 or problem.objective != "worst" or stop.work.over:
         return found
     # what is good in the mean may also be better in the worst
     gentle = replace(ordered, objective="mean")
@@ -130,7 +137,7 @@ def _judged(result: ExpertResult, problem: Problem) -> ExpertResult:
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
-    """Return how many seconds of search are worth it after the fast path, and why, in words.
+    """Return how many seconds' work of search is worth it after the fast path, and why, in words.
 
     ``load`` and ``bound`` are ``[layers]``. Where the gap is small, pair exchanges to the end take milliseconds,
     and CP-SAT then lowers the largest load by 0.0002 at most in 10 s (measured on real loads). With two slots a GPU,
@@ -138,10 +145,10 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     """
     gap = 1 - float(np.minimum(bound, load).mean() / load.mean())
     if gap > WIDE:
-        return HARD_S, f"{HARD_S:g} s, since the fast path left a gap of {gap:.1%}"
+        return HARD_S, f"the work of {HARD_S:g} s, since the fast path left a gap of {gap:.1%}"
     return (
         EASY_S,
-        f"{EASY_S:g} s, since the fast path left a gap of {gap:.2%} and more time gains next to nothing",
+        f"the work of {EASY_S:g} s, since the fast path left a gap of {gap:.2%} and more time gains next to nothing",
     )
 
 
@@ -164,7 +171,7 @@ def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> Exp
             log += ran
     slot_expert = np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
     found = checked_result(problem, slot_expert, bound, log, rivals, interrupted=stop.interrupted)
-    return replace(found, search=why if stop.seconds is None else "")
+    return replace(found, search=why if stop.usual else "")
 
 
 def _ranked(rivals: Baselines, name: str, order: Ints) -> Rival:
@@ -186,7 +193,8 @@ def search(
     """Improve ``slot_expert`` ``[layers, slots]`` until ``stop``; no layer gets worse. Also what ran, in words.
 
     Pair exchanges go on to a local optimum. Layers with a wide gap to their ``bound`` ``[layers]`` are searched for
-    other copy counts, on all cores, and then by single exchanges. CP-SAT has the rest of the time.
+    other copy counts, on all cores, and then by single exchanges. CP-SAT has the rest of the work. How many cores
+    there are decides nothing but how long it takes.
     """
     found = slot_expert.copy()
 
@@ -196,27 +204,31 @@ def search(
     def tell() -> None:
         stop.tell(lambda: _state(problem, found, bound))
 
-    with stop:
+    with stop, stop.stepwise():
         layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
         keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
+        stop.mark()
         # Where the fold is exact, counts are all there is to find, and CP-SAT has little to add.
         fold = exact_fold(problem)
         share = _FOLD_SHARE if fold else _COUNT_SHARE
         _other_counts(problem, found, wide(WIDE / 10 if fold else WIDE), stop.part(share), seed, tell)
         part = stop.part(_RECOUNT_SHARE)
 
-        def keep_on() -> bool:
+        def keep_on(layers: int) -> bool:
+            if not part.goes_on():
+                return False
+            part.spend(layers * problem.slots * _RECOUNT_COST)
             tell()
-            return part.goes_on()
+            return True
 
         recount(problem, found, wide(), rounds=problem.slots, keep_on=keep_on)  # more than any descent needs
     better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
-    log = [f"swaps and other copy counts: {better} layers better in {stop.spent():.1f} s"]
-    if not stop.interrupted:
+    log = [f"swaps and other copy counts: {better} layers better"]
+    if not stop.work.over:
         found, ran = improve(problem, found, bound, stop, seed=seed)
         log.append(ran)
-    if stop.interrupted:
-        log.append("interrupted: the best placement so far is kept")
+    if stop.work.over:
+        log.append(CUT)
     return found, tuple(log)
 
 
@@ -226,27 +238,29 @@ def _other_counts(
     """Look for other counts in the layers with a wide gap until ``stop``, in place."""
     if wide.size == 0:
         return
-    threads = cores()
-    parts = [wide] * threads if wide.size <= _FEW else np.array_split(wide, threads)
-
-    def spent() -> float:
-        return stop.spent() / (stop.seconds or 1.0) if stop.goes_on() else 1.0
-
-    def one(layers: Index, draw: int) -> Ints:
+    few = wide.size <= _FEW
+    # draws are the same in every layer: those of many can be cut into parts for as many cores as there are
+    parts = [wide] * _DRAWS if few else [part for part in np.array_split(wide, cores()) if part.size]
+    searches = []
+    for draw, layers in enumerate(parts):
         part = problem.rows(layers)
-        again = layers.size <= _FEW and (draw - seed) % 2 == 1
+        again = few and draw % 2 == 1
         copies = replicate(part) if again else part.assignment(slot_expert[layers]).copies
-        tried = TRIED if layers.size > _FEW else 3 * TRIED
-        return search_counts(part, copies, tried=tried, spent=spent, seed=draw)
-
-    with ThreadPoolExecutor(threads) as pool:
-        running = [pool.submit(one, part, seed + i) for i, part in enumerate(parts) if part.size]
-        with stop:
-            while wait(running, timeout=EVERY_S).not_done:
-                tell()
-    for layers, task in zip(parts, running, strict=False):
+        tried = 3 * TRIED if few else TRIED
+        searches.append(CountSearch(part, copies, tried=tried, seed=seed + draw if few else seed))
+    rows = wide.size * (_DRAWS if few else 1) * (3 * TRIED if few else TRIED)
+    each = _COUNT_STEP + _COUNT_COST * rows * problem.slots
+    steps = max(1, round(_STEP / each))
+    with stop, ThreadPoolExecutor(len(searches)) as pool:
+        while stop.goes_on():
+            done = stop.progress()
+            list(pool.map(partial(CountSearch.advance, steps=steps, done=done), searches))
+            stop.spend(steps * each)
+            tell()
+    for layers, search in zip(parts, searches, strict=True):
         part = problem.rows(layers)
-        keep_better(problem, slot_expert, layers, swap_down(part, pack(part, task.result())))
+        keep_better(problem, slot_expert, layers, swap_down(part, pack(part, search.found())))
+    stop.mark()
 
 
 def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, int, float, float]:
@@ -276,7 +290,7 @@ def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -
     for name, layers in take_where_ahead(judge, slot_expert, others, distinct_copies, descend):
         log.append(f"{name} is better over the scenarios and taken in {layers} layers")
     found = checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=stop.interrupted)
-    return replace(found, search=why if stop.seconds is None else "")
+    return replace(found, search=why if stop.usual else "")
 
 
 def _annealed(judge: Problem, searched: Problem) -> Experts:
@@ -327,12 +341,17 @@ def fast_over_scenarios(problem: Problem) -> Experts:
 
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, seed: int) -> str:
     """Anneal in place until ``stop``; return what ran."""
+    cost, first = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched)), True
 
     def spent() -> float:
-        return stop.spent() / (stop.seconds or 1.0) if stop.goes_on() else 1.0
+        nonlocal first
+        if not first:
+            stop.spend(cost)
+        first = False
+        return stop.progress()
 
     better = 0
-    with stop:
+    with stop, stop.stepwise():
         better = anneal(
             problem.searched,
             slot_expert,
@@ -340,5 +359,5 @@ def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop
             seed=seed,
             on_round=lambda: stop.tell(lambda: _state(problem, slot_expert, bound)),
         )
-    text = f"annealing over swaps: {better} layers better in {stop.spent():.1f} s, seed {seed}"
-    return text + ("; interrupted: the best placement so far is kept" if stop.interrupted else "")
+    text = f"annealing over swaps: {better} layers better, seed {seed}"
+    return text + (f"; {CUT}" if stop.work.over else "")

@@ -1,14 +1,18 @@
-"""When a search ends: at its deadline or at Ctrl-C; and who hears how far it is. One object, passed down."""
+"""When a search ends: after its work or at Ctrl-C; and who hears how far it is. One object, passed down."""
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Self
 
+from placement.work import Work
 from topology.errors import RackplanError
 
 OnProgress = Callable[..., None]
@@ -88,16 +92,32 @@ class Telling:
             self._hear(self._last)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What a part has of a whole: a share of its work, of what is left of it, or a work of its own."""
+
+    whole: Stop | None = None
+    share: float = 1.0
+    worth_s: float = 0.0
+    fixed: float | None = None
+    of_rest: int | None = None
+
+
 class Stop:
-    """A deadline, Ctrl-C and progress.
+    """When a search ends, Ctrl-C and progress.
+
+    What a search does follows from the work it counted (:class:`placement.work.Work`), never from the clock: a timed
+    run looks at that where work is counted (:meth:`spend`), and ends all search there.
 
     Parameters
     ----------
     seconds:
-        Of search after the fast path; 0 for the fast path alone, which is the same every time; None for as long as
-        the search is worth (:func:`placement.solve.worth_searching`).
+        Of search after the fast path; 0 for the fast path alone; None for as much work as the search is worth
+        (:func:`placement.solve.worth_searching`).
     on_progress:
         Who hears how far the search is.
+    work:
+        What a run recorded (:attr:`number`), which is repeated; or as much work, in millionths of a core's second.
     cancel:
         What says that it shall end as at Ctrl-C.
 
@@ -113,25 +133,40 @@ class Stop:
         seconds: float | None = 0.0,
         on_progress: OnProgress | None = None,
         *,
+        work: int | None = None,
         cancel: Cancel | None = None,
-        whole: Stop | None = None,
-        share: float = 1.0,
+        part: _Part | None = None,
     ) -> None:
-        self.seconds = seconds
+        self._part, self._whole = part or _Part(), None if part is None else part.whole
+        self.work: Work = Work(seconds, work) if self._whole is None else self._whole.work
         self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
-        self._share = share
         self.on_progress = on_progress
-        self._whole = whole
-        self._interrupted = False
+        self._interrupted = self._deferred = False
         self._begun = time.monotonic()
         self._told = self._begun
+        self._first = self.work.units
 
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C or a cancellation came, here or in what this is a part of."""
         if not self._interrupted and self._cancelled is not None and self._cancelled():
-            self._interrupted = True
+            self.interrupt()
         return self._interrupted or (self._whole is not None and self._whole.interrupted)
+
+    @property
+    def fast(self) -> bool:
+        """Whether nothing is searched beyond the fast path."""
+        return self.work.fast
+
+    @property
+    def usual(self) -> bool:
+        """Whether nobody said how long: each search takes what it is worth."""
+        return self.work.usual
+
+    @property
+    def number(self) -> int:
+        """What ``work`` has to be for the same search again."""
+        return self.work.number
 
     def unless_cancelled(self) -> None:
         """Go on only if it was not cancelled.
@@ -144,24 +179,47 @@ class Stop:
         if self._cancelled is not None and self._cancelled():
             raise CancelledError("cancelled before there was anything to keep.")
 
-    def within(self, seconds: float) -> Stop:
-        """Return a part that begins now and takes so long at most; its interruption is that of the whole."""
-        return Stop(0.0 if self.interrupted else seconds, self.on_progress, whole=self)
-
     def part(self, share: float) -> Stop:
-        """Return a part with a share of the seconds."""
-        seconds = None if self.seconds is None else self.seconds * share
-        return Stop(seconds, self.on_progress, whole=self, share=self._share * share)
+        """Return a part with a share of the work, which begins now."""
+        return self._made(self._part.share * share, self._part.worth_s)
 
     def search(self, worth_s: float) -> Stop:
-        """Return the clock of a search that begins now: the seconds asked for, or else those it is worth."""
-        return self.within(worth_s * self._share if self.seconds is None else self.seconds)
+        """Return the part of a search that begins now: the work asked for, or else that of ``worth_s`` seconds."""
+        if self._part.fixed is not None:
+            return self
+        self.work.begin(self._part.share)
+        return self._made(self._part.share, worth_s)
+
+    def rest(self, share: float) -> Stop:
+        """Return a part with a share of the work that is left here, which begins now."""
+        return self._made(share, of_rest=self.done())
+
+    def fixed(self, seconds: float) -> Stop:
+        """Return a part with the work of so many seconds, whatever the time given, which it takes nothing of."""
+        return self._made(fixed=0.0 if self.fast else seconds * 1000)
+
+    def _made(
+        self,
+        share: float = 1.0,
+        worth_s: float = 0.0,
+        *,
+        fixed: float | None = None,
+        of_rest: int | None = None,
+    ) -> Stop:
+        return Stop(None, self.on_progress, part=_Part(self, share, worth_s, fixed, of_rest))
 
     def interrupt(self) -> None:
         """Say that Ctrl-C came."""
         self._interrupted = True
+        self.work.end()
         if self._whole is not None:
             self._whole.interrupt()
+
+    def end(self) -> None:
+        """End all search here; Ctrl-C if it is held back is an interruption now."""
+        if self._deferred_anywhere() or self.interrupted:
+            self.interrupt()
+        self.work.end()
 
     def __enter__(self) -> Self:
         """Begin a block that Ctrl-C may end, and no more than it: what was found before is kept."""
@@ -174,17 +232,85 @@ class Stop:
             self.interrupt()
         return came
 
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._begun
+    @contextmanager
+    def stepwise(self) -> Iterator[None]:
+        """Hold Ctrl-C back until the next step is counted, so that it ends the search where work can be repeated.
+
+        A second one is not held back.
+        """
+        ours = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT) if ours else None
+        if before is not signal.default_int_handler:
+            yield
+            return
+
+        def hold(*_: object) -> None:
+            if self._deferred:
+                raise KeyboardInterrupt
+            self._deferred = True
+
+        signal.signal(signal.SIGINT, hold)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+            if self._deferred:
+                self.interrupt()
+
+    def spend(self, units: float, *, clock: bool = True) -> None:
+        """Count a step that was done, in units of work; what ends the search ends it here."""
+        self.work.spend(units, clock=clock, own=self._part.fixed is not None)
+        if self._deferred_anywhere() or self.interrupted:
+            self.interrupt()
+
+    def mark(self) -> None:
+        """Count a place between steps, after something that was done because there was work left."""
+        self.work.mark()
+
+    def _deferred_anywhere(self) -> bool:
+        return self._deferred or (self._whole is not None and self._whole._deferred_anywhere())  # noqa: SLF001
+
+    @property
+    def allotted(self) -> float:
+        """Units of work for this part; infinite where a timed run has not measured a step yet."""
+        part = self._part
+        if part.fixed is not None:
+            return part.fixed
+        if part.of_rest is not None and self._whole is not None:
+            return part.share * (self._whole.allotted - part.of_rest)
+        if self.usual:
+            return part.share * part.worth_s * 1000
+        return 0.0 if self.fast else part.share * self.work.horizon
+
+    def done(self) -> int:
+        """Units of work since this part began."""
+        return self.work.units - self._first
 
     def left(self) -> float:
-        """Seconds left; 0 or less when it is over."""
-        return 0.0 if self.interrupted else (self.seconds or 0.0) - self.spent()
+        """Units of work that are left; 0 or less when it is over."""
+        return 0.0 if self.work.over else self.allotted - self.done()
 
     def goes_on(self) -> bool:
-        """Whether there is time left."""
+        """Whether there is work left."""
         return self.left() > 0
+
+    def progress(self) -> float:
+        """How much of its work is done, from 0 to 1."""
+        if not self.goes_on():
+            return 1.0
+        return self.done() / self.allotted
+
+    def elapsed(self) -> float:
+        """Seconds since the start, for those who watch."""
+        return time.monotonic() - self._begun
+
+    def out_of_time(self) -> bool:
+        """Whether a timed run has to end a step that is not done, or Ctrl-C came: what the step found is not kept."""
+        return (
+            self._deferred_anywhere()
+            or self.interrupted
+            or (self._part.fixed is None and self.work.out_of_time())
+        )
 
     def tell(self, state: Callable[[], tuple[Any, ...]]) -> None:
         """Report the state of a search, now and then."""

@@ -11,7 +11,7 @@ from rackplan.options import groups_of
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
 _INPUTS = {"model", "cluster", "plan", "study", "loads", "windows", "routing", "to", "kind", "scenarios"}
-_RUN = {"output", "time_limit", "seed", "json", "help"}
+_RUN = {"output", "time_limit", "work", "seed", "json", "help"}
 
 EXAMPLES: Mapping[str, tuple[str, str]] = {
     "plan": (

@@ -133,6 +133,7 @@ class Asked(Served, Watched, total=False):
     balance_slack: float
     front: bool
     time_limit_s: float | None
+    work: int | None
     seed: int
 
 
@@ -161,6 +162,7 @@ class Wished(Requests, total=False):
     utilization: float
     spares: int
     time_limit_s: float | None
+    work: int | None
     seed: int
 
 
@@ -173,6 +175,7 @@ class Moves(Watched, total=False):
     objective: Objective | None
     scenario_weights: ScenarioWeights | None
     time_limit_s: float
+    work: int | None
     seed: int
 
 

@@ -85,6 +85,8 @@ class Fleet(Shown):
         Of the goal, in ``unit``: status, objective, what nothing can beat, and the gap.
     uniform:
         The best of one layout over the whole cluster; None where there is none to compare with.
+    work:
+        What repeats the search (:mod:`placement.work`).
     """
 
     cluster: Cluster
@@ -99,6 +101,7 @@ class Fleet(Shown):
     priced: tuple[Priced, ...]
     uniform: Uniform | None = None
     interrupted: bool = False
+    work: int = 0
     notes: tuple[str, ...] = field(default=())
 
     def brief(self) -> str:
@@ -138,7 +141,7 @@ def make_fleet(
         limit that binds and the best that is reachable.
     """
     say = on_stage or (lambda _: None)
-    stop = Stop(options.time_limit_s)
+    stop = Stop(options.time_limit_s, work=options.work)
     say("looking for shapes of replicas")
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
@@ -172,6 +175,7 @@ def make_fleet(
         priced=priced,
         uniform=best_uniform(traffic) if options.wanted == "throughput" else None,
         interrupted=stop.interrupted,
+        work=stop.number,
         notes=left_out_words(left_out),
     )
     wrong = verify_fleet(fleet)

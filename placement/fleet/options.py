@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from placement.work import require_work
 from topology.errors import InputError
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """Most tokens; or fewest GPUs, least USD or least watts: at the speed asked for, else for each token."""
 
-WORTH_S, CONTENT_S = 32.0, 12.0
-"""Seconds of search at most where nobody says, and those after which a small gap is enough."""
+WORTH_S = 32.0
+"""Seconds' worth of search at most where nobody says."""
 
 
 def require_goal(goal: str) -> Goal:
@@ -42,6 +43,8 @@ class FleetOptions:
         Seconds of search; None: :data:`WORTH_S`.
     seed:
         Of the search.
+    work:
+        Of another run, which is repeated; or millionths of a core's second to search (:mod:`placement.work`).
     """
 
     goal: Goal | None = None
@@ -50,6 +53,7 @@ class FleetOptions:
     spares: int = 0
     time_limit_s: float | None = None
     seed: int = 0
+    work: int | None = None
 
     def __post_init__(self) -> None:
         if self.goal is not None:
@@ -68,6 +72,7 @@ class FleetOptions:
             raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InputError(f"`time_limit`: expected seconds above 0, not {self.time_limit_s:g}.")
+        require_work(self.work, self.time_limit_s)
 
     @property
     def wanted(self) -> Goal:

@@ -13,7 +13,7 @@ from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Column, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
-from placement.fleet.options import CONTENT_S, WORTH_S, FleetOptions, Goal
+from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
 from placement.stop import Stop
 from topology.errors import InfeasibleError, NoAnswerError
@@ -23,7 +23,7 @@ _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
 _ROUNDS = 12
 _TIDY_S, _JOINTS_S = 4.0, 2.0
-"""Seconds in which GPUs that serve nothing are taken out again, and in which replicas are kept inside domains."""
+"""The solver's own seconds to take GPUs out that serve nothing, and to keep replicas inside domains."""
 _CLOSE = 1e-4
 """Relative gap at which a search ends."""
 _FINE = 10**5
@@ -67,15 +67,14 @@ def choose(
     """
     problem = _problem(classes, traffic, priced, options)
     clock = stop.search(WORTH_S)
-    content_s = CONTENT_S if options.time_limit_s is None else math.inf
     master = build(problem)
     master.model.maximize(master.requests)
     first = first_answer(problem)  # no hint: what it is near keeps the search from better ones (measured)
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
     most = first
     if options.wanted == "throughput" or peak is None or first.requests * tok_s < peak:
-        part = clock if options.wanted == "throughput" else clock.within(clock.left() / 2)
-        found = solve(master, part, seed=options.seed, gap=_CLOSE, content_s=content_s)
+        part = clock if options.wanted == "throughput" else clock.rest(0.5)
+        found = solve(master, part, seed=options.seed, gap=_CLOSE, content=stop.usual)
         if found is not None and found.requests >= first.requests:
             most = found
     if most.requests <= 0:
@@ -168,12 +167,12 @@ def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
 
 def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
     """As many requests, on as few GPUs as they take: the rest is idle, and not busy for nothing."""
-    if stop.interrupted:
+    if stop.work.over:
         return most
     master.model.add(master.requests >= most.requests)
     master.model.minimize(master.gpus)
     hint(master, most)
-    fewest = solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or most
+    fewest = solve(master, stop.fixed(_TIDY_S), seed=seed, gap=_SLACK) or most
     gpus = sum(one.shape.gpus * many for one, many in _taken(master, fewest))
     return _fewest_joints(master, fewest, master.gpus <= gpus, stop, seed)
 
@@ -185,13 +184,13 @@ def _taken(master: Master, answer: Answer) -> list[tuple[Column, int]]:
 
 def _fewest_joints(master: Master, best: Answer, as_good: Any, stop: Stop, seed: int) -> Answer:
     """Of answers that are as good and serve as much one whose replicas go from domain to domain least."""
-    if stop.interrupted or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
+    if stop.work.over or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
         return best
     master.model.add(as_good)
     master.model.add(master.requests >= best.requests)
     master.model.minimize(master.joints)
     hint(master, best)
-    return solve(master, stop.within(_JOINTS_S), seed=seed) or best
+    return solve(master, stop.fixed(_JOINTS_S), seed=seed) or best
 
 
 def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
@@ -222,7 +221,7 @@ def _least_per_token(
         price = cost(best) / best.requests
         master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
         hint(master, best)
-        found = solve(master, stop.within(stop.left() / 3), seed=seed)
+        found = solve(master, stop.rest(1 / 3), seed=seed)
         if found is None:
             break
         if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-5):
@@ -235,12 +234,12 @@ def _least_per_token(
         min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
         for key in problem.needs
     )
-    if not stop.interrupted:
+    if not stop.work.over:
         # of fleets as cheap the largest
         master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
         master.model.maximize(master.requests)
         hint(master, best)
-        best = solve(master, stop.within(_TIDY_S), seed=seed, gap=_SLACK) or best
+        best = solve(master, stop.fixed(_TIDY_S), seed=seed, gap=_SLACK) or best
         best = _fewest_joints(master, best, master.cost <= cost(best), stop, seed)
     steps = COST_STEPS * tok_s
     reached, bound = cost(best) / best.requests, least if proven else min(bound, least)

@@ -18,8 +18,8 @@ from placement.fleet.options import FleetOptions
 from topology.errors import InfeasibleError, NoAnswerError
 from topology.repeat import repeated
 
-SEARCH_S = 2.5
-"""Seconds of search for one fleet: a size shall not keep anybody waiting."""
+SEARCH = 2_500_000
+"""Work of one fleet, about 2.5 s: a size shall not keep anybody waiting, and has no clock."""
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ class FleetSupply:
     def _fleet(self, units: int) -> Fleet | InfeasibleError | NoAnswerError:
         if units not in self._found:
             cluster = repeated(self.deployment.cluster, units)
-            options = FleetOptions(goal="throughput", time_limit_s=SEARCH_S)
+            options = FleetOptions(goal="throughput", work=SEARCH)
             try:
                 found = make_fleet(cluster, self._traffic(replace(self.deployment, cluster=cluster)), options)
             except (InfeasibleError, NoAnswerError) as error:

@@ -22,7 +22,8 @@ KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
 
 _SMALL, _SMALL_PASSES = 64, 3  # GPUs of all layers, and passes that so few are worth
-_REST = 0.9  # of the seconds that are left after the first pass: the next one, longer and so better
+_REST = 0.9  # of the work that is left after the first pass: the next one, longer and so better
+_LAYER_WORK = 1000.0  # units, about, of the fewest moves of a layer that takes long
 _LONGER = 1.002  # a fresh placement that is searched longer may be as much better, but not above 1
 
 
@@ -91,7 +92,7 @@ def migrate(
     if max_moves is not None and needed > max_moves:
         starts, needed = _fewest(tasks, starts, max_moves, what)
     elif only_restore:
-        starts = _nearest(tasks, starts, stop.part(0.5))
+        starts = _nearest(tasks, starts, stop.part(0.5).search(0.0))
         needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
     fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
@@ -131,10 +132,14 @@ def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
 def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], stop: Stop) -> list[Experts]:
     """Return starts with the fewest moves that are found in time; always where that is quick."""
     found = []
-    with stop:
+
+    def keep_on() -> bool:
+        stop.spend(_LAYER_WORK)
+        return stop.goes_on()
+
+    with stop, stop.stepwise():
         for task, start in zip(tasks, starts, strict=True):
-            keep_on = (lambda: True) if is_quick(task) else stop.goes_on
-            found.append(fewest_moves(task, start, keep_on)[0])
+            found.append(fewest_moves(task, start, *(() if is_quick(task) else (keep_on,)))[0])
     return [*found, *starts[len(found) :]]
 
 
@@ -170,7 +175,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
 
     say_price = [front.say_price(say) for front in fronts]
 
-    def one(keep_on: Callable[[], bool], effort: float) -> None:
+    def one(keep_on: Callable[[float], bool], effort: float) -> None:
         Search(
             [front.even for front in fronts],
             [front.fresh.even for front in fronts],
@@ -183,21 +188,33 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
         for front in fronts:
             front.fit(say, keep_on)
 
-    with stop:
+    until = stop.search(0.0)
+
+    def first(units: float) -> bool:
+        until.spend(units, clock=False)  # the first pass is whole whatever the time
+        return not until.work.over
+
+    def more(units: float) -> bool:
+        until.spend(units)
+        return until.goes_on()
+
+    with stop, stop.stepwise():
         small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
         for _ in range(_SMALL_PASSES if small else 1):
-            one(lambda: True, 1.0)
+            one(first, 1.0)
             passes += 1
-        took = stop.spent() / passes
-        while stop.goes_on():
-            one(stop.goes_on, max(1.0, _REST * stop.left() / took))
+        took = until.done() / passes
+        until.mark()
+        while until.goes_on():
+            one(more, max(1.0, _REST * until.left() / took))
             passes += 1
-    if stop.interrupted:
+            until.mark()
+    if stop.work.over:
         for front in fronts:
             front.carry_over()
     text = f"annealing under a rising price of excess: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     text += "".join(dict.fromkeys(front.words for front in fronts))
-    return text + ("; interrupted: the best so far is kept" if stop.interrupted else "")
+    return text + ("; ended early: the best so far is kept" if stop.work.over else "")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from placement.scoring import (
 )
 from placement.stop import Cancel, OnProgress, Stop
 from placement.verify import verify_plan
+from placement.work import require_work
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.shown import Shown
@@ -55,6 +56,8 @@ class ReplanOptions:
         As in a plan; None: those of the old plan.
     time_limit_s:
         Seconds to search; 0 for one deterministic pass.
+    work:
+        Of another re-plan, which is repeated (:mod:`placement.work`).
     """
 
     lost: tuple[str, ...] = ()
@@ -65,6 +68,7 @@ class ReplanOptions:
     scenario_weights: ScenarioWeights | None = None
     time_limit_s: float = 0.0
     seed: int = 0
+    work: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -75,6 +79,7 @@ class ReplanOptions:
         ):
             if value is not None and (not np.isfinite(value) or value < 0):
                 raise InputError(f"{name} {value:g}: expected a finite number from 0 up.")
+        require_work(self.work, self.time_limit_s or None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +181,7 @@ def replan_plan(
     tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split, weights))
     size = expert_bytes(plan)
     most = _budget(options, tasks.replicas, max(size.values()))
-    stop = Stop(options.time_limit_s, on_progress, cancel=cancel)
+    stop = Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel)
     found = migrate(
         list(tasks.of_stage.values()),
         max_moves=most,
@@ -200,6 +205,7 @@ def replan_plan(
             "objective": objective,
             "scenario_weights": weights,
             "seed": options.seed,
+            "work": stop.number,
             "copies_together": False,
         },
         notes=(*left.notes, *log),

@@ -32,6 +32,7 @@ _CHAINS, _CHAINED = 32, 2000  # copies of a small layer that are searched at onc
 _MOST_CELLS = 1 << 23  # of [layers, GPUs, experts] in one part
 _TRIED, _TRIED_GPUS = 64, 72  # exchanges looked at in each layer and step, on so many GPUs; fewer on more...
 _FEWEST_TRIED = 8  # ... but so many
+_STEP_COST, _CELL_COST = 1.0, 1e-4  # units of work in a step, and for each of its cells
 _EVERY = 5  # steps from cycle to cycle
 _EAGER = 0.9
 _HEAT = (0.2, 0.02)
@@ -68,6 +69,8 @@ class Search:
         A placement made afresh of each task, ``[layers, slots]``; added too.
     effort:
         How many times as many steps as a pass needs.
+    keep_on:
+        Whether to go on, told the units of work (:mod:`placement.work`) that were done since it was asked.
     on_price:
         Hears of each price of excess when its states are on the front.
     """
@@ -77,7 +80,7 @@ class Search:
     aim: Aim
     seed: int = 0
     effort: float = 1.0
-    keep_on: Callable[[], bool] = lambda: True
+    keep_on: Callable[[float], bool] = lambda _: True
     on_price: Callable[[float], None] = lambda _: None
 
     def run(self) -> None:
@@ -163,7 +166,7 @@ class Search:
         steps = max(_FEWEST_STEPS, round(float(np.clip(steps, *_PASS)) * share * self.effort))
         for first in range(0, together.size, size):
             part = together[first : first + size]
-            if not self.keep_on():
+            if not self.keep_on(1.0):
                 return
             self._anneal_part(front, start, target, part, octaves, steps)
 
@@ -180,6 +183,9 @@ class Search:
         annealing = Annealing(front.task.rows(layers), start[layers], target[:, layers], rng)
         tried = max(_FEWEST_TRIED, min(_TRIED, _TRIED * _TRIED_GPUS // annealing.gpus))
         marks = set(np.linspace(0, steps - 1, _MARKS + 1).round().astype(int)[1:].tolist())
+        told = -1
+        cells = front.task.problem.scenarios * layers.size * annealing.gpus
+        cost = _STEP_COST + _CELL_COST * cells * annealing.width**2
         for step in range(steps):
             done = (step + 1) / steps
             octave = octaves[0] + (octaves[1] - octaves[0]) * done
@@ -194,8 +200,9 @@ class Search:
             if step in marks:
                 front.add(layers, annealing.slot_expert)
                 self.on_price(price)
-                if not self.keep_on():
+                if not self.keep_on(cost * (step - told)):
                     return
+                told = step
 
 
 def _peaks(front: TaskFront, slot_expert: Experts) -> Floats:

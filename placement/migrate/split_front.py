@@ -30,6 +30,7 @@ _STARTS = (2, 8)
 _WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
 _ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
+_ROUND_COST = 1e-4  # units of work for a slot, a GPU and a scenario of a layer in one round
 _PRICES_PHASE, _SWAPS_PHASE = "price of excess {:g}", "swaps by source, round {}"
 
 
@@ -71,7 +72,7 @@ class SplitFront:
         words = _PRICES_PHASE if self.same else f"even split, {_PRICES_PHASE}"
         return lambda price: say(words.format(price))
 
-    def fit(self, say: Say, keep_on: Callable[[], bool]) -> None:
+    def fit(self, say: Say, keep_on: Callable[[float], bool]) -> None:
         """Go on from the even front to the split that runs; deterministic while ``keep_on`` says yes."""
         self.carry_over()
         self.now = self.real
@@ -110,7 +111,7 @@ class SplitFront:
                     rows.append(row)
         return np.array(layers, dtype=np.intp), np.array(rows, dtype=np.int32)
 
-    def _swap(self, say: Say, keep_on: Callable[[], bool]) -> None:
+    def _swap(self, say: Say, keep_on: Callable[[float], bool]) -> None:
         """Swap copies off the hottest GPUs under the split, from several points of each layer at once."""
         problem = self.problem
         size = problem.layers * problem.slots * problem.scenarios
@@ -121,8 +122,9 @@ class SplitFront:
         part = problem.rows(layers)
         value = part.evaluate(rows)
         active = np.flatnonzero(value > self.enough[layers])
+        each = problem.slots * problem.gpus * problem.scenarios * _ROUND_COST
         for turn in range(_ROUNDS):
-            if active.size == 0 or not keep_on():
+            if active.size == 0 or not keep_on(active.size * each):
                 return
             better = swap_round(part, rows, value, active)
             if better.size == 0:

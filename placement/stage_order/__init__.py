@@ -34,15 +34,19 @@ def solve_order(
     *,
     known: Sequence[Sequence[int]] = (),
     seed: int = 0,
+    worth_s: float = 10.0,
 ) -> StageOrder:
     """Return the order of groups and the split of the layers whose step is shortest, with a proven bound.
 
     Parameters
     ----------
     stop:
-        Deadline and Ctrl-C; None: ten seconds. The best so far is returned, never worse than those of ``known``.
+        Ctrl-C, and whether exchanges alone were asked for. The best so far is returned, never worse than those of
+        ``known``.
     known:
         Orders to begin with.
+    worth_s:
+        Of the solver's own seconds, counted in steps: the same on every machine.
 
     Raises
     ------
@@ -51,7 +55,7 @@ def solve_order(
     """
     from placement.stage_order.cpsat import search_order
 
-    stop = Stop(10.0) if stop is None else stop
+    stop = (stop or Stop(None)).fixed(worth_s)
     best, least_s = exchanged_order(problem, known), least_seconds(problem)
     if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not stop.goes_on()):
         return _answer(best, least_s, "exchanges of groups alone")
@@ -74,13 +78,13 @@ def _counted(
 
     Asks for a step a hair shorter than the best; where there is one, halves what is left between it and the bound.
     """
-    clock = stop.within(COUNTS * stop.left())
+    clock = stop.fixed(COUNTS * stop.left() / 1000)
     most_s, near = (most_seconds(problem), False) if best is None else (best.step_s, True)
     first, ask = best is None, _which(problem, most_s)
     while clock.goes_on() and (first or least_s < most_s * (1 - CLOSE / 2)):
         near |= most_s - least_s < NEAR * most_s
         target_s = most_s if first else most_s * (1 - CLOSE / 4) if near else (least_s + most_s) / 2
-        none, found, found_s = ask(problem, target_s, clock.within(clock.left() / 2), seed)
+        none, found, found_s = ask(problem, target_s, clock.fixed(clock.left() / 2000), seed)
         if none and first:
             return None, np.inf
         if none:

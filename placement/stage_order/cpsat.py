@@ -17,7 +17,6 @@ import numpy as np
 from cost.layouts.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
 from placement.arrays import Floats, Ints
 from placement.stop import Stop
-from topology.host import cores
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -309,6 +308,7 @@ def give_hint(built: OrderModel, problem: OrderProblem, whole: Scaled, hint: Ord
     model.add_hint(built.back, int(whole.back_seconds[order[-1], order[0]]))
 
 
+WORKERS = 8
 HEADROOM = 1.03
 """The step may rise this far above that which is known."""
 
@@ -351,38 +351,40 @@ def search_order(
 
     # a tight bound on the step loses the hint (solver rule)
     most_s = most_seconds(problem) if known is None else problem.step_seconds(*known) * HEADROOM
-    begun = stop.spent()
     built = build(problem, whole := scaled(problem, least_s, most_s), known)
     solver, status = solved(built.model, stop, seed=seed)
     best, bound_s = known, least_s
     if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         bound_s = solver.best_objective_bound * whole.unit_s
         best = _better(problem, _read(built, solver), known)
-    workers = solver.parameters.num_workers
-    ran = (
-        f"CP-SAT: {solver.status_name(status)} in {stop.spent() - begun:.1f} s, {workers} "
-        f"worker{'s' * (workers > 1)}, seed {seed}"
-    )
+    ran = f"CP-SAT: {solver.status_name(status)}, {WORKERS} workers in turn, seed {seed}"
     return Found(best, bound_s, status == cp_model.INFEASIBLE, ran)
 
 
 def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSolver, Any]:
-    """Solve until ``stop``; Ctrl-C ends the solver, and what it has is kept."""
+    """Solve within the work that is left, counted by the solver itself; a search that Ctrl-C ends leaves nothing.
+
+    Workers take turns, so that how many cores there are decides nothing but how long it takes.
+    """
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.01, stop.left())
-    solver.parameters.num_workers = cores()
+    status: Any = cp_model.UNKNOWN
+    if not stop.goes_on():
+        return solver, status
+    solver.parameters.max_deterministic_time = stop.left() / 1000
+    solver.parameters.num_workers = WORKERS
+    solver.parameters.interleave_search = True
     solver.parameters.random_seed = seed
     solver.parameters.catch_sigint_signal = False
-    status: Any = cp_model.UNKNOWN
     with ThreadPoolExecutor(1) as pool, stop:
         running = pool.submit(solver.solve, model)
         try:
             status = running.result()
+            stop.spend(1000 * solver.deterministic_time)
         except KeyboardInterrupt:
             solver.stop_search()
-            status = running.result()
+            running.result()
             raise
     return solver, status
 

@@ -22,7 +22,7 @@ from placement.stop import Stop
 from topology.errors import InfeasibleError
 
 ORDER_S = 5.0
-"""Seconds that the order of stages is worth at most, besides those for the experts."""
+"""Of the solver's own seconds that the order of stages is worth at most, besides the work for the experts."""
 
 
 def order_stages(
@@ -51,7 +51,7 @@ def order_stages(
     redundant:
         Extra copies of experts per layer; None: the fewest that divide, on each group by itself.
     stop:
-        Deadline and Ctrl-C; None: ten seconds. ``Stop(0.0)``: exchanges alone, the same every time (milliseconds to
+        Ctrl-C; ``Stop(0.0)``: exchanges alone, the same every time (milliseconds to
         tenths of a second, nothing proven beyond a simple bound).
 
     Returns
@@ -95,7 +95,7 @@ def improve_order(
     if len(set(problem.alike)) == 1:
         return placed, None
     try:
-        found = solve_order(problem, _clock(options, stop), known=[current], seed=options.seed)
+        found = solve_order(problem, stop, known=[current], seed=options.seed, worth_s=ORDER_S)
     except InfeasibleError:
         return placed, None  # slots by free HBM fit where even ones do not
     objective = problem.step_seconds(current, ranges)
@@ -118,11 +118,6 @@ def improve_order(
         _in_turn(problem, groups, used),
         found.search,
     )
-
-
-def _clock(options: PlanOptions, stop: Stop) -> Stop:
-    """The seconds for the order, proven in one or two as a rule; none where the fast path alone was asked for."""
-    return stop.within(0.0 if options.time_limit_s == 0 else ORDER_S)
 
 
 def _with_idle_domains(deployment: Deployment, groups: list[Group]) -> list[Group]:

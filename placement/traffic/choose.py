@@ -356,7 +356,7 @@ def _by_traffic(
     """Return the fewest domains a token, then nodes, within each of ``slacks``; None where that is balance alone.
 
     Beside it the same within the options' slack with layers whose loads came out above it, as near as was found; None
-    without such layers. In the others those are as balance alone has them, and so are layers still to do at Ctrl-C.
+    without such layers. In the others those are as balance alone has them, and so are layers still to do at the end.
     """
     slacks = [*slacks, options.balance_slack]  # the last: loads above it, too
     deployment = placed.candidate.deployment
@@ -368,8 +368,16 @@ def _by_traffic(
     done = 0
     changed = [False] * len(slacks)
     until = stop.search(_LAYER_S * total)
-    hurried = stop.seconds == 0
-    work = Work(_HURRIED if hurried else 1.0, lambda: hurried or (until.goes_on() and not stop.interrupted))
+    hurried = stop.fast
+
+    def goes_on(units: float) -> bool:
+        if hurried:
+            return not stop.interrupted
+        if until.goes_on():
+            until.spend(units)
+        return until.goes_on()
+
+    work = Work(_HURRIED if hurried else 1.0, goes_on)
     for index, rows, group, ours in placed_stages(placed):
         stage = stage_of(placed, index)
         node = deployment.numbered("node")[list(stage.gpus)]
@@ -379,8 +387,8 @@ def _by_traffic(
         for at, row in enumerate(rows):
             say(f"placing experts by what tokens choose together: layer {done + 1} of {total}")
             done += 1
-            with stop:
-                if stop.interrupted:
+            with stop, stop.stepwise():
+                if stop.interrupted or stop.work.over:
                     break
                 tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
                 load = loads.normalised[:, row]

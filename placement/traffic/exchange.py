@@ -11,6 +11,7 @@ from placement.traffic.parts import Parts
 
 _DRAWS = 1 << 18  # random numbers drawn once, read from any place on
 _ASKED = 64  # steps between questions whether there is time left
+_COST = 1e-5  # units of work for a step and each exchange that it looks at
 _ROWS = 8  # experts whose exchanges with all others are looked at together
 HARD = 1e4
 """Price of a choice above a limit, in parts reached, where no gain may buy it."""
@@ -165,7 +166,7 @@ class Exchange:
         heat: tuple[float, float],
         steps: int,
         price: float,
-        goes_on: Callable[[], bool] = lambda: True,
+        goes_on: Callable[[float], bool] = lambda _: True,
     ) -> None:
         """Draw ``steps`` exchanges by their Boltzmann weights while it cools from the first heat to the second.
 
@@ -177,7 +178,7 @@ class Exchange:
         draws = rng.gumbel(size=_DRAWS)
         cells = _ROWS * self.experts
         for step, now in enumerate(np.geomspace(*heat, steps)):
-            if step % _ASKED == 0 and not goes_on():
+            if step % _ASKED == 0 and not goes_on(_ASKED * cells * _COST):
                 return
             rows = rng.integers(0, self.experts, _ROWS)
             start = int(rng.integers(0, _DRAWS - cells))

@@ -25,6 +25,7 @@ _WAYS = (
     (5.0, 3.0),
 )  # first heat and that price, in turn where there is time for several
 _EXCHANGES = 2000
+_START_COST = 1e-5  # units of work for each of its tokens x k x parts x steps
 _REPAIR = 1.0  # price of a choice above a limit when starts are compared
 _SMALL = 20_000  # choices that may be searched on from several starts in the time of one
 
@@ -38,11 +39,12 @@ class Work:
     share:
         1 is a second or less of a layer of 256 experts and 20,000 tokens; starts and exchanges are in proportion.
     goes_on:
-        Whether there is time left; asked between starts and before annealing.
+        Whether there is work left, given the units (:mod:`placement.work`) of what comes next; asked between starts
+        and every few steps of annealing.
     """
 
     share: float = 1.0
-    goes_on: Callable[[], bool] = lambda: True
+    goes_on: Callable[[float], bool] = lambda _: True
 
 
 def group(task: Parts, rng: np.random.Generator, work: Work, starts: Sequence[Ints] = ()) -> Ints:
@@ -56,7 +58,7 @@ def group(task: Parts, rng: np.random.Generator, work: Work, starts: Sequence[In
     found = [task.in_order(), *starts]
     melting = melting_heat(few)
     for _ in range(number):
-        if not work.goes_on():
+        if not work.goes_on(cells * _START_COST):
             break
         found.append(mean_field(few, rng, steps=_STEPS, inner=_INNER, melting=melting))
     found.sort(key=lambda part: _rank(task, part))
@@ -86,7 +88,7 @@ def improve(
         return part
     search = Exchange(task, part)
     unit = task.tokens.load.sum() / task.tokens.experts
-    if work.goes_on():
+    if work.goes_on(1.0):
         steps = int(_EXCHANGES * work.share * share)
         hot = (max(_HEAT[0] * heat, _HEAT[1]) * unit, _HEAT[1] * unit)
         search.anneal(rng, heat=hot, steps=steps, price=price, goes_on=work.goes_on)

@@ -55,7 +55,7 @@ class Served(Group):
     spares: Annotated[int, opt("--spares", "Domains kept for failures.", "N")] = 0
     redundant: options.Redundant = None
 
-    def fleet_options(self, time_limit_s: float | None, seed: int) -> FleetOptions:
+    def fleet_options(self, time_limit_s: float | None, work: int | None, seed: int) -> FleetOptions:
         """Return what is asked of the search."""
         from placement.fleet.options import FleetOptions, require_goal
 
@@ -65,6 +65,7 @@ class Served(Group):
             utilization=self.utilization,
             spares=self.spares,
             time_limit_s=time_limit_s,
+            work=work,
             seed=seed,
         )
 
@@ -102,6 +103,7 @@ def fleet(
         float | None,
         opt("--time-limit", "Seconds of search. [12; up to 32 while the gap is above 0.9 %]", "S"),
     ] = None,
+    work: options.RecordedWork = None,
     seed: options.Seed = 0,
     output: Annotated[
         Path | None,
@@ -121,7 +123,7 @@ def fleet(
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
 
-    wanted = asked.fleet_options(time_limit, seed)
+    wanted = asked.fleet_options(time_limit, work, seed)
     named, notes = _shares(model)
     serving = options.Serving(context=options.CONTEXT if asked.context is None else asked.context)
     where = options.given_clusters([cluster], pricing.settings)[0]

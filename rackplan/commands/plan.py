@@ -77,7 +77,7 @@ class Asked(Group):
     tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None
     stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None
 
-    def plan_options(self, time_limit_s: float | None, seed: int) -> PlanOptions:
+    def plan_options(self, time_limit_s: float | None, work: int | None, seed: int) -> PlanOptions:
         """Return them for the planner.
 
         Raises
@@ -111,6 +111,7 @@ class Asked(Group):
             ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
             balance_slack=_fraction(self.balance_slack, "--balance-slack", math.inf),
             front=self.front,
+            work=work,
         )
 
 
@@ -148,6 +149,7 @@ def plan(
     time_limit: Annotated[
         float | None, opt("--time-limit", "Seconds of search; 0: fast path only; default: what it is worth.")
     ] = None,
+    work: options.RecordedWork = None,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
@@ -157,7 +159,7 @@ def plan(
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
-    wanted = asked.plan_options(time_limit, seed)
+    wanted = asked.plan_options(time_limit, work, seed)
     deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
     folder_named = output or default_folder(deployment.model.name, deployment.cluster.name)
@@ -215,6 +217,7 @@ class Change(Group):
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 0.0
+    work: options.RecordedWork = None
 
     def replan_options(self, seed: int) -> ReplanOptions:
         """Return them for the re-plan.
@@ -237,6 +240,7 @@ class Change(Group):
                 None if self.scenario_weights is None else require_scenario_weights(self.scenario_weights)
             ),
             time_limit_s=self.time_limit,
+            work=self.work,
             seed=seed,
         )
 

@@ -12,6 +12,7 @@ from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
+from placement.work import repeat_words
 from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
@@ -112,6 +113,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
             "of": fleet.unit,
             "search": fleet.search,
             "interrupted": fleet.interrupted,
+            "work": fleet.work,
         },
         "idle": [
             {"gpus": [cluster.gpus[gpu].id for gpu in one.gpus], "reason": one.reason} for one in fleet.idle
@@ -322,7 +324,11 @@ def _proof(fleet: Fleet) -> list[Block]:
         f"{proof.status}, {_figure(proof.objective)} {fleet.unit}, {word} {_figure(proof.bound)}, "
         f"gap {proof.gap:.2%}"
     )
-    return [*labelled("Goal", f"{fleet.options.wanted}: {text}"), *labelled("Search", fleet.search)]
+    return [
+        *labelled("Goal", f"{fleet.options.wanted}: {text}"),
+        *labelled("Search", fleet.search),
+        *labelled("Repeat", repeat_words(fleet.work, interrupted=fleet.interrupted)),
+    ]
 
 
 def _figure(value: float) -> str:

@@ -54,7 +54,7 @@ def test_it_stops_when_asked() -> None:
     problem = make_problem(np.random.default_rng(0).lognormal(0, 2, (4, 64)), spread_slots(64, 64, 64))
     start = swap_down(problem, pack(problem, replicate(problem)))
     rows = start.copy()
-    recount(problem, rows, np.arange(4), rounds=9, keep_on=lambda: False)
+    recount(problem, rows, np.arange(4), rounds=9, keep_on=lambda _: False)
     assert (rows == start).all()
     recount(problem, rows, np.arange(4), rounds=9)
     assert (rows != start).any(axis=1).all()

@@ -84,7 +84,7 @@ def test_speeds_and_domains_against_brute_force(seed: int) -> None:
             best = min(best, sub.peak_of(packing))
     if sub.domain is not None:
         assert on[:, 1:].sum(axis=1).max() == 2  # the start is illegal here, so that a packing is found
-    found = cpsat.repack(sub, time_limit_s=20, seed=0)
+    found, _ = cpsat.repack(sub, limit=20.0, seed=0)
     assert (sub.peak if found is None else sub.peak_of(found)) == best
 
 
@@ -125,7 +125,7 @@ def test_the_whole_model_against_brute_force(seed: int) -> None:
         if ((packing := np.array(bits).reshape(on.shape)).sum(axis=1) == sub.copies).all()
         and (packing.sum(axis=0) == sub.slots).all()
     )
-    found = cpsat.repack(sub, time_limit_s=20, seed=0)
+    found, _ = cpsat.repack(sub, limit=20.0, seed=0)
     if found is None:
         assert sub.peak == best
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.fleet import cpsat
 from placement.fleet.assign import assign
 from placement.fleet.blocks import Block, DomainClass, even
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
-from placement.fleet.cpsat import Answer, Problem, build, hint, solve
+from placement.fleet.cpsat import FIRST, Answer, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
 from placement.stop import Stop
 from topology import resolve_cluster
@@ -169,24 +170,15 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(of, columns, NEEDS, {0: 1.0}, 100.0)
     master = build(problem)
     master.model.maximize(master.requests)
-    waits = threading.Event.wait
+    runs = cpsat._run
 
-    def interrupted(event: threading.Event, seconds: float | None = None) -> bool:
-        monkeypatch.setattr(threading.Event, "wait", waits)
-        waits(event)
-        event.clear()  # as if the search went on
-        threading.Timer(0.05, event.set).start()
+    def interrupted(*args: object) -> object:
+        if args[2] == FIRST:
+            return replace(runs(*args), ended=False)  # type: ignore[arg-type, type-var]
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(cpsat, "_run", interrupted)
     stop = Stop(20.0)
-    started = threading.Thread.start
-
-    def start(thread: threading.Thread) -> None:
-        started(thread)
-        monkeypatch.setattr(threading.Thread, "start", started)
-        monkeypatch.setattr(threading.Event, "wait", interrupted)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
     answer = solve(master, stop, seed=0)
     assert stop.interrupted
     assert answer is not None

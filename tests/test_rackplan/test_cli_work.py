@@ -1,0 +1,52 @@
+"""``--work``: a timed plan is repeated byte for byte, but for the fields that say what was asked."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from placement import work as work_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., Any]
+
+ASKED = (
+    "plan",
+    "--model",
+    "olmoe-1b-7b",
+    "--cluster",
+    "hgx-h100@16",
+    "--redundant",
+    32,
+    "--loads",
+    "lognormal:1.2",
+)
+
+
+def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(10**9))
+    with monkeypatch.context() as patch:
+        patch.setattr(work_module.time, "monotonic", lambda: 0.01 * next(now))
+        first = run(*ASKED, "--time-limit", 0.3, "-o", "one")
+    assert first.code == 0, first.err
+    plan = json.loads((tmp_path / "one/plan.json").read_text())
+    number = plan["proof"]["work"]
+    assert f"exactly with --work {number}" in first.out
+    again = run(*ASKED, "--work", number, "-o", "two")
+    assert f"exactly with --work {number}" in again.out
+    plans = [plan, json.loads((tmp_path / "two/plan.json").read_text())]
+    for each in plans:
+        del each["inputs"]["options"]["time_limit_s"], each["inputs"]["command"]
+    assert plans[0] == plans[1]
+    assert (tmp_path / "one/topology.svg").read_bytes() == (tmp_path / "two/topology.svg").read_bytes()
+
+
+def test_not_with_a_time_limit(run: Run) -> None:
+    both = run(*ASKED, "--work", 5, "--time-limit", 1, "-o", "two")
+    assert both.code == 2
+    assert "--work 5 and --time-limit 1: one of them ends the search; leave one out" in both.err

@@ -64,7 +64,7 @@ def _solver() -> str:
     from placement.cpsat import SubPacking, repack
 
     heavy_together = SubPacking(np.array([[True, False]] * 2 + [[False, True]] * 2), np.array([3, 3, 1, 1]))
-    found = repack(heavy_together, time_limit_s=10, seed=0)
+    found = repack(heavy_together, limit=10, seed=0)[0]
     if found is None or heavy_together.peak_of(found) != 4:
         raise RuntimeError("CP-SAT finds no packing of four experts on two GPUs")
     return "CP-SAT packs four experts on two GPUs"

@@ -15,23 +15,14 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-ASKED = (
-    "plan",
-    "--model",
-    "olmoe-1b-7b",
-    "--cluster",
-    "hgx-h100@16",
-    "--redundant",
-    32,
-    "--loads",
-    "lognormal:1.2",
-)
+MODEL = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100@8", "--ep", 8, "--tp", 1, "--batch", 8)
+ASKED = ("plan", *MODEL, "--redundant", 8, "--loads", "lognormal:1.2")
 
 
 def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(10**9))
     with monkeypatch.context() as patch:
-        patch.setattr(work_module.time, "monotonic", lambda: 0.01 * next(now))
+        patch.setattr(work_module.time, "monotonic", lambda: 0.06 * next(now))
         first = run(*ASKED, "--time-limit", 0.3, "-o", "one")
     assert first.code == 0, first.err
     plan = json.loads((tmp_path / "one/plan.json").read_text())

@@ -133,9 +133,24 @@ def _model(name: str, weights: str | None) -> Model:
     return _KEPT.once(lambda: resolve_model(name, weights=weights), "model", name, weights)
 
 
+def _of_here(figures: Mapping[str, float], cluster: Cluster) -> dict[str, float]:
+    """Return figures by GPU without those of GPUs that other clusters of the study have."""
+    from cost.money import gpu_named
+    from topology.catalog.spelled import find_gpu
+
+    found = dict(figures)
+    for name in figures:
+        try:
+            gpu_named(name, [cluster])
+        except InputError:
+            if find_gpu(name) is not None:
+                del found[name]
+    return found
+
+
 def _money(asked: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     """Return prices and powers as the library takes them; ``price_more`` comes on top of what a GPU costs."""
-    found = {"prices": dict(asked.get("price") or {}), "powers": dict(asked.get("power") or {})}
+    found = {name: _of_here(asked.get(name[:-1]) or {}, cluster) for name in ("prices", "powers")}
     more = asked.get("price_more")
     if more is not None:
         from rackplan.options import Money

@@ -83,6 +83,11 @@ def tune_study(
                 best = _Tuner(study, search, place, folder, files, best).run(runner, store.kept)
         except KeyboardInterrupt:
             interrupted = True
+        except OSError as error:  # Optuna's: what we write says so itself
+            raise InputError(
+                f"{folder / JOURNAL}: cannot write there ({error.strerror or error}); every row before is kept, "
+                "and the same command goes on from there."
+            ) from None
         finally:
             at_work.close()
         if not interrupted:

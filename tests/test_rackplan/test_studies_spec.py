@@ -36,6 +36,15 @@ def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
     assert study.columns == ["ep", "tp", "context", "model", "cluster"]
 
 
+def test_values_to_choose_from_are_no_range_and_prices_are_one() -> None:
+    sample = {"points": 40, "domain_gpus": {"values": [36, 72]}, "price.gb200": [2.0, 6.0]}
+    found = points(made(sample=sample))
+    assert {point.options["domain_gpus"] for point in found} == {36, 72}
+    assert all(2 <= float(str(point.options["price.gb200"])) <= 6 for point in found)
+    with pytest.raises(InputError, match="`loads`; one of kind plan has"):
+        made(grid={"loads": ["uniform"]})
+
+
 def test_draws_do_not_depend_on_how_many_there_are() -> None:
     few, many = (points(made(sample={"points": n, "context": [1, 10**6]})) for n in (5, 50))
     assert [point.options for point in few] == [point.options for point in many[:5]]

@@ -67,6 +67,23 @@ def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
     assert tune_study(made(), tmp_path / "stopped").progress.here == 0  # type: ignore[union-attr]
 
 
+def test_a_full_disk_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]
+) -> None:
+    import json
+
+    from optuna.storages.journal import JournalFileBackend
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "tune.yaml").write_text(json.dumps(CONTENT), encoding="utf-8")
+    monkeypatch.setattr(JournalFileBackend, "append_logs", full)
+    said = run("study", "tune.yaml", "--optimize", "-o", "out", "--workers", 1)
+    assert said.code == 2
+    assert "optuna.journal: cannot write there (No space left on device)" in said.error_line
+
+
 def test_the_report_shows_the_curve(run: Callable[..., Result], tmp_path: Path) -> None:
     import json
 

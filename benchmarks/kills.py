@@ -68,15 +68,10 @@ def _engine(name: str, *more: str) -> Case:
     return Case(command, ((*PLAN, "--redundant", "8", "-o", "plan"),), None, exists=True)
 
 
-def _story(*words: str, out: str) -> Case:
-    """Return the case of a command that reads a plan of ``plan`` and writes over what it wrote with other words."""
-    return Case((*words, "-o", out), (PLANNED,), (*words, "--set", "hbm_bytes_per_s=0.9x", "-o", out))
-
-
 PLANNED = (*PLAN, "-o", "plan")
 SWEEP = ("sweep", "--model", MODEL, "--cluster", CLUSTER)
 COMPARE = ("compare", "hgx-h100", "hgx-h200", "--model", MODEL)
-FLEET = ("fleet", "--model", MODEL, "--cluster", "hgx-h100@16", "--time-limit", "0")
+FLEET = ("fleet", "--model", MODEL, "--cluster", "hgx-h100@16")
 REPLAN = ("replan", "plan", "--loads", "zipf:1", "-o", "out")
 REPLAY = ("replay", "--model", MODEL, "--cluster", CLUSTER, "--loads", "loads.npy", "--policy", "static")
 _SETTLES = ("small reader",)
@@ -90,9 +85,7 @@ CASES: Mapping[str, Case] = {
     "plan over a re-plan": Case((*PLAN, "-o", "out"), (PLANNED,), REPLAN),
     "replan": Case(REPLAN, (PLANNED,), (*REPLAN[:3], "zipf:0.5", *REPLAN[4:])),
     "score": Case(
-        ("score", "plan", "-o", "out"),
-        (PLANNED,),
-        ("score", "plan", "--set", "hgx-h100.hbm_bytes_per_s=0.9x", "-o", "out"),
+        ("score", "plan", "-o", "out"), (PLANNED,), ("score", "plan", "--loads", "zipf:1", "-o", "out")
     ),
     "explain": Case(("explain", "plan", "-o", "out"), (PLANNED,), None),
     "what-if": Case(("what-if", "plan", "-o", "out"), (PLANNED,), None),

@@ -138,6 +138,7 @@ def test_four_kinds_of_file(tmp_path: Path) -> None:
         path = tmp_path / f"x{suffix}"
         draw_cluster(resolve_cluster("hgx-h100"), path)
         assert path.read_bytes().startswith(start)
+        assert b"CreationDate" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["x.jpg", "x", ".svg", "missing/x.svg"])

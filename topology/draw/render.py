@@ -112,6 +112,7 @@ def _put_fonts(folder: Path) -> None:
 FORMATS = ("svg", "png", "pdf", "dot")
 _PNG_DPI = 144
 _LOCK = Lock()  # Graphviz keeps global state
+_MADE = re.compile(rb"/CreationDate \(D:[^)]*\)")
 _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
@@ -142,4 +143,7 @@ def render(source: str, suffix: str) -> bytes:
             graph.close()
     if not picture:
         raise RackplanError(f"the drawing library gave no {suffix}.")
-    return finished(bytes(picture).decode()).encode() if suffix == "svg" else bytes(picture)
+    if suffix == "svg":
+        return finished(bytes(picture).decode()).encode()
+    # a PDF says when it was made: blanks of the same length, since it counts its bytes
+    return _MADE.sub(lambda found: b" " * len(found[0]), bytes(picture)) if suffix == "pdf" else bytes(picture)

@@ -146,4 +146,6 @@ def render(source: str, suffix: str) -> bytes:
     if suffix == "svg":
         return finished(bytes(picture).decode()).encode()
     # a PDF says when it was made: blanks of the same length, since it counts its bytes
-    return _MADE.sub(lambda found: b" " * len(found[0]), bytes(picture)) if suffix == "pdf" else bytes(picture)
+    return (
+        _MADE.sub(lambda found: b" " * len(found[0]), bytes(picture)) if suffix == "pdf" else bytes(picture)
+    )

@@ -3,7 +3,8 @@
 With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
 fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
 (:func:`spread_evenly`), pair exchanges that keep the rule follow, and layer by layer that is taken where it is
-better. Where copies suffice for two of every expert, so that all outlive a failure, all have two.
+better. Where copies suffice for two of every expert, so that all outlive a failure, all have two, before any has
+three, unless that costs balance.
 
 The repair: first whole GPUs that are alike change places, which leaves all loads as they are, as long as fewer
 copies are above their cap then. A copy that still is changes places with a copy of another expert in a domain that
@@ -27,7 +28,7 @@ from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
 from placement.problem import Problem
 from placement.replication import replicate
-from placement.result import ExpertResult
+from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend
 from placement.spread_feasibility import spread_row
 from placement.stop import Stop
@@ -36,7 +37,7 @@ Place = Callable[[Problem, Stop], ExpertResult]
 
 
 LEAST_GAIN = 0.01
-"""Of the largest load: for less, copies stay in different failure domains."""
+"""Of the largest load: for less, copies stay in different failure domains, and every expert has two where it can."""
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
@@ -64,9 +65,53 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
     apart = _with_bound(place(problem, stop), free, lowest)
     if average.domains_used == 1:
         return apart
+    apart = _with_second_copies(problem, apart)
     fits = average.counts_fit(replicate(free.highest))
     rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
     return _best_of(problem, apart, rows, place(free.rows(rows), Stop())) if rows.size else apart
+
+
+def _with_second_copies(problem: Problem, apart: ExpertResult) -> ExpertResult:
+    """Return ``apart`` with two copies of every expert where there are slots for that, or as it is.
+
+    A failure then takes no expert away, and third copies of hot experts balance a little more: layers where they do
+    by more than :data:`LEAST_GAIN` of the largest load stay as they are.
+    """
+    if problem.slots < 2 * problem.experts:
+        return apart
+    rows = np.flatnonzero((apart.assignment.copies < 2).any(axis=1))
+    copies = replicate(problem.highest, least=2)[rows]
+    fits = problem.average.counts_fit(copies)
+    rows, copies = rows[fits], copies[fits]
+    if not rows.size:
+        return apart
+    part = problem.rows(rows)
+    slot_expert = apart.assignment.slot_expert.copy()
+    made = _swapped(part, pack(part.average, copies))
+    cheap = part.evaluate(part.average.assignment(made)) <= apart.max_load[rows] * (1 + LEAST_GAIN)
+    slot_expert[rows[cheap]], rows = made[cheap], rows[cheap]
+    if not rows.size:
+        return apart
+    words = f"a second copy of every expert before third ones in {rows.size} layers"
+    return _result(problem, replace(apart, log=(*apart.log, words)), slot_expert, rows[:0])
+
+
+def keep_second_copies(problem: Problem, before: ExpertResult, after: ExpertResult) -> ExpertResult:
+    """Return ``after`` with the layers of ``before`` where it took the second copy of an expert away."""
+    if problem.spread is None or problem.average.domains_used == 1 or problem.slots < 2 * problem.experts:
+        return after
+    had, has = ((found.assignment.copies > 1).all(axis=1) for found in (before, after))
+    made = before.assignment.slot_expert
+    load = problem.evaluate(problem.average.assignment(made))
+    rows = np.flatnonzero(had & ~has & (load <= after.max_load * (1 + LEAST_GAIN)))
+    if not rows.size:
+        return after
+    slot_expert = after.assignment.slot_expert.copy()
+    slot_expert[rows] = made[rows]
+    found = checked_result(
+        problem, slot_expert, after.bound, after.log, after.baselines, interrupted=after.interrupted
+    )
+    return replace(found, search=after.search)
 
 
 def _with_bound(result: ExpertResult, free: Problem, lowest: Floats) -> ExpertResult:

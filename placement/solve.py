@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from placement.annealing import STEPS, anneal, step_cells
-from placement.anti_affinity import place_spread
+from placement.anti_affinity import keep_second_copies, place_spread
 from placement.arrays import Experts, Floats, Index, Ints, falling
 from placement.baselines import Baseline, Baselines, take_where_ahead
 from placement.bounds import lower_bound
@@ -110,7 +110,8 @@ def _solved(
     """Place the even split spread over failure domains, fit it to the split, and search small problems to the end."""
     judge = ordered.by_votes
     few, small = few_placements(judge), is_small(judge)
-    result = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
+    placed = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
+    result = placed
     if problem.split != "even":
         fitted = None
         with stop:
@@ -118,9 +119,11 @@ def _solved(
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
-    if judge is ordered or not (few or small):
-        return finish_small(result, ordered, stop.part(0.5), seed=seed) if few or small else result
-    return _judged(finish_small(_judged(result, judge), judge, stop.part(0.5), seed=seed), ordered)
+    if (few or small) and judge is ordered:
+        result = finish_small(result, ordered, stop.part(0.5), seed=seed)
+    elif few or small:
+        result = _judged(finish_small(_judged(result, judge), judge, stop.part(0.5), seed=seed), ordered)
+    return keep_second_copies(ordered, placed, result)
 
 
 def _judged(result: ExpertResult, problem: Problem) -> ExpertResult:

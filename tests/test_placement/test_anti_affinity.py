@@ -141,6 +141,18 @@ def test_more_slots_in_a_domain_than_experts(domains: int) -> None:
         assert ((there > 0).sum(axis=0) >= 2).all()
 
 
+def test_a_second_copy_of_every_expert_before_third_ones() -> None:
+    nodes = np.arange(24) // 4
+    loads = hot(40, sigma=0.6)
+    problem = make_problem(loads, spread_slots(40, 24, 56), spread=nodes)
+    found, free = placed(problem), placed(problem.without_spread())
+    assert verify_experts(found.assignment, problem) == []
+    assert free.assignment.copies.min() == 1
+    assert found.assignment.copies.min() == 2
+    assert found.objective < 1.02 * free.objective
+    assert "a second copy of every expert" in " ".join(found.log)
+
+
 def test_one_domain_takes_no_second_copy() -> None:
     with pytest.raises(InfeasibleError, match="one would have two copies"):
         placed(make_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))

@@ -60,6 +60,17 @@ class Figure:
     source: str
     text: str = ""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same: an unpublished figure equals itself, although NaN does not."""
+        return self._said == other._said if isinstance(other, Figure) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._said)
+
+    @property
+    def _said(self) -> tuple[object, ...]:
+        return (self.value if self.published else None, self.unit, self.kind, self.source, self.text)
+
     @property
     def published(self) -> bool:
         """Whether there is a number at all (a link may be known to exist before its rate is)."""

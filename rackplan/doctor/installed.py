@@ -5,6 +5,7 @@ Nothing but Python's own library is needed; ``packaging`` compares versions wher
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import re
@@ -89,35 +90,34 @@ def install(extra: str = "") -> str:
 def own_files() -> Check:
     """Hold our own files against the record of the installation."""
     try:
-        files = metadata.files(NAME) or []
+        record = metadata.distribution(NAME)
+        # the library's own list leaves out those that are missing, from Python 3.12 on
+        rows = [(row[0], row[1]) for row in csv.reader((record.read_text("RECORD") or "").splitlines())]
     except Exception:  # noqa: BLE001 - no record, or a damaged one
-        files = []
-    if not files:
-        what = (
-            "what is needed is read from pyproject.toml"
-            if _PROJECT.is_file()
-            else "what is needed is not known"
-        )
-        return Check("files", "not checked", f"no record of an installation; {what}")
-    wrong = sorted(str(file) for file in files if not _as_installed(file))
+        rows = []
+    if not rows:
+        known = "is read from pyproject.toml" if _PROJECT.is_file() else "is not known"
+        return Check("files", "not checked", f"no record of an installation; what is needed {known}")
+    wrong = sorted(name for name, digest in rows if not _as_installed(record, name, digest))
     if wrong:
         more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        text = f"{len(wrong)} of {len(files)} files are missing or changed: {', '.join(wrong[:_SHOWN])}{more}"
+        text = f"{len(wrong)} of {len(rows)} files are missing or changed: {', '.join(wrong[:_SHOWN])}{more}"
         return Check("files", "broken", text, f"{REINSTALL} --no-deps {install()}")
-    if f"{NAME}/__main__.py" not in map(str, files):
+    if f"{NAME}/__main__.py" not in dict(rows):
         return Check("files", "ok", "read from a checkout")
-    return Check("files", "ok", f"{len(files)} files, as they were installed")
+    return Check("files", "ok", f"{len(rows)} files, as they were installed")
 
 
-def _as_installed(file: metadata.PackagePath) -> bool:
+def _as_installed(record: metadata.Distribution, name: str, digest: str) -> bool:
     """Whether a file is there, and what it was when it was installed."""
-    if file.hash is None or file.hash.mode != "sha256" or ".." in file.parts:
+    kind, _, known = digest.partition("=")
+    if kind != "sha256" or name.startswith(".."):
         return True  # compiled files and the record itself have no digest, and scripts may be rewritten
     try:
-        content = Path(str(file.locate())).read_bytes()
+        content = Path(str(record.locate_file(name))).read_bytes()
     except OSError:
         return False
-    return file.hash.value == urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return known == urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
 
 
 def requirements() -> tuple[list[Package], dict[str, tuple[Package, ...]]]:

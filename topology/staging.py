@@ -24,6 +24,7 @@ from pathlib import Path, PurePath
 
 from topology.errors import InputError
 from topology.interrupts import steady
+from topology.reading import read_bytes
 
 _PREFIX = ".rackplan-"
 _IS_WORK = re.compile(r"\.rackplan-[0-9a-f]{12}")
@@ -410,8 +411,8 @@ def _finish(work: Path) -> None:
 def _gone(path: Path) -> list[str]:
     """Return the names of the files that a set has no more; none of a list that is not ours."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(read_bytes(path, str(path)))
+    except (OSError, ValueError, RecursionError, InputError):
         return []
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 

@@ -276,6 +276,16 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--json", type=Path, help="file for the counts")
     given = parser.parse_args()
+    if given.guided:
+        from guided import guide
+
+        guide(
+            (given.reader or ["cluster-yaml"])[0],
+            given.inputs,
+            given.seed,
+            given.keep and given.keep.resolve(),
+        )
+        return 0
     wanted = given.reader or [""]
     readers = tuple(one for one in all_readers() if any(one.name.startswith(name) for name in wanted))
     if not readers:
@@ -285,11 +295,6 @@ def main() -> int:
         return 0
     if given.only is not None:
         again(readers[0], given.seed, given.only)
-        return 0
-    if given.guided:
-        from guided import guide
-
-        guide(readers[0], given.inputs, given.seed, given.keep)
         return 0
     run = Run(readers, given.seed, given.jobs, given.keep)
     start = time.monotonic()

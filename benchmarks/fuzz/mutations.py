@@ -533,9 +533,7 @@ def mutate_folder(data: bytes, random: Random) -> bytes:
     elif kind < 0.94:
         files[_renamed(name, random)] = files[name]
     else:
-        files["@" + name] = random.choice(
-            (b"/etc/passwd", b"/dev/zero", b"nowhere", b".", name.encode(), b"/dev/full")
-        )
+        files["@" + name] = random.choice((b"../canary", b"/dev/zero", b"nowhere", b".", name.encode()))
     return pack(files)
 
 

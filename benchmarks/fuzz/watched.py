@@ -73,9 +73,9 @@ class Watch:
             self.touched.append(f"{event} {str(arguments)[:100]}")
         elif event == "open":
             path, mode, flags = arguments
-            if (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)) or (
-                mode is not None and set(str(mode)) & set("wax+")
-            ):
+            if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+                self._wrote("open", path, follow=not flags & getattr(os, "O_NOFOLLOW", 0))
+            elif mode is not None and set(str(mode)) & set("wax+"):
                 self._wrote("open", path)
         elif event in (
             "os.rename",
@@ -88,12 +88,13 @@ class Watch:
             "os.chmod",
             "shutil.rmtree",
         ):
-            self._wrote(event, arguments[-1] if event == "os.rename" else arguments[0])
+            self._wrote(event, arguments[event in ("os.rename", "os.link", "os.symlink")], follow=False)
 
-    def _wrote(self, event: str, path: object) -> None:
+    def _wrote(self, event: str, path: object, *, follow: bool = True) -> None:
         if isinstance(path, int) or "__pycache__" in str(path) or str(path) == os.devnull:
             return
-        there = Path(os.path.realpath(os.fsdecode(path)))  # type: ignore[arg-type]
+        name = Path(os.fsdecode(path))  # type: ignore[arg-type]
+        there = Path(os.path.realpath(name if follow else name.parent))
         if not (self._writes and there.is_relative_to(os.path.realpath(self.folder))):
             self.touched.append(f"{event} {there}")
 

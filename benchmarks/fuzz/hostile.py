@@ -90,8 +90,8 @@ TEXTS = (
         "a[1-2]b[1-2]",
     ),
     *(
-        "../../../../etc/passwd",
-        "/etc/passwd",
+        "../../../../nowhere/x",
+        "/nowhere/x",
         "..",
         ".",
         "~root",

@@ -236,7 +236,7 @@ def _settled(path: Path) -> None:
 
 def _left() -> list[Seed]:
     work = ".rackplan-0123456789ab"
-    gone = json.dumps(["old.json", "inner/old.json", "../beside", "/etc/passwd"]).encode()
+    gone = json.dumps(["old.json", "inner/old.json", "../canary", "/nowhere/x"]).encode()
     files = {"old.json": b"{}", "inner/old.json": b"{}", f"{work}/lock": b""}
     return [
         Seed(

@@ -104,12 +104,18 @@ def page(blocks: Iterable[Block]) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, element('body', content), lang='en')}\n"
 
 
+_MADE_ON = 9
+"""Byte of a gzip header that names the system (RFC 1952)."""
+
+
 @cache
 def _packed_plotly() -> Markup:
     """Return the library of the charts, compressed: a page that is sent on is 2 MB with it and not 5."""
     from plotly.offline import get_plotlyjs
 
-    return Markup(b64encode(compress(get_plotlyjs().encode(), 6, mtime=0)).decode())
+    packed = bytearray(compress(get_plotlyjs().encode(), 6, mtime=0))
+    packed[_MADE_ON] = 255  # not known: versions of Python write this or the system's number
+    return Markup(b64encode(packed).decode())
 
 
 def _of(blocks: Iterable[Block], kinds: type[Block] | UnionType) -> Iterator[Block]:

@@ -308,3 +308,14 @@ def test_links_in_a_folder_of_results_are_not_followed(tmp_path: Path) -> None:
     with contextlib.suppress(InputError, OSError):
         settle([tmp_path / "results" / "plan.json"])
     assert (mine / "letter").read_text() == "dear"
+
+
+@pytest.mark.wide
+def test_a_journal_that_is_a_link_is_left_alone(fuzz: Any, watch: Any) -> None:
+    """A study cuts half a line off its journal; through a link it would cut somebody else's file."""
+    pytest.importorskip("pyarrow", reason="the extra `study` is not installed")
+    reader = next(one for one in fuzz.readers if one.name == "study-folder")
+    path = watch.put("out", reader.seeds()[0].data)
+    (path / "journal").unlink(missing_ok=True)
+    (path / "journal").symlink_to("../canary")
+    assert watch.look(reader, path)[1] == []

@@ -71,6 +71,7 @@ OWN = {
     "rackplan.doctor.examine:_objects": "objects of this process",
     "rackplan.doctor.installed:_as_installed": "what is installed",
     "rackplan.doctor.installed:_asked": "what is installed",
+    "rackplan.doctor.installed:own_files": "what is installed",
     "rackplan.doctor.installed:install": "what is installed",
     "rackplan.output:steady_streams": "writes nowhere",
     "rackplan.output:write_plan.report": "a drawing written before",

@@ -30,6 +30,9 @@ _ASIDE = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "su
 """What a reader never does."""
 
 
+_CANARY = b"somebody's file\n"
+
+
 class TooLongError(BaseException):
     """The input is still being read."""
 
@@ -59,6 +62,7 @@ class Watch:
         self.touched: list[str] = []
         self._watching = False
         self._writes = False
+        self._canary = folder / "canary"  # what links in an input lead to: never a file of this machine
         sys.addaudithook(self._hear)
         warnings.simplefilter("error")
         signal.signal(signal.SIGPROF, self._ring)
@@ -134,6 +138,7 @@ class Watch:
         """Read one input; return what came of it (read, refused, defect) and what is wrong."""
         found: list[Finding] = []
         self.touched.clear()
+        self._canary.write_bytes(_CANARY)
         self._writes = reader.writes
         before, start = _peak(), time.process_time()
         outcome = "read"
@@ -170,6 +175,9 @@ class Watch:
         found += [
             Finding("touched", f"{reader.name} {what.split(' ')[0]}", what) for what in self.touched[:3]
         ]
+        if not self._canary.exists() or self._canary.read_bytes() != _CANARY:
+            words = "a file outside of the input was changed"
+            found.append(Finding("touched", f"{reader.name} canary", words))
         if grown > 50 * 2**20:
             gc.collect()
             _reset_peak()

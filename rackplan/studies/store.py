@@ -68,6 +68,8 @@ class Store:
         self._keep = keep
         self._folder, self._columns = folder, columns
         self._journal = folder / JOURNAL
+        if self._journal.is_symlink():  # it is cut where a kill left half a line: never a file elsewhere
+            raise InputError(f"{self._journal}: it is a link, and a study writes its own file; remove it.")
         _recover(folder)
         (folder / RESULTS).mkdir(exist_ok=True)
         (folder / _MAKING).unlink(missing_ok=True)

@@ -554,6 +554,11 @@ def _failures(part: FailuresPart | None, deployment: Deployment) -> Failures | N
     for place, row in enumerate(part.experts):
         if moe is None or row.expert >= moe.experts:
             raise InputError(f"failures.experts.{place}.expert: there is no expert {row.expert}.")
+    at_risk = sum(row.experts for row in part.layers)
+    if bool(part.experts) != bool(at_risk):
+        raise InputError(
+            f"failures.experts: it lists {len(part.experts)} where failures.layers count {at_risk} at risk."
+        )
     named: list[tuple[str, Spread, str]] = [
         # a layer without experts at risk names none
         *((f"layers.{i}.worst", part.spread, row.worst) for i, row in enumerate(part.layers) if row.worst),

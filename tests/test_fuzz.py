@@ -59,7 +59,9 @@ def fuzz() -> Iterator[Any]:
 @pytest.fixture
 def watch(fuzz: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    scratch = tmp_path / fuzz.watched.SCRATCH
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
     with warnings.catch_warnings():
         return fuzz.watched.Watch(tmp_path)
 

@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT)]
 
 from mutations import FORMS
 from reader import Reader, Seed
-from watched import Finding, Watch
+from watched import SCRATCH, Finding, Watch
 
 ROUND = 200
 """Inputs of a reader in a row: a reader's caches stay warm."""
@@ -83,8 +83,8 @@ def work(orders: Any, answers: Any, place: Any, seed: int, names: list[str]) -> 
     seeds: dict[str, list[Seed]] = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         os.chdir(folder)
-        (Path(folder) / "temporary").mkdir()
-        tempfile.tempdir = str(Path(folder) / "temporary")
+        (Path(folder) / SCRATCH).mkdir()
+        tempfile.tempdir = str(Path(folder) / SCRATCH)
         watch = Watch(Path(folder))
         while (order := orders.get()) is not None:
             name, first, count = order

@@ -30,6 +30,8 @@ _ASIDE = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "su
 """What a reader never does."""
 
 
+SCRATCH = "temporary"
+"""Where commands make what is gone when they end, in the folder of inputs."""
 _CANARY = b"somebody's file\n"
 
 
@@ -60,6 +62,7 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.touched: list[str] = []
+        self._scratch = os.path.realpath(folder / SCRATCH)
         self._watching = False
         self._writes = False
         self._canary = folder / "canary"  # what links in an input lead to: never a file of this machine
@@ -73,7 +76,9 @@ class Watch:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._watching:
             return
-        if event in _ASIDE:
+        if event in _ASIDE and not (
+            event == "subprocess.Popen" and arguments[0] == sys.executable
+        ):  # the doctor's
             self.touched.append(f"{event} {str(arguments)[:100]}")
         elif event == "open":
             path, mode, flags = arguments
@@ -99,6 +104,8 @@ class Watch:
             return
         name = Path(os.fsdecode(path))  # type: ignore[arg-type]
         there = Path(os.path.realpath(name if follow else name.parent))
+        if there.is_relative_to(self._scratch):  # a command's own work folder, gone when it ends
+            return
         if not (self._writes and there.is_relative_to(os.path.realpath(self.folder))):
             self.touched.append(f"{event} {there}")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 
 from cost.loads import ExpertLoads
@@ -21,6 +19,7 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.settings import set_blocks, set_data
+from rackplan.views.table_csv import csv_text
 from rackplan.views.words import load_names, phase_words
 from topology.shown import Shown
 from topology.units import plural
@@ -93,21 +92,18 @@ def replay_view(found: Replayed) -> View:
 
 def replay_csv(found: Replayed) -> str:
     """Return a row for each policy and scored window."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "policy",
-            "interval",
-            "window",
-            "name",
-            "balancedness",
-            "step_s",
-            "copies_moved",
-            "bytes_moved",
-            "moves_s",
-        ]
-    )
+    head = [
+        "policy",
+        "interval",
+        "window",
+        "name",
+        "balancedness",
+        "step_s",
+        "copies_moved",
+        "bytes_moved",
+        "moves_s",
+    ]
+    rows: list[list[object]] = []
     for name, run in zip(run_names(found.result.runs), found.result.runs, strict=True):
         before = {each.window: each for each in run.replans}
         for number, (balance, step) in enumerate(zip(run.by_window, run.step_s, strict=True)):
@@ -116,7 +112,7 @@ def replay_csv(found: Replayed) -> str:
             if moved is not None:
                 what = [moved.moves.copies / run.setting.copies, moved.moves.bytes, moved.lost_s]
             at = number + 1
-            row = [
+            row: list[object] = [
                 name,
                 run.entry.interval,
                 at + 1,
@@ -125,8 +121,8 @@ def replay_csv(found: Replayed) -> str:
                 float(step),
                 *what,
             ]
-            writer.writerow(row)
-    return text.getvalue()
+            rows.append(row)
+    return csv_text(head, rows)
 
 
 def best_words(found: Replayed) -> str:

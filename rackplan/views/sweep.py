@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +30,7 @@ from rackplan.schemas.clusters import ImbalanceData, SourcedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
+from rackplan.views.table_csv import csv_text
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
 from topology.figures import EvidenceLabel, Figure, weakest
 from topology.shown import Shown
@@ -128,15 +127,13 @@ def sweep_csv(sweeps: Sequence[Sweep]) -> str:
     """Return all configurations, a row each; a part of the step that a sweep does not have stays empty."""
     columns = [found.columns() for found in sweeps]
     names = list(dict.fromkeys(name for one in columns for name in one))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["cluster", "phase", "context", *names])
+    rows: list[tuple[object, ...]] = []
     for found, one in zip(sweeps, columns, strict=True):
         workload = found.deployment.workload
         head = (found.deployment.cluster.name, workload.phase, workload.context)
         values = [one[name].tolist() if name in one else [""] * len(found) for name in names]
-        writer.writerows((*head, *row) for row in zip(*values, strict=True))
-    return text.getvalue()
+        rows += [(*head, *row) for row in zip(*values, strict=True)]
+    return csv_text(["cluster", "phase", "context", *names], rows)
 
 
 def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:

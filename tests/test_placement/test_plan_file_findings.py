@@ -118,6 +118,7 @@ BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
     (("failures", "spread"), "pod", "failures.spread"),
     (("failures", "layers", 0, "layer"), 9, "failures.layers.0.layer"),
     (("failures", "layers", 0, "share"), -0.1, "failures.layers.0.share"),
+    (("failures", "experts"), [], "failures.experts: it lists 0"),
     (("failures", "layers", 0, "experts"), 1.5, "failures.layers.0.experts"),
     (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures.what_if.0.worst: 'd9.n0.g0' is no gpu"),
     (("failures", "what_if", 1, "worst"), "d0.n7", "failures.what_if.1.worst: 'd0.n7' is no node"),

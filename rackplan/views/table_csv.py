@@ -1,0 +1,29 @@
+"""Rows as CSV text, as spreadsheets and pandas read it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+_FORMULA = ("=", "+", "-", "@", "\t")
+"""What a spreadsheet takes a cell for a formula by (OWASP, CSV injection)."""
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as CSV; text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    Numbers stay as they are: only names can be somebody else's.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, head))
+    writer.writerows(map(_cell, row) for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")  # what the csv module leaves bare ends a row in some readers
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

@@ -234,6 +234,10 @@ def improve(
     """
     search = _Search(problem, slot_expert, bound, seed)
     with stop, stop.stepwise(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
+        if stop.goes_on() and search.widest(1).size:
+            from ortools.sat.python import cp_model  # noqa: F401 - loaded before the first step's speed is measured
+
+            stop.mark()
         while stop.goes_on() and search.widest(_AT_ONCE).size:
             stop.spend(search.try_layers(search.widest(_AT_ONCE), pool))
             stop.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))

@@ -29,6 +29,8 @@ COST_STEPS = 10**4
 """Whole steps to one unit of a cost."""
 CONTENT = 0.009
 """Relative gap that is small enough after a while."""
+RUNS = 3
+"""Runs of one search at most."""
 FIRST, SECOND = 0.5, 0.4
 """The solver's own seconds of the first run, and part of the work that is left for the second."""
 _POLL_S = 0.05
@@ -248,11 +250,13 @@ def _serve(master: Master) -> None:
             model.add(sum(rates) >= share)
 
 
-def solve(master: Master, stop: Stop, *, seed: int, gap: float = 0.0, content: bool = False) -> Answer | None:
+def solve(
+    master: Master, stop: Stop, *, seed: int, gap: float = 0.0, content: bool = False, runs: int = RUNS
+) -> Answer | None:
     """Return the best answer within the work that is left; None where none was found.
 
     The search is over at a relative ``gap``; where ``content``, at one of :data:`CONTENT` after a part of its work.
-    It is made up to three times, longer each time: what a clock or Ctrl-C ends in the middle is not kept, so that the
+    It is made up to ``runs`` times, longer each time: what a clock or Ctrl-C cuts is not kept, so that the
     answer is a function of the work that was counted, and a longer search passes through all that a shorter one
     found.
 
@@ -261,7 +265,7 @@ def solve(master: Master, stop: Stop, *, seed: int, gap: float = 0.0, content: b
     """
     best: Answer | None = None
     with stop, stop.stepwise():
-        for number in range(3):
+        for number in range(runs):
             if not stop.goes_on():
                 break
             share = (stop.left() if number > 1 else stop.left() * SECOND) / 1000

@@ -308,7 +308,6 @@ def give_hint(built: OrderModel, problem: OrderProblem, whole: Scaled, hint: Ord
     model.add_hint(built.back, int(whole.back_seconds[order[-1], order[0]]))
 
 
-WORKERS = 8
 HEADROOM = 1.03
 """The step may rise this far above that which is known."""
 
@@ -357,14 +356,15 @@ def search_order(
     if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         bound_s = solver.best_objective_bound * whole.unit_s
         best = _better(problem, _read(built, solver), known)
-    ran = f"CP-SAT: {solver.status_name(status)}, {WORKERS} workers in turn, seed {seed}"
+    ran = f"CP-SAT: {solver.status_name(status)}, 1 worker, seed {seed}"
     return Found(best, bound_s, status == cp_model.INFEASIBLE, ran)
 
 
 def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSolver, Any]:
     """Solve within the work that is left, counted by the solver itself; a search that Ctrl-C ends leaves nothing.
 
-    Workers take turns, so that how many cores there are decides nothing but how long it takes.
+    One worker: it proves 128 layers on 48 of 64 unlike groups in a tenth of the processor time that eight workers in
+    turn take, and orders whose hops bind in a quarter to a half (measured).
     """
     from ortools.sat.python import cp_model
 
@@ -373,8 +373,7 @@ def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.
     if not stop.goes_on():
         return solver, status
     solver.parameters.max_deterministic_time = stop.left() / 1000
-    solver.parameters.num_workers = WORKERS
-    solver.parameters.interleave_search = True
+    solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(1) as pool, stop:

@@ -6,6 +6,7 @@ More threads wait for each other on a busy machine; set before anything imports 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -14,6 +15,9 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 # Workers of pytest-xdist have it, and whoever runs the tests may: text would then be as wide as it says.
 os.environ.pop("COLUMNS", None)
+
+# Jobs in the background are begun with Ctrl-C ignored, and tests raise it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes no test fail: what takes long is a benchmark.
 settings.register_profile("untimed", deadline=None)

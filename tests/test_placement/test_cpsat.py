@@ -16,12 +16,19 @@ SUB = SubPacking(ON, np.array([5, 4, 3, 2, 1]))
 BEST = np.array([[1, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=bool)
 
 
+def solver_of_tests() -> cp_model.CpSolver:
+    """Return a solver that leaves Ctrl-C to Python: its own handler stays for good."""
+    solver = cp_model.CpSolver()
+    solver.parameters.catch_sigint_signal = False
+    return solver
+
+
 def status(built: SubModel, on: np.ndarray) -> str:
     """Feasible or not, with every variable fixed."""
     for row, values in zip(built.x, on, strict=True):
         for variable, value in zip(row, values, strict=True):
             built.model.add(variable == int(value))
-    solver = cp_model.CpSolver()
+    solver = solver_of_tests()
     solver.parameters.num_workers = 1
     return str(solver.status_name(solver.solve(built.model)))
 
@@ -92,7 +99,7 @@ def test_no_gpu_can_hold_two_copies_of_an_expert() -> None:
     """Three copies on two GPUs: there is no such packing, since a variable is an expert on a GPU."""
     built = cpsat.variables(SUB)
     built.model.add(sum(built.x[0]) == 3)
-    assert cp_model.CpSolver().solve(built.model) == cp_model.INFEASIBLE
+    assert solver_of_tests().solve(built.model) == cp_model.INFEASIBLE
 
 
 def test_heaviest_is_free_where_slots_differ() -> None:
@@ -105,7 +112,7 @@ def test_heaviest_is_free_where_slots_differ() -> None:
 def test_the_hint_is_complete_and_feasible() -> None:
     built = cpsat.build(SUB)
     assert len(built.model.proto.solution_hint.vars) == ON.size + 1
-    solver = cp_model.CpSolver()
+    solver = solver_of_tests()
     solver.parameters.fix_variables_to_their_hinted_value = True
     assert solver.solve(built.model) == cp_model.OPTIMAL
     assert solver.objective_value == SUB.peak

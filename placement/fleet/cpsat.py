@@ -33,6 +33,8 @@ RUNS = 3
 """Runs of one search at most."""
 FIRST, SECOND = 0.5, 0.4
 """The solver's own seconds of the first run, and part of the work that is left for the second."""
+LONGER = 1.5
+"""A run that is not the last is as many times as long as the one before, or has all that is left."""
 _POLL_S = 0.05
 
 
@@ -264,12 +266,16 @@ def solve(
     two workers, which leave the relaxation out, are 9 % from the bound after 20 s (measured).
     """
     best: Answer | None = None
+    limit = FIRST
     with stop, stop.stepwise():
         for number in range(runs):
             if not stop.goes_on():
                 break
-            share = (stop.left() if number > 1 else stop.left() * SECOND) / 1000
-            limit = FIRST if number == 0 else share
+            if number:
+                left, last = stop.left() / 1000, limit
+                limit = left * SECOND if number == 1 and left * SECOND > LONGER * last else left
+                if limit <= last:  # it would find the same
+                    break
             ran = _run(master, stop, limit, seed, max(gap, CONTENT) if content and number > 1 else gap)
             if ran is None:
                 break

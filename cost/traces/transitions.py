@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from cost.traces.arrays import npy_array, npz_array
+from cost.traces.arrays import npy_array, npz_array, npz_names
 from topology.errors import InputError, one_line
 from topology.units import plural
 
@@ -103,8 +103,7 @@ def read_transitions(path: Path) -> Transitions:
         if suffix == ".npy":
             return Transitions.of(_numbers(path, npy_array(path).whole()), name=str(path))
         weights = _numbers(path, npz_array(path, KEY).whole())
-        with np.load(path, allow_pickle=False) as archive:
-            counted = "tokens" in archive.files
+        counted = "tokens" in npz_names(path)
         tokens = _numbers(path, npz_array(path, "tokens").whole()) if counted else None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({one_line(error)}).") from error

@@ -21,7 +21,7 @@ from cost.resolve import (
 )
 from topology.errors import InputError
 
-CONFIGS = Path("/work/shared/data/model_configs")
+CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "model_configs"
 GOOD = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False, "torch_dtype": "bfloat16",

@@ -23,7 +23,7 @@ from placement.traffic.tiers import Tiers
 from topology.errors import InputError
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "affinity.py"
-DATA = Path("/work/shared/data/layer_affinity")
+DATA = Path(__file__).parents[3] / "shared" / "data" / "layer_affinity"
 
 
 def some(seed: int, hops: int = 2, experts: int = 4) -> Transitions:
@@ -168,6 +168,14 @@ def test_copies_share_flows() -> None:
 def test_transitions_that_are_none(weights: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Transitions.of(weights)  # type: ignore[arg-type]
+
+
+def test_a_file_with_bytes_before_it_is_read_like_one_without(tmp_path: Path) -> None:
+    """As zip files may be; NumPy takes such a file for a pickle."""
+    path = tmp_path / "t.npz"
+    np.savez(path, transitions=np.ones((1, 4, 4)), tokens=9.0)
+    path.write_bytes(b"x" + path.read_bytes())
+    assert read_transitions(path).tokens == 9.0
 
 
 def test_arguments_that_do_not_fit() -> None:

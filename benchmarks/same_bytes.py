@@ -1,9 +1,9 @@
 """Whether every command writes and prints the same bytes in other circumstances; what differs is named.
 
-``python benchmarks/same_bytes.py [--only NAME]... [--python EXE]... [--quick] [FOLDER]`` runs :data:`COMMANDS` under
-each of the circumstances (hash seed, locale, time zone, cores, threads, umask, width, user, folder, CPU features, and
-each interpreter given with the dependencies), and compares standard output and all files with those of a
-first run, byte for byte. All is under FOLDER, a temporary one by default.
+``python benchmarks/same_bytes.py [--only NAME]... [--python EXE]... [--quick] [--together] [FOLDER]`` runs
+:data:`COMMANDS` under each of the circumstances (hash seed, locale, time zone, cores, threads, umask, user, folder,
+CPU features, and each interpreter given with the dependencies), and compares standard output and all files
+with those of a first run, byte for byte. All is under FOLDER, a temporary one by default.
 It ends with 1 if anything differs. What this machine does not have (a locale, ``taskset``) is said and left out.
 """
 
@@ -33,19 +33,45 @@ COMMANDS: Mapping[str, str] = {
     "diff": "diff plan other",
     "what-if": "what-if plan --json",
     "export": "export plan --to sglang -o expert_location.json",
+    "export trtllm": "export plan --to trtllm -o trtllm.yaml",
+    "export ascend": "export plan --to vllm-ascend --launch lws -o ascend.json",
+    "check": "check expert_location.json --for sglang --model mixtral-8x7b --gpus 16",
+    "import plan": "import-plan expert_location.json --from sglang --model mixtral-8x7b "
+    "--cluster hgx-h100@16 -o read",
     "draw": "draw hgx-h100@16 --plan plan -o drawn.svg",
+    "draw png": "draw hgx-h100@16 -o drawn.png",
+    "draw pdf": "draw hgx-h100@16 --plan plan -o drawn.pdf",
     "graph": "draw hgx-h100@16 -o graph.graphml",
+    "import": "import topology.conf --gpu h100-sxm --fabric ib-ndr400 --oversubscription 1 -o imported.yaml",
     "traffic": "traffic hgx-h100@16 --json",
     "sweep": "sweep --model mixtral-8x7b --cluster hgx-h100 -o rows.csv",
     "sweep page": "sweep --model mixtral-8x7b --cluster hgx-h100 -o rows.html",
     "compare": "compare hgx-h100 hgx-h200 --model mixtral-8x7b -o compared",
     "size": "size --model mixtral-8x7b --cluster hgx-h100 --tok-s 50000 --json",
     "fleet": "fleet --model mixtral-8x7b --cluster hgx-h100@16 -o served",
+    "plan by work": "plan --model olmoe-1b-7b --cluster hgx-h100@16 --redundant 32 --loads lognormal:1.2 "
+    "--work 700000 -o worked",
+    "replan by work": "replan worked --loads loads.csv --work 500000 -o reworked",
+    "fleet by work": "fleet --model mixtral-8x7b --cluster hgx-h100@16 --work 900000 --json",
+    "loads": "loads loads.csv --json",
     "catalog": "catalog --json",
     "validate": "validate --json",
     "schema": "schema plan",
 }
 """Command lines by name, run in this order in one folder: later ones read what earlier ones wrote."""
+INPUTS: Mapping[str, str] = {
+    "topology.conf": "SwitchName=leaf1 Nodes=n[1-4]\n"
+    "SwitchName=leaf2 Nodes=n[5-8]\n"
+    "SwitchName=top Switches=leaf[1-2]\n",
+    "loads.csv": "scenario,layer,expert,tokens\n"
+    + "".join(
+        f"{scenario},{layer},{expert},{1000 + (97 * scenario + 31 * layer + 13 * expert**2 * (layer + 1)) % 701}\n"
+        for scenario in range(2)
+        for layer in range(16)
+        for expert in range(64)
+    ),
+}
+"""Files that lie in the folder before the first command."""
 QUICK = ("plan", "score", "replan", "export", "draw", "traffic", "sweep")
 """Those that a quick look runs."""
 
@@ -86,6 +112,41 @@ def circumstances(pythons: Sequence[str]) -> Iterator[Circumstance]:
         yield Circumstance(f"{python}", python=python)
 
 
+def together(pythons: Sequence[str]) -> Iterator[Circumstance]:
+    """Yield a few that differ in much at once: the first look, one by one where they differ."""
+    yield Circumstance(
+        "German, Kathmandu, umlauts, two threads, umask 077, another user, hash seed by chance",
+        {
+            "PYTHONHASHSEED": "random",
+            "LC_ALL": "de_DE.UTF-8",
+            "TZ": "Asia/Kathmandu",
+            "OMP_NUM_THREADS": "2",
+            "OPENBLAS_NUM_THREADS": "2",
+            "USER": "someone",
+            "LOGNAME": "someone",
+        },
+        folder="Ördner mit  Räumen/日本",
+        umask=0o077,
+    )
+    yield Circumstance(
+        "no locale, no UTF-8 mode, no AVX-512, one core, through a link, another day",
+        {
+            "LC_ALL": "POSIX",
+            "PYTHONUTF8": "0",
+            "PYTHONCOERCECLOCALE": "0",
+            "NPY_DISABLE_CPU_FEATURES": _WIDE_CPU,
+            "OPENBLAS_CORETYPE": "Haswell",
+            "OMP_NUM_THREADS": "1",
+            "SOURCE_DATE_EPOCH": "1",
+        },
+        before=("taskset", "-c", "0"),
+        folder="real",
+        linked=True,
+    )
+    for python in pythons:
+        yield Circumstance(f"{python}, Turkish", {"LC_ALL": "tr_TR.UTF-8"}, python=python)
+
+
 def lacking(one: Circumstance) -> str:
     """Say what this machine lacks for a circumstance; empty where it lacks nothing."""
     if one.before and shutil.which(one.before[0]) is None:
@@ -110,6 +171,8 @@ def digests(one: Circumstance, under: Path, names: Sequence[str]) -> dict[str, s
         folder = base / "link"
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
     variables = {**kept, "PYTHONPATH": str(ROOT), **FIRST.variables, **one.variables}
+    for name, text in INPUTS.items():
+        (folder / name).write_text(text, encoding="ascii", newline="\n")
     found: dict[str, str] = {}
     for name in names:
         words = [*one.before, one.python, "-m", "rackplan", *COMMANDS[name].split()]
@@ -143,15 +206,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--python", action="append", default=[], help="another interpreter with the dependencies"
     )
     parser.add_argument("--quick", action="store_true", help="a few commands")
+    parser.add_argument("--together", action="store_true", help="what differs in much at once")
     asked = parser.parse_args(arguments)
     names = QUICK if asked.quick else tuple(COMMANDS)
     found: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as made:
-        under = asked.folder or Path(made)
+        under = (asked.folder or Path(made)).resolve()
         first = digests(FIRST, under, names)
         broken = [name for name, by in first.items() if by == FIRST.name]
         print(f"{len(names)} commands, {len(first)} outputs", *broken, sep="\n  ", flush=True)
-        for one in circumstances(asked.python):
+        for one in (together if asked.together else circumstances)(asked.python):
             if asked.only and not any(part in one.name for part in asked.only):
                 continue
             if lack := lacking(one):

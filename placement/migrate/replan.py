@@ -205,6 +205,7 @@ def replan_plan(
             "objective": objective,
             "scenario_weights": weights,
             "seed": options.seed,
+            "time_limit_s": options.time_limit_s if options.work is None else None,
             "work": stop.number,
             "copies_together": False,
         },

@@ -113,6 +113,21 @@ class MovesTotalsData(TypedDict):
     front: list[MovesPointData]
 
 
+class ReplanProofData(ProofData):
+    """What is proven of a re-plan's placement.
+
+    Attributes
+    ----------
+    interrupted:
+        Whether Ctrl-C ended the search: it is the best so far.
+    work:
+        What ``work`` has to be for the same search again.
+    """
+
+    interrupted: bool
+    work: int | None
+
+
 class ReplanPrinted(MovesTotalsData, SetData):
     """What ``rackplan replan`` prints: what moves, and the score of the new plan.
 
@@ -132,7 +147,7 @@ class ReplanPrinted(MovesTotalsData, SetData):
     lost_gpus: int
     faulty_links: int
     score: PlanScoreData
-    proof: ProofData
+    proof: ReplanProofData
     notes: list[str]
     files: dict[str, str]
 

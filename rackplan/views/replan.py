@@ -82,7 +82,11 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             "lost_gpus": found.lost_gpus,
             "faulty_links": len(found.faults),
             "score": plan_score_to_dict(plan),
-            "proof": picked(plan.proof, "status objective bound gap"),
+            "proof": {
+                **picked(plan.proof, "status objective bound gap"),
+                "interrupted": plan.interrupted,
+                "work": plan.work,
+            },
             "notes": list(plan.notes),
             "files": dict(files),
         },

@@ -37,6 +37,24 @@ def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "one/topology.svg").read_bytes() == (tmp_path / "two/topology.svg").read_bytes()
 
 
+def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(*ASKED, "--time-limit", 0, "-o", "old").code == 0
+    asked = ("replan", "old", "--loads", "zipf:0.7", "--json")
+    now = iter(range(10**9))
+    with monkeypatch.context() as patch:
+        patch.setattr(work_module.time, "monotonic", lambda: 0.06 * next(now))
+        first = json.loads(run(*asked, "--time-limit", 0.3, "-o", "one").out)
+    again = json.loads(run(*asked, "--work", first["proof"]["work"], "-o", "two").out)
+    assert first["proof"]["work"] > 0
+    assert again | {"files": {}} == first | {"files": {}}
+    assert (tmp_path / "one/moves.json").read_bytes() == (tmp_path / "two/moves.json").read_bytes()
+    asked_s = [
+        json.loads((tmp_path / name / "plan.json").read_text())["inputs"]["options"]
+        for name in ("one", "two")
+    ]
+    assert [each["time_limit_s"] for each in asked_s] == [0.3, None]
+
+
 def test_not_with_a_time_limit(run: Run) -> None:
     both = run(*ASKED, "--work", 5, "--time-limit", 1, "-o", "two")
     assert both.code == 2

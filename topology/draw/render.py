@@ -113,6 +113,7 @@ FORMATS = ("svg", "png", "pdf", "dot")
 _PNG_DPI = 144
 _LOCK = Lock()  # Graphviz keeps global state
 _MADE = re.compile(rb"/CreationDate \(D:[^)]*\)")
+_PLACE = re.compile(rb"\d{10}(?= \d{5} n)|(?<=startxref\n)\d+")
 _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
@@ -145,7 +146,20 @@ def render(source: str, suffix: str) -> bytes:
         raise RackplanError(f"the drawing library gave no {suffix}.")
     if suffix == "svg":
         return finished(bytes(picture).decode()).encode()
-    # a PDF says when it was made: blanks of the same length, since it counts its bytes
-    return (
-        _MADE.sub(lambda found: b" " * len(found[0]), bytes(picture)) if suffix == "pdf" else bytes(picture)
-    )
+    return _undated(bytes(picture)) if suffix == "pdf" else bytes(picture)
+
+
+def _undated(pdf: bytes) -> bytes:
+    """Return a PDF without when it was made, its objects found where they are now: dates differ in length by zone."""
+    made = _MADE.search(pdf)
+    if made is None:
+        return pdf
+
+    def moved(found: re.Match[bytes]) -> bytes:
+        place = int(found[0])
+        return b"%0*d" % (len(found[0]), place - len(made[0]) * (place > made.start()))
+
+    objects, begin, places = (pdf[: made.start()] + pdf[made.end() :]).rpartition(b"\nxref\n")
+    if not begin:  # no table of places to count anew: as many blanks
+        return pdf[: made.start()] + b" " * len(made[0]) + pdf[made.end() :]
+    return objects + begin + _PLACE.sub(moved, places)

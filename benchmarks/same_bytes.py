@@ -89,7 +89,7 @@ class Circumstance:
     linked: bool = False
 
 
-_WIDE_CPU = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
+_WIDE_CPU = "X86_V3 X86_V4 AVX512_SKX AVX512_ICL AVX512_SPR"  # names of NumPy 2.0 to 2.5: each knows its own
 FIRST = Circumstance("first", {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC", "COLUMNS": "100"})
 
 
@@ -106,7 +106,9 @@ def circumstances(pythons: Sequence[str]) -> Iterator[Circumstance]:
     yield Circumstance("umask 077, another user", {"USER": "someone", "LOGNAME": "someone"}, umask=0o077)
     yield Circumstance("spaces and umlauts", folder="Ördner mit  Räumen/日本")
     yield Circumstance("through a link", folder="real", linked=True)
-    yield Circumstance("no AVX-512", {"NPY_DISABLE_CPU_FEATURES": _WIDE_CPU, "OPENBLAS_CORETYPE": "Haswell"})
+    yield Circumstance(
+        "no AVX-512 nor AVX2", {"NPY_DISABLE_CPU_FEATURES": _WIDE_CPU, "OPENBLAS_CORETYPE": "Haswell"}
+    )
     yield Circumstance("another day", {"SOURCE_DATE_EPOCH": "1", "FAKETIME": "2031-02-03"})
     for python in pythons:
         yield Circumstance(f"{python}", python=python)
@@ -129,7 +131,7 @@ def together(pythons: Sequence[str]) -> Iterator[Circumstance]:
         umask=0o077,
     )
     yield Circumstance(
-        "no locale, no UTF-8 mode, no AVX-512, one core, through a link, another day",
+        "no locale, no UTF-8 mode, no AVX-512 nor AVX2, one core, through a link, another day",
         {
             "LC_ALL": "POSIX",
             "PYTHONUTF8": "0",

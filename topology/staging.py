@@ -338,6 +338,7 @@ def _locked(work: Path, wait_s: float, target: Path, *, make: bool) -> int | Non
             if error.errno not in _BUSY:  # a file system that knows no locks
                 return handle
             if time.monotonic() > deadline:
+                os.close(handle)
                 raise BusyError(
                     f"{target}: another rackplan is writing there; wait for it, or choose another `output`."
                 ) from None

@@ -349,5 +349,6 @@ READERS = (
             "rackplan.serve.start:OpenPlan.command",
         ),
         2,
+        writes=True,  # settles what a killed run left beside the plan
     ),
 )

@@ -463,6 +463,7 @@ READERS = (
         _read_plan,
         ("placement.plan_file:read_plan", "placement.plan_file:_fields"),
         4,
+        writes=True,  # settles what a killed run left beside it
     ),
     Reader(
         "plan-folder",
@@ -470,6 +471,7 @@ READERS = (
         _read_plan,
         ("placement.plan_file:read_plan",),
         1,
+        writes=True,
     ),
     Reader(
         "online-state",

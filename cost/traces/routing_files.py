@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,9 @@ def _read_parquet(path: Path, wanted: Wanted | None = None) -> RoutedTokens:  # 
 
     def pieces() -> Iterator[NDArray[Any]]:
         batches = (_batches(*each, _BATCH) for each in zip(files, opened, strict=True))
-        for layers in zip(*batches, strict=True):
+        for layers in zip_longest(
+            *batches, fillvalue=np.zeros((0, 0), dtype=np.int16)
+        ):  # a broken file ends early
             if {layer.shape for layer in layers} != {(len(layers[0]), k)}:
                 raise InputError(f"{path}: its layers have unlike numbers of choices.")
             yield np.stack(layers, axis=1)

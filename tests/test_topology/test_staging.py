@@ -65,6 +65,12 @@ def test_the_next_start_removes_what_is_half_and_finishes_what_is_whole(here: Pa
     assert (old / "a.json").read_text() == "new"
 
 
+def open_files() -> int:
+    """Return how many files this process has open; 0 where a system does not say."""
+    there = Path("/proc/self/fd")
+    return len([*there.iterdir()]) if there.is_dir() else 0
+
+
 def test_what_is_being_written_stays_and_nobody_else_writes_it(here: Path) -> None:
     with staging(here / "out") as made, scratch() as folder:
         (made.folder / "a").write_text("half")
@@ -72,8 +78,10 @@ def test_what_is_being_written_stays_and_nobody_else_writes_it(here: Path) -> No
         settle([here / "out"])
         assert (made.folder / "a").exists()
         assert (folder / "b").exists()
+        handles = open_files()
         with pytest.raises(BusyError, match="another rackplan is writing there"), staging(here / "out"):
             pass
+        assert open_files() == handles
     assert (names(here), names(here.parent / "tmp")) == ([], [])
 
 

@@ -31,5 +31,5 @@ apart = rackplan.plan(MODEL, CLUSTER, redundant=320, spread="node", time_limit_s
 node = next(loss for loss in apart.failures.what_if if loss.unit == "node")
 price = 1 - apart.score.tok_s_per_gpu / plan.score.tok_s_per_gpu
 print(
-    f"More copies a node takes {node.tokens_lost_mean:.1%} of the tokens, for {price:.1%} of the throughput"
+    f"With two copies of each it takes {node.tokens_lost_mean:.1%} of the tokens, for {price:.1%} of the throughput"
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 from topology.cluster import Cluster
-from topology.draw.canvas import NVLINK, Canvas, Sheet, text_width
-from topology.draw.captions import own_links, physical_line, subtitles, title
+from topology.draw.canvas import Canvas
+from topology.draw.captions import physical_line, subtitles, title
 from topology.draw.nodes_view import MOST_IN_CIRCLE, draw_nodes_view, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
@@ -20,12 +19,6 @@ from topology.errors import InputError
 from topology.files import write_whole
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.structures import structure_of
-from topology.units import plural
-
-LARGEST_DRAWN = 131_072
-"""GPUs above which no graph is built for a picture: it would take gigabytes."""
-_MOST_KINDS = 12
-
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
@@ -88,10 +81,6 @@ def dot_source(
     if overlay is not None and traffic is not None:
         raise InputError("a plan and traffic in one picture: colour can mean one of them; draw two pictures.")
     chosen, number = _level(cluster, level)
-    if len(cluster.gpus) > LARGEST_DRAWN:
-        canvas = Canvas(title(cluster), subtitles(cluster, None))
-        draw_kinds_view(canvas, cluster)
-        return canvas.source()
     canvas = Canvas(title(cluster))
     painter = Painter(canvas, cluster, overlay, traffic)
     chosen = _automatic(painter) if chosen == "auto" else chosen
@@ -160,25 +149,3 @@ def _automatic(painter: Painter) -> str:
     if len(spec.domains) > 1:
         return "fabric"
     return "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
-
-
-def draw_kinds_view(canvas: Canvas, cluster: Cluster) -> None:
-    """Draw one box for each kind of domain, with how many there are."""
-    kinds: Counter[tuple[str, int]] = Counter((domain.title, domain.gpus) for domain in cluster.spec.domains)
-    specs = {(domain.title, domain.gpus): domain for domain in cluster.spec.domains}
-    y = 0.0
-    for i, (kind, count) in enumerate(list(kinds.items())[:_MOST_KINDS]):
-        domain = specs[kind]
-        lines = [f"{count:,} x {domain.title}", f"{plural(domain.gpus, 'GPU')} each; {own_links(domain)}"]
-        width = max(text_width(line, 9, bold=True) for line in lines) + 16
-        sheet = Sheet(width, NVLINK)
-        sheet.lines(lines, 16, width - 8)
-        canvas.sheet(f"kind{i}", (0.0, y), sheet)
-        y += sheet.height + 14
-    left = len(kinds) - min(len(kinds), _MOST_KINDS)
-    notes = [f"and {left} more kinds"] if left else []
-    canvas.note(
-        "limit",
-        (0.0, y),
-        [*notes, f"Links are drawn up to {LARGEST_DRAWN:,} GPUs; this shows the kinds of domain."],
-    )

@@ -37,6 +37,7 @@ def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "one/topology.svg").read_bytes() == (tmp_path / "two/topology.svg").read_bytes()
 
 
+@pytest.mark.wide
 def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*ASKED, "--time-limit", 0, "-o", "old").code == 0
     asked = ("replan", "old", "--loads", "zipf:0.7", "--json")

@@ -13,13 +13,13 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from rackplan.digests import read_in
 from rackplan.studies.options import Kind, Value
@@ -33,6 +33,8 @@ CHUNK_S = 0.25
 """Seconds after which a worker hands over what it has: what a kill may lose beside the point that it is at."""
 _CUSHION_S, _CUSHION = 2.0, 0.1
 """What a point that does not react has beyond its limit, in seconds and as a part of it, before its worker ends."""
+_AGAIN_S = 0.1
+"""Seconds between the exceptions that such a point gets."""
 
 _NEEDED: Mapping[Kind, Sequence[str]] = {
     "score": ("rackplan.library", "placement.fitting"),
@@ -40,6 +42,7 @@ _NEEDED: Mapping[Kind, Sequence[str]] = {
     "plan": ("rackplan.library", "placement.planner", "ortools.sat.python.cp_model"),
     "fleet": ("rackplan.library", "placement.fleet.fleet", "ortools.sat.python.cp_model"),
 }
+_T = TypeVar("_T")
 Task = tuple[int, str, dict[str, Value]]
 """Number, digest and options of a point."""
 Shipped = Mapping[str, Mapping[str, bytes]]
@@ -93,8 +96,7 @@ def run_point(
     figures: dict[str, Any] = {}
     status, reason = OK, None
     try:
-        with _within(limit_s):
-            figures = price(kind, options, path_of)
+        figures = _in_time(limit_s, lambda: price(kind, options, path_of))
     except _TimeLimit:
         status, reason = TIMEOUT, late(limit_s)
     except InfeasibleError as error:
@@ -128,30 +130,41 @@ def rounded(value: object) -> object:
     return value
 
 
-@contextmanager
-def _within(limit_s: float) -> Iterator[None]:
-    """Let what runs inside take at most so long.
+def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
+    """Return what ``work`` does, which may take at most so long.
 
-    Python code gets an exception at the limit. Code that holds the interpreter gets none: a little later a thread of
+    Python code gets an exception at the limit, and again while it goes on: one that meets a finalizer or a callback
+    of the garbage collector is lost there. Code that holds the interpreter gets none: a little later a thread of
     C ends the process, and the study finds its worker dead.
     """
     able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    over = late = False
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        raise _TimeLimit
+        nonlocal late
+        late = True
+        if not over:
+            raise _TimeLimit
 
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         before = signal.signal(signal.SIGALRM, ring) if able else None
         faulthandler.dump_traceback_later(hard_limit_s(limit_s), exit=True, file=nowhere)
         try:
-            if able:
-                signal.setitimer(signal.ITIMER_REAL, limit_s)
-            yield
+            try:
+                if able:
+                    signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
+                done = work()
+            finally:
+                over = True
         finally:
+            over = True  # said twice: a ring may come between the end of the work and the first
             if able:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)
             faulthandler.cancel_dump_traceback_later()
+    if late:
+        raise _TimeLimit
+    return done
 
 
 def hard_limit_s(limit_s: float) -> float:

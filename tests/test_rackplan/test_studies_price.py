@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -140,11 +141,34 @@ def test_domains_of_another_size() -> None:
         ("sweep", {"context": 3 * 10**5, "cluster": "hgx-h200@2048"}, TIMEOUT, "its limit of 0.05 s"),
     ],
 )
-def test_what_goes_wrong_is_a_row(kind: Any, asked: dict[str, Any], status: str, said: str) -> None:
+def test_what_goes_wrong_is_a_row(
+    kind: Any, asked: dict[str, Any], status: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", print)  # Hypothesis asks to be called by the garbage collector
     row = run_point(kind, BASE | asked, 0.05 if status == TIMEOUT else 60.0, same)
     assert row["status"] == status
     assert said in row["reason"]
     assert row["seconds"] >= 0
+
+
+def test_a_limit_that_meets_a_finalizer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.08)  # an exception raised here is printed, and forgotten
+
+    def priced(*_: object) -> dict[str, object]:
+        Slow()
+        for _again in range(100):
+            time.sleep(0.1)
+        return {}
+
+    lost: list[object] = []
+    monkeypatch.setattr("rackplan.studies.work.price", priced)
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    row = run_point("score", BASE, 0.03, same)
+    assert row["status"] == TIMEOUT
+    assert row["seconds"] < 5
+    assert lost
 
 
 def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
         left = _only(left, spec.part)
     cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
-        _refuse_islands(cluster)
+        _refuse_cut_off(cluster)
     return cluster
 
 
@@ -85,12 +85,16 @@ def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpe
     """
     if not spec.domains:
         raise InputError(f"{where}: has no domains.")
-    if spec.gpus > most:
-        raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {most:,} are supported.")
+    _check_size(spec.gpus, where, most)
     if len(spec.domains) > 1 and spec.scale_out is None:
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     check_fabric(spec, f"{where}: fabric")
     return spec
+
+
+def _check_size(gpus: int, where: str, most: int) -> None:
+    if gpus > most:
+        raise InputError(f"{where}: {gpus:,} GPUs; at most {most:,} are supported.")
 
 
 def raw_cluster_spec(
@@ -102,9 +106,19 @@ def raw_cluster_spec(
     ------
     InputError
         If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, a GPU has no
-        type, or the GPUs are not connected.
+        type, there are too many GPUs, or they are not connected.
+    InfeasibleError
+        If what is broken cuts GPUs off from the others.
     """
     check_raw(raw, where)
+    _check_size(sum(node.kind == "gpu" for node in raw.nodes), where, GPUS)
+    broken = {fault.gpu for fault in faults if fault.factor == 0}
+    refuse_islands(
+        name,
+        [node.id for node in raw.nodes if node.kind == "gpu" and node.id not in broken],
+        [node.id for node in raw.nodes],
+        [link.between for link in raw.links],
+    )
     wiring = laid_raw(raw)[1]
     domains = raw_domains(raw, wiring, where)
     scale_out = raw_scale_out(raw, wiring) if len(domains) > 1 else None
@@ -113,8 +127,9 @@ def raw_cluster_spec(
             f"{where}: its GPUs are not all connected: {len(domains)} domains and no link that leaves one; add links "
             "to leaves, or between GPUs or switch chips of one domain."
         )
-    spec = ClusterSpec(name, domains, scale_out, tuple(faults), raw)
-    _refuse_islands(build_cluster(check_cluster(spec, where)))
+    spec = check_cluster(ClusterSpec(name, domains, scale_out, tuple(faults), raw), where)
+    if faults:
+        _refuse_cut_off(build_cluster(spec))
     return spec
 
 
@@ -280,28 +295,50 @@ def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int
     return found
 
 
-def _refuse_islands(cluster: Cluster) -> None:
-    """Refuse GPUs that cannot reach each other: named, never planned over."""
+def _refuse_cut_off(cluster: Cluster) -> None:
+    """Refuse GPUs that what is broken cuts off from the others: named, never planned over."""
     wiring = cluster.wiring
     part = connected_parts(wiring.a, wiring.b, len(wiring.names))
+    gpus = [gpu.id for gpu in cluster.gpus]
+    found = _islands(gpus, part[[wiring.number[gpu] for gpu in gpus]])
+    if found:
+        raise InfeasibleError(
+            f"{cluster.name}: what is broken cuts GPUs off from the others: {found}. Give those that are cut off as "
+            "broken or lost too, or each island as a cluster of its own."
+        )
+
+
+def refuse_islands(
+    name: str, gpus: Sequence[str], nodes: Sequence[str], links: Sequence[tuple[str, str]]
+) -> None:
+    """Refuse GPUs of a graph that no chain of links joins, before anything is made of it.
+
+    Raises
+    ------
+    InputError
+        If there are two or more islands of GPUs; the largest are named.
+    """
+    number = {node: i for i, node in enumerate(nodes)}
+    a, b = (np.array([number[link[end]] for link in links], dtype=np.int64) for end in (0, 1))
+    part = connected_parts(a, b, len(number))
+    if found := _islands(gpus, part[[number[gpu] for gpu in gpus]]):
+        raise InputError(
+            f"{name}: its GPUs are not all connected: {found}. Add the missing links, or give each island as a "
+            "cluster of its own."
+        )
+
+
+def _islands(gpus: Sequence[str], part: Ints) -> str:
+    """Return the islands of GPUs in words, the largest first; nothing where they are one."""
     parts: dict[int, list[str]] = {}
-    for gpu in cluster.gpus:
-        parts.setdefault(int(part[wiring.number[gpu.id]]), []).append(gpu.id)
+    for gpu, number in zip(gpus, part.tolist(), strict=True):
+        parts.setdefault(number, []).append(gpu)
     if len(parts) <= 1:
-        return
-    islands = sorted((sorted(members) for members in parts.values()), key=lambda part: (-len(part), part))
+        return ""
+    islands = sorted((sorted(members) for members in parts.values()), key=lambda own: (-len(own), own))
     words = []
     for island in islands[:_MOST_NAMED]:
         some = ", ".join(island[:_MOST_NAMED]) + (", ..." if len(island) > _MOST_NAMED else "")
         words.append(f"{len(island)} GPU{'s' * (len(island) > 1)} ({some})")
     more = f" and {len(islands) - _MOST_NAMED} more" if len(islands) > _MOST_NAMED else ""
-    if any(fault.link for fault in cluster.spec.faults):
-        raise InfeasibleError(
-            f"{cluster.name}: what is broken cuts GPUs off from the others: {len(islands)} islands, "
-            f"{'; '.join(words)}{more}. Give those that are cut off as broken or lost too, or each island as a "
-            "cluster of its own."
-        )
-    raise InputError(
-        f"{cluster.name}: its GPUs are not all connected: {len(islands)} islands, {'; '.join(words)}{more}. "
-        "Add the missing links, or give each island as a cluster of its own."
-    )
+    return f"{len(islands)} islands, {'; '.join(words)}{more}"

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from networkx.utils import UnionFind
 
+from topology.build import refuse_islands
 from topology.catalog import fabric_names, gpu_names
 from topology.catalog.spelled import spelled_gpus
 from topology.errors import InputError
@@ -285,6 +286,7 @@ def _links_of(
 
 def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     """Return the graph of a file that describes everything but the GPUs."""
+    _check_joined(whole)
     unrated_up = any(link.rate is None and link.scale_up for link in whole.links)
     unrated_out = any(link.rate is None and not link.scale_up for link in whole.links)
     ask_all(
@@ -317,6 +319,25 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
     _join_islands(draft, whole, parts)
     _put_in_racks(draft, parts)
     return Assembled(draft.topology(), domains)
+
+
+def _check_joined(whole: WholeFound) -> None:
+    """Refuse too many GPUs, and hosts that nothing joins, before anything is made of them.
+
+    The GPUs of one host count as joined: at worst PCIe does that.
+    """
+    gpus = {node.id: node.node for node in whole.nodes if node.kind == "gpu"}
+    if len(gpus) > IMPORTED_GPUS:
+        raise InputError(f"{whole.place}: {len(gpus):,} GPUs; at most {IMPORTED_GPUS:,} are imported.")
+    first: dict[str | None, str] = {}
+    hosts = [(first.setdefault(host or name, name), name) for name, host in gpus.items()]
+    ids = {node.id for node in whole.nodes}
+    for a, b in (link.between for link in whole.links):
+        if a not in ids or b not in ids:
+            raise InputError(
+                f"{whole.place}: link [{a}, {b}]: no node has the id {(b if a in ids else a)!r}."
+            )
+    refuse_islands(whole.place, [*gpus], [*ids], [*hosts, *(link.between for link in whole.links)])
 
 
 def _counted(whole: WholeFound, parts: Parts) -> list[WholeLink]:

@@ -66,7 +66,7 @@ OWN = {
     "rackplan.serve.jobs:Jobs._listen": "its own worker's lines",
     "rackplan.serve.worker:Desk.read": "its own server's lines",
     "rackplan.studies.engines:_nowhere": "writes nowhere",
-    "rackplan.studies.work:_within": "writes nowhere",
+    "rackplan.studies.work:_in_time": "writes nowhere",
     "rackplan.output:_vouches": "whether a word of ours stands in a file that would be replaced",
     "rackplan.doctor.examine:_objects": "objects of this process",
     "rackplan.doctor.installed:_as_installed": "what is installed",

@@ -263,9 +263,9 @@ class Stop:
         if self._deferred_anywhere() or self.interrupted:
             self.interrupt()
 
-    def mark(self) -> None:
-        """Count a place between steps, after something that was done because there was work left."""
-        self.work.mark()
+    def mark(self, *, inside: bool = False) -> None:
+        """Count a place between steps or ``inside`` one, after what was done because there was work left."""
+        self.work.mark(inside=inside)
 
     def _deferred_anywhere(self) -> bool:
         return self._deferred or (self._whole is not None and self._whole._deferred_anywhere())  # noqa: SLF001

@@ -98,7 +98,7 @@ class Work:
             else:
                 self.schedule = schedule_within(units) if units else FAST
         self._horizon = self._laid_out()
-        self._reserved = self._used_s = 0.0
+        self._reserved = self._used_s = self._inside_s = 0.0
         self._mark = time.monotonic()
         self._cut = False
 
@@ -151,10 +151,11 @@ class Work:
         self._mark = time.monotonic()
         self.mark()
 
-    def mark(self) -> None:
-        """Count a place between steps: what was done before it is told from what comes after it."""
+    def mark(self, *, inside: bool = False) -> None:
+        """Count a place between steps or ``inside`` one: what was done before it is told from what comes after."""
         self.done += 1
-        self._look()
+        took = self._look()
+        self._inside_s = self._inside_s + took if inside else 0.0
 
     def _look(self) -> float:
         """Look at the clock of a timed run; return the seconds since the last look."""
@@ -180,7 +181,7 @@ class Work:
             self._mark = time.monotonic()
         if own or not self.timed:
             return
-        took = self._look()
+        took, self._inside_s = self._look() + self._inside_s, 0.0
         if self.schedule is None:
             speed = count / max(took, _LEAST_S)
             self.schedule = schedule_within(speed * self._seconds * _MARGIN)

@@ -27,14 +27,6 @@ FEW = 2
 """Domains of a class up to which blocks are counted in each, and not by where they lie."""
 COST_STEPS = 10**4
 """Whole steps to one unit of a cost."""
-CONTENT = 0.009
-"""Relative gap that is small enough after a while."""
-RUNS = 3
-"""Runs of one search at most."""
-FIRST, SECOND = 0.5, 0.4
-"""The solver's own seconds of the first run, and part of the work that is left for the second."""
-LONGER = 1.5
-"""A run that is not the last is as many times as long as the one before, or has all that is left."""
 _POLL_S = 0.05
 
 
@@ -252,110 +244,166 @@ def _serve(master: Master) -> None:
             model.add(sum(rates) >= share)
 
 
-def solve(
-    master: Master, stop: Stop, *, seed: int, gap: float = 0.0, content: bool = False, runs: int = RUNS
-) -> Answer | None:
-    """Return the best answer within the work that is left; None where none was found.
+@dataclass(frozen=True)
+class Found:
+    """The best answer of a search, None where it found none, and what no answer is better than."""
 
-    The search is over at a relative ``gap``; where ``content``, at one of :data:`CONTENT` after a part of its work.
-    It is made up to ``runs`` times, longer each time: what a clock or Ctrl-C cuts is not kept, so that the
-    answer is a function of the work that was counted, and a longer search passes through all that a shorter one
-    found.
+    answer: Answer | None
+    bound: float
+
+
+def solve(
+    master: Master,
+    stop: Stop,
+    *,
+    seed: int,
+    gap: float = 0.0,
+    most: float = math.inf,
+    enough: float = math.inf,
+) -> Found:
+    """Search within the work that is left, and within ``most`` of the solver's own seconds.
+
+    It is over at a relative ``gap``, and at the first answer whose objective is ``enough``. Each better answer and
+    bound is a step that is counted: what a clock or Ctrl-C cuts is kept up to the last of them, and a repeated search
+    ends there too.
 
     One worker with all of the linear relaxation proves the best fleet of 221 GPUs of three generations in 8 s, where
     two workers, which leave the relaxation out, are 9 % from the bound after 20 s (measured).
     """
-    best: Answer | None = None
-    limit = FIRST
+    steps = _Steps(master, stop, enough)
     with stop, stop.stepwise():
-        for number in range(runs):
-            if not stop.goes_on():
-                break
-            if number:
-                left, last = stop.left() / 1000, limit
-                limit = left * SECOND if number == 1 and left * SECOND > LONGER * last else left
-                if limit <= last:  # it would find the same
-                    break
-            ran = _run(master, stop, limit, seed, max(gap, CONTENT) if content and number > 1 else gap)
-            if ran is None:
-                break
-            best = ran.answer or best
-            stop.spend(1000 * ran.work)
-            if ran.ended or (content and number == 1 and ran.gap <= CONTENT):
-                break
-    return best
+        limit = min(stop.left() / 1000, most)
+        if limit > 0:
+            _run(steps, limit, seed, gap)
+    return Found(steps.answer(), steps.bound)
 
 
-@dataclass(frozen=True)
-class _Ran:
-    """One run of the solver: its answer, whether there is nothing left to search, the gap, its own seconds."""
+class _Steps:
+    """What the solver has found, kept at each of its steps.
 
-    answer: Answer | None
-    ended: bool
-    gap: float
-    work: float
+    Parameters
+    ----------
+    enough:
+        Objective of an answer that ends the search.
+    """
+
+    def __init__(self, master: Master, stop: Stop, enough: float) -> None:
+        from ortools.sat.python import cp_model
+
+        self.master, self.stop = master, stop
+        self.solver = cp_model.CpSolver()
+        self.value = self.bound = math.nan
+        self.ended = self.optimal = False
+        self._enough = enough
+        self._found: tuple[Any, ...] | None = None
+        self._lock = threading.Lock()
+
+    def callback(self) -> cp_model.CpSolverSolutionCallback:
+        """Return what hears of a better answer."""
+        from ortools.sat.python import cp_model
+
+        steps = self
+
+        class Heard(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                with steps._lock:
+                    if not steps.ended:
+                        steps.keep(self)
+                        steps.count(enough=steps.value >= steps._enough)
+
+        return Heard()
+
+    def keep(self, source: cp_model.CpSolverSolutionCallback | cp_model.CpSolver) -> None:
+        """Keep an answer, and the bound that there is with it."""
+        master = self.master
+        self.value, self.bound = source.objective_value, source.best_objective_bound
+        self._found = (
+            tuple(map(source.value, master.count)),
+            [{arc: source.value(one) for arc, one in arcs.items()} for arcs in master.arcs],
+            source.value(master.requests),
+        )
+
+    def bound_is(self, bound: float) -> None:
+        """Hear of a better bound."""
+        with self._lock:
+            if not self.ended:
+                self.bound = bound
+                self.count()
+
+    def count(self, *, enough: bool = False) -> None:
+        """Count a step; end the search if a repeated one ended here, or if the answer is ``enough``."""
+        self.stop.mark(inside=True)
+        if enough or self.stop.work.over:
+            self.ended = True
+            self.solver.stop_search()
+
+    def cut(self) -> None:
+        """End the search from outside: what comes after this is not kept."""
+        with self._lock:
+            if not self.ended:
+                self.ended = True
+                self.stop.end()
+        self.solver.stop_search()
+
+    def answer(self) -> Answer | None:
+        """Return the best answer."""
+        if self._found is None:
+            return None
+        counts, flows, requests = self._found
+        classes = self.master.problem.classes
+        return Answer(
+            counts=counts,
+            patterns=tuple(
+                _paths(one, {arc: many for arc, many in flow.items() if many})
+                for one, flow in zip(classes, flows, strict=True)
+            ),
+            requests=requests,
+            value=self.value,
+            bound=self.bound,
+            optimal=self.optimal and math.isclose(self.value, self.bound, rel_tol=1e-9, abs_tol=0.5),
+        )
 
 
-def _run(master: Master, stop: Stop, limit: float, seed: int, gap: float) -> _Ran | None:
-    """Solve within ``limit`` of the solver's own seconds; None where the clock or Ctrl-C came first."""
+def _run(steps: _Steps, limit: float, seed: int, gap: float) -> None:
+    """Solve within ``limit`` of the solver's own seconds, or until the clock or Ctrl-C comes."""
     from ortools.sat.python import cp_model
 
-    solver = cp_model.CpSolver()
+    solver, stop = steps.solver, steps.stop
     solver.parameters.max_deterministic_time = limit
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 2
     solver.parameters.random_seed = seed
     solver.parameters.relative_gap_limit = gap
     solver.parameters.catch_sigint_signal = False
+    solver.best_bound_callback = steps.bound_is
     done: list[cp_model.CpSolverStatus] = []
     over = threading.Event()
 
     def search() -> None:
         try:
-            done.append(solver.solve(master.model))
+            done.append(solver.solve(steps.master.model, steps.callback()))
         finally:
             over.set()
 
     # the solver holds a thread of Python until it ends: in another one it lets Ctrl-C through
     threading.Thread(target=search, daemon=True).start()
-    cut = False
     try:
         while not over.wait(_POLL_S):
             if stop.out_of_time():
-                cut = True
+                steps.cut()
                 break
     except KeyboardInterrupt:
         stop.interrupt()
-        cut = True
-    if cut:
-        solver.stop_search()
-        over.wait()
-        stop.end()
-        return None
+        steps.cut()
+    over.wait()
     if not done:
         raise AssertionError("CP-SAT ended without an answer, please report it")
-    if done[0] not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return _Ran(None, done[0] != cp_model.UNKNOWN, math.inf, solver.deterministic_time)
-    optimal = done[0] == cp_model.OPTIMAL
-    value, bound = solver.objective_value, solver.best_objective_bound
-    left = abs(bound - value) / max(abs(bound), abs(value), 1.0)
-    return _Ran(_answer(master, solver, optimal=optimal), optimal, left, solver.deterministic_time)
-
-
-def _answer(master: Master, solver: cp_model.CpSolver, *, optimal: bool) -> Answer:
-    patterns = []
-    for one, arcs in zip(master.problem.classes, master.arcs, strict=True):
-        flow = {arc: solver.value(variable) for arc, variable in arcs.items()}
-        patterns.append(_paths(one, {arc: many for arc, many in flow.items() if many}))
-    value, bound = solver.objective_value, solver.best_objective_bound
-    return Answer(
-        counts=tuple(solver.value(count) for count in master.count),
-        patterns=tuple(patterns),
-        requests=solver.value(master.requests),
-        value=value,
-        bound=bound,
-        optimal=optimal and math.isclose(value, bound, rel_tol=1e-9, abs_tol=0.5),
-    )
+    if stop.work.over:
+        return
+    if not steps.ended and done[0] in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        steps.keep(solver)
+        steps.optimal = done[0] == cp_model.OPTIMAL
+    stop.spend(1000 * solver.deterministic_time)
 
 
 def _paths(one: DomainClass, flow: dict[tuple[int, int], int]) -> tuple[Pattern, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placement.fleet.blocks import Block
 from placement.fleet.columns import Column
@@ -59,7 +60,17 @@ def _filled(problem: Problem, group: int) -> Answer:
         served[column.model, column.role] += problem.rate(column)
     patterns = tuple(tuple(tuple(sorted(domain.blocks, reverse=True)) for domain in row) for row in domains)
     requests = min(served.values())
-    return Answer(tuple(counts), patterns, requests, float(requests), float(problem.steps), optimal=False)
+    return Answer(tuple(counts), patterns, requests, float(requests), _bound(problem), optimal=False)
+
+
+def _bound(problem: Problem) -> float:
+    """No fleet serves more: each pool of the replicas with most to each GPU, on as many GPUs as keep up."""
+    best = [
+        max(problem.rate(c) / c.shape.gpus for c in problem.columns if (c.model, c.role) == key)
+        for key in problem.needs
+    ]
+    gpus = sum(one.domains * one.size for one in problem.classes)
+    return min(float(problem.steps), math.ceil(gpus / sum(1 / rate for rate in best))) if all(best) else 0.0
 
 
 def _next(
@@ -90,3 +101,18 @@ def _places(column: Column, domains: Sequence[_Domain]) -> list[_Domain] | None:
             return None
         found.append(min(able, key=lambda domain: (domain.left, domain.number)))
     return found
+
+
+def thinned(problem: Problem, answer: Answer) -> Answer:
+    """Leave out replicas without which as many requests are served, the largest first."""
+    counts = list(answer.counts)
+    served = dict.fromkeys(problem.needs, 0)
+    for column, many in zip(problem.columns, counts, strict=True):
+        served[column.model, column.role] += problem.rate(column) * many
+    for number, column in sorted(enumerate(problem.columns), key=lambda pair: -problem.cost_of(pair[1])):
+        rate, key = problem.rate(column), (column.model, column.role)
+        more = counts[number] if rate == 0 else min(counts[number], (served[key] - answer.requests) // rate)
+        if more > 0:
+            counts[number] -= more
+            served[key] -= more * rate
+    return replace(answer, counts=tuple(counts))

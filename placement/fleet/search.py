@@ -11,8 +11,8 @@ from cost.money import PriceBook
 from cost.service_limits import LimitError
 from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Column, Priced, Traffic
-from placement.fleet.cpsat import COST_STEPS, RUNS, Answer, Master, Problem, build, hint, solve
-from placement.fleet.greedy import first_answer
+from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
+from placement.fleet.greedy import first_answer, thinned
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
 from placement.stop import Stop
@@ -22,8 +22,11 @@ from topology.spec import GpuSpec
 _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
 _ROUNDS = 12
-_TIDY_S, _JOINTS_S = 4.0, 2.0
-"""The solver's own seconds to take GPUs out that serve nothing, and to keep replicas inside domains."""
+_START_S, _TIDY_S, _JOINTS_S = 0.5, 4.0, 2.0
+"""The solver's own seconds at most to find a start, to take GPUs out that serve nothing, and to keep replicas inside
+domains."""
+_MAIN = 0.8
+"""Of the work that is left, the part of the search for what is asked; the rest is for that."""
 _CLOSE = 1e-4
 """Relative gap at which a search ends."""
 _FINE = 10**5
@@ -68,15 +71,10 @@ def choose(
     problem = _problem(classes, traffic, priced, options)
     clock = stop.search(WORTH_S)
     master = build(problem)
-    master.model.maximize(master.requests)
-    first = first_answer(problem)  # no hint: what it is near keeps the search from better ones (measured)
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
-    most = first
-    if options.wanted == "throughput" or peak is None or first.requests * tok_s < peak:
-        part = clock if options.wanted == "throughput" else clock.rest(0.5)
-        found = solve(master, part, seed=options.seed, gap=_CLOSE, content=stop.usual)
-        if found is not None and found.requests >= first.requests:
-            most = found
+    most = first_answer(problem)
+    if options.wanted == "throughput" or peak is None or most.requests * tok_s < peak:
+        most = _most_requests(master, most, clock, options, None if peak is None else peak / tok_s)
     if most.requests <= 0:
         _refuse_none(problem, traffic, most)
     if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
@@ -165,14 +163,31 @@ def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
     return Proof("OPTIMAL" if optimal else "FEASIBLE", objective, bound, gap)
 
 
+def _most_requests(
+    master: Master, first: Answer, clock: Stop, options: FleetOptions, enough: float | None
+) -> Answer:
+    """As many requests as can be served; where that is not the goal ``enough`` of them, or a start."""
+    master.model.maximize(master.requests)
+    # no hint: what it is near keeps the search from better ones (measured)
+    main = options.wanted == "throughput"
+    start_s = _START_S if enough is None and not main else math.inf
+    part = clock.rest(_MAIN if main else 0.5)
+    least = math.inf if enough is None else math.ceil(enough)
+    found = solve(master, part, seed=options.seed, gap=_CLOSE, most=start_s, enough=least)
+    if found.answer is not None and found.answer.requests >= first.requests:
+        return found.answer
+    return replace(first, bound=min(first.bound, found.bound))  # that may be no number: the first one stays
+
+
 def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
     """As many requests, on as few GPUs as they take: the rest is idle, and not busy for nothing."""
+    most = thinned(master.problem, most)
     if stop.work.over:
         return most
     master.model.add(master.requests >= most.requests)
     master.model.minimize(master.gpus)
     hint(master, most)
-    fewest = solve(master, stop.fixed(_TIDY_S), seed=seed, gap=_SLACK) or most
+    fewest = solve(master, stop.rest(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or most
     gpus = sum(one.shape.gpus * many for one, many in _taken(master, fewest))
     return _fewest_joints(master, fewest, master.gpus <= gpus, stop, seed)
 
@@ -190,18 +205,21 @@ def _fewest_joints(master: Master, best: Answer, as_good: Any, stop: Stop, seed:
     master.model.add(master.requests >= best.requests)
     master.model.minimize(master.joints)
     hint(master, best)
-    return solve(master, stop.fixed(_JOINTS_S), seed=seed) or best
+    return solve(master, stop.rest(1.0), seed=seed, most=_JOINTS_S).answer or best
 
 
 def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
     """As many requests as are asked for at the least cost."""
     master.model.add(master.requests >= requests)
     master.model.minimize(master.cost)
-    hint(master, most)
-    found = solve(master, stop, seed=seed, gap=_CLOSE)
-    if found is None:
-        cost = sum(master.problem.cost_of(one) * many for one, many in _taken(master, most))
-        return most, _proof(cost / COST_STEPS, 0.0, optimal=False)
+    cheap = thinned(master.problem, replace(most, requests=requests))
+    hint(master, cheap)
+    searched = solve(master, stop.rest(_MAIN), seed=seed, gap=_CLOSE)
+    found = searched.answer
+    cost = sum(master.problem.cost_of(one) * many for one, many in _taken(master, cheap))
+    if found is None or found.value > cost:
+        bound = 0.0 if math.isnan(searched.bound) else searched.bound
+        return cheap, _proof(cost / COST_STEPS, bound / COST_STEPS, optimal=False)
     proof = _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
     found = replace(found, requests=requests)
     return _fewest_joints(master, found, master.cost <= round(found.value), stop, seed), proof
@@ -226,9 +244,9 @@ def _least_per_token(
         price = cost(best) / best.requests
         master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
         hint(master, best)
-        # as near the bound as a larger fleet may be, long runs gain a millionth of the cost (measured)
-        runs = 1 if price <= bound * (1 + _SLACK) else RUNS
-        found = solve(master, stop.rest(1 / 3), seed=seed, runs=runs)
+        # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
+        most_s = _START_S if price <= bound * (1 + _SLACK) else math.inf
+        found = solve(master, stop.rest(1 / 3), seed=seed, most=most_s).answer
         if found is None:
             break
         if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-5):
@@ -241,7 +259,7 @@ def _least_per_token(
         master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
         master.model.maximize(master.requests)
         hint(master, best)
-        best = solve(master, stop.fixed(_TIDY_S), seed=seed, gap=_SLACK) or best
+        best = solve(master, stop.rest(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or best
         best = _fewest_joints(master, best, master.cost <= cost(best), stop, seed)
     steps = COST_STEPS * tok_s
     reached, bound = cost(best) / best.requests, least if proven else min(bound, least)

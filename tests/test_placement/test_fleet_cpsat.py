@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -15,7 +15,7 @@ from placement.fleet import cpsat
 from placement.fleet.assign import assign
 from placement.fleet.blocks import Block, DomainClass, even
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
-from placement.fleet.cpsat import FIRST, Answer, Problem, build, hint, solve
+from placement.fleet.cpsat import Answer, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
 from placement.stop import Stop
 from topology import resolve_cluster
@@ -75,8 +75,10 @@ def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answe
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
     master = build(problem)
     master.model.maximize(master.requests)
-    answer = solve(master, Stop(20.0), seed=0)
+    answer = solve(master, Stop(20.0), seed=0).answer
     assert answer is not None
+    first = first_answer(problem)
+    assert first.requests <= answer.requests <= first.bound
     return problem, answer
 
 
@@ -147,7 +149,7 @@ def test_a_hint_is_a_whole_answer() -> None:
     master = build(problem)
     hint(master, answer)
     master.model.maximize(master.requests)
-    again = solve(master, Stop(20.0), seed=0)
+    again = solve(master, Stop(20.0), seed=0).answer
     assert again is not None
     assert again.requests == answer.requests
 
@@ -164,22 +166,56 @@ def test_the_first_answer_is_legal_and_serves_every_pool() -> None:
     assert sum(answer.counts) == len(replicas)
 
 
-def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = [column(DECODE, 30.0, 4, 4), column(PREFILL, 10.0, 1)]
-    of = classes((4, 3))
-    problem = Problem(of, columns, NEEDS, {0: 1.0}, 100.0)
-    master = build(problem)
+def many_steps() -> cpsat.Master:
+    """A model with a number of answers on the way to the best."""
+    columns = [
+        column(role, rate * (1 + 0.07 * size), *(size,) * blocks)
+        for role, rate in ((DECODE, 7.0), (PREFILL, 5.3))
+        for size in (1, 2, 3, 5, 7)
+        for blocks in (1, 2)
+    ]
+    master = build(Problem(classes((11, 9), (7, 4)), columns, NEEDS, {0: 1.0}, 1000.0))
     master.model.maximize(master.requests)
-    runs = cpsat._run
+    return master
 
-    def interrupted(*args: object) -> object:
-        if args[2] == FIRST:
-            return replace(runs(*args), ended=False)  # type: ignore[arg-type, type-var]
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(cpsat, "_run", interrupted)
-    stop = Stop(20.0)
-    answer = solve(master, stop, seed=0)
-    assert stop.interrupted
-    assert answer is not None
-    assert answer.requests > 0
+def told(found: cpsat.Found) -> tuple[object, ...]:
+    return found.bound, None if found.answer is None else vars(found.answer)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_a_search_that_is_cut_keeps_what_it_has_found_and_is_repeated(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, heard = Stop(20.0), []
+    with monkeypatch.context() as patch:
+        keep = cpsat._Steps.count
+
+        def slow(self: cpsat._Steps, *, enough: bool = False) -> None:
+            keep(self, enough=enough)
+            heard.append(self.bound)
+            time.sleep(0.002)
+
+        patch.setattr(cpsat._Steps, "count", slow)
+        patch.setattr(cpsat, "_POLL_S", 1e-4)
+        patch.setattr(Stop, "out_of_time", lambda _: len(heard) >= steps)
+        found = solve(many_steps(), stop.search(20.0), seed=0)
+    assert stop.work.cut
+    again = Stop(None, work=stop.number)
+    assert told(solve(many_steps(), again.search(20.0), seed=0)) == told(found)
+    assert again.number == stop.number
+    whole = solve(many_steps(), Stop(None).search(20.0), seed=0)
+    assert whole.answer is not None
+    assert whole.answer.optimal
+    if found.answer is not None:
+        assert found.answer.requests <= whole.answer.requests <= found.bound
+
+
+def test_enough_is_enough() -> None:
+    whole = solve(many_steps(), Stop(20.0), seed=0)
+    assert whole.answer is not None
+    asked = whole.answer.requests // 2
+    found = solve(many_steps(), Stop(20.0), seed=0, enough=asked)
+    assert found.answer is not None
+    assert whole.answer.optimal
+    assert asked <= found.answer.requests <= whole.answer.requests

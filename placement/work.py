@@ -5,7 +5,7 @@ follows from the count and from the *horizon*, the work that its schedule is lai
 when one phase gives way to the next). A timed run measures its first step, lays out its schedule for what fits the
 time, and looks at the clock only where it counts; so its answer is a function of two whole numbers, the horizon and
 the count at which it ended. :attr:`Work.number` is both in one: the count in thousands, the horizon in the last three
-digits.
+digits, even where it was laid out after the first step, odd where it was known before.
 """
 
 from __future__ import annotations
@@ -37,6 +37,18 @@ def schedule_within(work: float) -> int:
     while found < _SCHEDULES and after <= work:
         found, after = found + 1, after * _RATIO
     return max(1, found)
+
+
+def _measured(work: float) -> int:
+    """Return the schedule of a timed run, laid out after its first step: an even one."""
+    found = schedule_within(work)
+    return max(2, found - found % 2)
+
+
+def _asked(work: float) -> int:
+    """Return the schedule of a run that is told its work, laid out before its first step: an odd one."""
+    found = schedule_within(work)
+    return found - 1 + found % 2
 
 
 def repeat_words(number: int | None, *, interrupted: bool = False) -> str:
@@ -96,11 +108,16 @@ class Work:
             if self.schedule:
                 self.last = units
             else:
-                self.schedule = schedule_within(units) if units else FAST
-        self._horizon = self._laid_out()
+                self.schedule = _asked(units) if units else FAST
+        self._horizon = math.inf if self._late else self._laid_out()
         self._reserved = self._used_s = self._inside_s = 0.0
         self._mark = time.monotonic()
         self._cut = False
+
+    @property
+    def _late(self) -> bool:
+        """Whether the schedule is that of a timed run, which knows it after its first step."""
+        return self.schedule is None or (self.schedule < FAST and self.schedule % 2 == 0)
 
     def _laid_out(self) -> float:
         if self.schedule is None:
@@ -124,7 +141,7 @@ class Work:
 
     @property
     def horizon(self) -> float:
-        """Units that a search of the whole share is laid out for; infinite until the first step was measured."""
+        """Units that a search of the whole share is laid out for; infinite until a timed run has done a step."""
         return self._horizon
 
     @property
@@ -143,7 +160,7 @@ class Work:
         if self.done == 0 or (self.fast and not self._cut):
             return 0
         last = self.done + 1 if self.last is None else self.last
-        return last * 1000 + (_SCHEDULES if self.schedule is None else self.schedule)
+        return last * 1000 + (_measured(math.inf) if self.schedule is None else self.schedule)
 
     def begin(self, share: float) -> None:
         """Begin a search with a share of the time; shares that come to more than one take time of their own."""
@@ -179,14 +196,15 @@ class Work:
         self.units += count
         if own:
             self._mark = time.monotonic()
-        if own or not self.timed:
+        if own:
             return
-        took, self._inside_s = self._look() + self._inside_s, 0.0
+        took, self._inside_s = (self._look() if self.timed else 0.0) + self._inside_s, 0.0
         if self.schedule is None:
             speed = count / max(took, _LEAST_S)
-            self.schedule = schedule_within(speed * self._seconds * _MARGIN)
-            self._horizon = horizon_of(self.schedule)
-        if clock and self._used_s >= self._allowed_s:
+            self.schedule = _measured(speed * self._seconds * _MARGIN)
+        if self._horizon == math.inf:
+            self._horizon = self._laid_out()
+        if self.timed and clock and self._used_s >= self._allowed_s:
             self.end()
 
     @property

@@ -68,6 +68,10 @@ class Problem:
         """What the GPUs of ``column`` cost, in steps."""
         return sum(round(self.cost[block.kind] * COST_STEPS) * block.size for block in column.shape.blocks)
 
+    def cost_of_all(self, counts: Sequence[int]) -> int:
+        """What so many replicas of each column cost, in steps."""
+        return sum(self.cost_of(one) * many for one, many in zip(self.columns, counts, strict=True) if many)
+
 
 Pattern = tuple[Block, ...]
 """Blocks of one domain, in order of its GPUs."""

@@ -21,18 +21,25 @@ class _Domain:
     blocks: list[Block] = field(default_factory=list)
 
 
-def first_answer(problem: Problem) -> Answer:
+def first_answer(problem: Problem, *, cheapest: bool = False) -> Answer:
     """Return replicas that serve what they can; none where no pool finds room beside the others.
+
+    ``cheapest``: those with most to their cost first, and no more of them than cost least for each request.
 
     Of each group of limits that the models' columns are in (:class:`placement.fleet.columns.Priced`) the best.
     Slow GPUs stay empty.
     """
     groups = sorted({column.group for column in problem.columns})
-    tries = (_filled(problem, group) for group in groups)
+    tries = [_filled(problem, group, cheapest=cheapest) for group in groups]
+    if cheapest and any(answer.requests for answer in tries):
+        return min(
+            (answer for answer in tries if answer.requests),
+            key=lambda answer: problem.cost_of_all(answer.counts) / answer.requests,
+        )
     return max(tries, key=lambda answer: answer.requests)
 
 
-def _filled(problem: Problem, group: int) -> Answer:
+def _filled(problem: Problem, group: int, *, cheapest: bool) -> Answer:
     domains = [
         [_Domain(one.number, one.kind, one.fast) for _ in range(one.domains)] for one in problem.classes
     ]
@@ -47,10 +54,13 @@ def _filled(problem: Problem, group: int) -> Answer:
             for number, column in enumerate(problem.columns)
             if column.group == (group if column.model in has else first[column.model])
         ),
-        key=lambda pair: -pair[1].requests_per_s / pair[1].shape.gpus,
+        key=lambda pair: (
+            -pair[1].requests_per_s / (problem.cost_of(pair[1]) if cheapest else pair[1].shape.gpus)
+        ),
     )
     counts = [0] * len(problem.columns)
     served = dict.fromkeys(problem.needs, 0)
+    cost, least, best = 0, math.inf, (tuple(counts), 0)
     while (chosen := _next(ranked, min(served, key=lambda key: served[key]), every)) is not None:
         number, column, places = chosen
         for block, domain in zip(column.shape.blocks, places, strict=True):
@@ -58,9 +68,11 @@ def _filled(problem: Problem, group: int) -> Answer:
             domain.blocks.append(block)
         counts[number] += 1
         served[column.model, column.role] += problem.rate(column)
+        cost, requests = cost + problem.cost_of(column), min(served.values())
+        if requests and (not cheapest or cost / requests <= least):
+            least, best = cost / requests, (tuple(counts), requests)
     patterns = tuple(tuple(tuple(sorted(domain.blocks, reverse=True)) for domain in row) for row in domains)
-    requests = min(served.values())
-    return Answer(tuple(counts), patterns, requests, float(requests), _bound(problem), optimal=False)
+    return Answer(best[0], patterns, best[1], float(best[1]), _bound(problem), optimal=False)
 
 
 def _bound(problem: Problem) -> float:

@@ -13,8 +13,8 @@ Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """Most tokens; or fewest GPUs, least USD or least watts: at the speed asked for, else for each token."""
 
-WORTH_S = 32.0
-"""Seconds' worth of search at most where nobody says."""
+WORTH_S = 16.0
+"""The solver's own seconds at most where nobody says: about 25 of a core."""
 
 
 def require_goal(goal: str) -> Goal:

@@ -23,7 +23,7 @@ _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
 _ROUNDS = 12
 _START_S, _TIDY_S, _JOINTS_S = 0.5, 4.0, 2.0
-"""The solver's own seconds at most to find a start, to take GPUs out that serve nothing, and to keep replicas inside
+"""The solver's own seconds at most of a first look, to take GPUs out that serve nothing, and to keep replicas inside
 domains."""
 _MAIN = 0.8
 """Of the work that is left, the part of the search for what is asked; the rest is for that."""
@@ -72,8 +72,9 @@ def choose(
     clock = stop.search(WORTH_S)
     master = build(problem)
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
-    most = first_answer(problem)
-    if options.wanted == "throughput" or peak is None or most.requests * tok_s < peak:
+    most = first_answer(problem, cheapest=options.wanted != "throughput" and peak is None)
+    short = most.requests * tok_s < peak if peak is not None else most.requests <= 0
+    if options.wanted == "throughput" or short:
         most = _most_requests(master, most, clock, options, None if peak is None else peak / tok_s)
     if most.requests <= 0:
         _refuse_none(problem, traffic, most)
@@ -166,14 +167,14 @@ def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
 def _most_requests(
     master: Master, first: Answer, clock: Stop, options: FleetOptions, enough: float | None
 ) -> Answer:
-    """As many requests as can be served; where that is not the goal ``enough`` of them, or a start."""
+    """As many requests as can be served; where that is not the goal, ``enough`` of them (None: any at all)."""
     master.model.maximize(master.requests)
     # no hint: what it is near keeps the search from better ones (measured)
-    main = options.wanted == "throughput"
-    start_s = _START_S if enough is None and not main else math.inf
-    part = clock.rest(_MAIN if main else 0.5)
-    least = math.inf if enough is None else math.ceil(enough)
-    found = solve(master, part, seed=options.seed, gap=_CLOSE, most=start_s, enough=least)
+    if options.wanted == "throughput":
+        least, part = math.inf if enough is None else math.ceil(enough), clock.rest(_MAIN)
+    else:
+        least, part = 1 if enough is None else math.ceil(enough), clock.rest(0.5)
+    found = solve(master, part, seed=options.seed, gap=_CLOSE, enough=least)
     if found.answer is not None and found.answer.requests >= first.requests:
         return found.answer
     return replace(first, bound=min(first.bound, found.bound))  # that may be no number: the first one stays
@@ -216,7 +217,7 @@ def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: i
     hint(master, cheap)
     searched = solve(master, stop.rest(_MAIN), seed=seed, gap=_CLOSE)
     found = searched.answer
-    cost = sum(master.problem.cost_of(one) * many for one, many in _taken(master, cheap))
+    cost = master.problem.cost_of_all(cheap.counts)
     if found is None or found.value > cost:
         bound = 0.0 if math.isnan(searched.bound) else searched.bound
         return cheap, _proof(cost / COST_STEPS, bound / COST_STEPS, optimal=False)
@@ -232,20 +233,20 @@ def _least_per_token(
     problem = master.problem
 
     def cost(answer: Answer) -> int:
-        return sum(problem.cost_of(one) * many for one, many in _taken(master, answer))
+        return problem.cost_of_all(answer.counts)
 
     # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
     bound = sum(
         min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
         for key in problem.needs
     )
-    best, proven = most, False
-    for _ in range(_ROUNDS):
+    best, proven = thinned(problem, most), False
+    for number in range(_ROUNDS):
         price = cost(best) / best.requests
         master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
         hint(master, best)
         # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
-        most_s = _START_S if price <= bound * (1 + _SLACK) else math.inf
+        most_s = _START_S if number == 0 or price <= bound * (1 + _SLACK) else math.inf
         found = solve(master, stop.rest(1 / 3), seed=seed, most=most_s).answer
         if found is None:
             break

@@ -101,7 +101,7 @@ def fleet(
     windows: options.Windows = None,
     time_limit: Annotated[
         float | None,
-        opt("--time-limit", "Seconds of search. [12; up to 32 while the gap is above 0.9 %]", "S"),
+        opt("--time-limit", "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S"),
     ] = None,
     work: options.RecordedWork = None,
     seed: options.Seed = 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 import numpy as np
@@ -115,7 +116,23 @@ def test_numbers() -> None:
     assert repeat_words(usual.number) == ""
     by_hand = Work(None, 5_000_000)  # five seconds' worth, laid out for as much
     assert not by_hand.over
-    assert by_hand.horizon == pytest.approx(5000, rel=0.02)
+    assert by_hand.horizon == pytest.approx(5000, rel=0.04)
+
+
+def test_a_schedule_is_known_when_it_was_known() -> None:
+    timed = Work(2.0)
+    timed.begin(1.0)
+    assert timed.horizon == math.inf
+    timed.spend(50)
+    again = Work(None, timed.number + 10_000)
+    again.begin(1.0)
+    assert again.horizon == math.inf
+    again.spend(50)
+    assert again.horizon == timed.horizon < math.inf
+    told = Work(None, 7_000_000)
+    told.begin(1.0)
+    told.spend(50)
+    assert Work(None, told.number).horizon == told.horizon
 
 
 @pytest.mark.parametrize("work", [-1, 1.5, True])

@@ -12,7 +12,10 @@ nothing more can be written (FULL). Looked at is
 * after another command that only reads, in the same folder: all files of before or all new ones, nothing left over;
 * after the same command again: all new ones, nothing left over.
 
-Processes are forked from one that has imported everything, so that a kill takes milliseconds.
+The last two are looked at once for each distinct state of the folders that stops leave. Processes are forked from
+one that has imported everything, so that a kill takes milliseconds. What a study has on disk may lie between old and
+new: no row that was there is lost, none stands twice (benchmarks/kills_study.py; benchmarks/study_kills.py kills real
+ones at random moments).
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ import errno
 import importlib
 import io
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,6 +65,8 @@ class Case:
     exists: bool = False
     """Whether it refuses what is there already: a run that was killed after it counted is complete."""
     reads: tuple[str, ...] = READS
+    grows: bool = False
+    """Whether it keeps what it has when it is stopped, as studies do, and goes on with it."""
 
 
 def _engine(name: str, *more: str) -> Case:
@@ -74,6 +81,7 @@ COMPARE = ("compare", "hgx-h100", "hgx-h200", "--model", MODEL)
 FLEET = ("fleet", "--model", MODEL, "--cluster", "hgx-h100@16")
 REPLAN = ("replan", "plan", "--loads", "zipf:1", "-o", "out")
 REPLAY = ("replay", "--model", MODEL, "--cluster", CLUSTER, "--loads", "loads.npy", "--policy", "static")
+STUDY = ("study", "study.yaml", "-o", "out")
 _SETTLES = ("small reader",)
 CASES: Mapping[str, Case] = {
     "small set": Case(("small", "set", "new"), (), ("small", "set", "old"), reads=_SETTLES),
@@ -124,10 +132,17 @@ CASES: Mapping[str, Case] = {
         (),
         ("import", "topology.conf", "--gpu", "hgx-h200", "-o", "out.yaml"),
     ),
+    "study": Case(STUDY, (), ("study", "before.yaml", "-o", "out"), grows=True),
+    "study goes on": Case(("study", "out"), (("study", "before.yaml", "-o", "out"),), None, grows=True),
+    "study --report": Case((*STUDY, "--report"), (), STUDY, grows=True),
+    "study page": Case(
+        ("study", "out", "--report", "-o", "page.html"),
+        (STUDY, ("study", "before.yaml", "-o", "before")),
+        ("study", "before", "--report", "-o", "page.html"),
+    ),
+    "study --optimize": Case(("study", "tune.yaml", "--optimize", "-o", "out"), (), None, grows=True),
 }
 """Every way of writing, by the command's name (its first word) and what is different about it."""
-ELSEWHERE = {"study"}
-"""Writing commands with a journal of their own: benchmarks/study_kills.py."""
 _READS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "FULL": errno.ENOSPC}
 _SIGNALS = {"KILL": signal.SIGKILL, "INT": signal.SIGINT, "TERM": signal.SIGTERM}
 _NAMED = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate", "os.symlink")
@@ -190,8 +205,10 @@ class Events:
             self.came("fsync", handle)
 
         def open_(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **named: Any) -> Any:
-            if "b" in mode and "r" not in mode and buffering:
+            if "b" in mode and "r" not in mode:
                 raw = _Torn(file, mode.replace("b", ""), self.came, **named)
+                if not buffering:
+                    return raw
                 return io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             return opened(file, mode, buffering, *more, **named)
 
@@ -212,6 +229,10 @@ class _Torn(io.FileIO):
             return super().write(data)
         self._torn = True
         return super().write(memoryview(data)[: len(data) // 2])
+
+    def truncate(self, size: int | None = None) -> int:
+        self._came("truncate", self.fileno())
+        return super().truncate(size)
 
 
 @dataclass
@@ -255,6 +276,8 @@ def _child(words: tuple[str, ...], place: Place, number: int, how: str, told: in
         sys.argv = ["rackplan", *words]
         import atexit
 
+        if words[0] == "study":
+            importlib.import_module("kills_study").prepare()
         main = _SMALL.get(words[0]) or importlib.import_module("rackplan.cli").main
         atexit._clear()  # noqa: SLF001 - what the parent registered is the parent's
         events = Events((place.folder, place.temporary), number, how)
@@ -359,7 +382,11 @@ class Place:
         for top, mark in ((self.folder, ""), (self.temporary, "TMPDIR/")):
             for path in top.rglob("*"):
                 name = f"{mark}{path.relative_to(top)}"
-                found[f"{name}/" if path.is_dir() else name] = b"" if path.is_dir() else path.read_bytes()
+                folder = path.is_dir() and not path.is_symlink()
+                data = b"" if folder or path.is_symlink() else path.read_bytes()
+                if path.suffix in (".parquet", ".journal"):
+                    data = importlib.import_module("kills_study").comparable(name, data)
+                found[f"{name}/" if folder else name] = data
         return found
 
     def again(self, start: Place) -> None:
@@ -384,6 +411,8 @@ def made(root: Path, *, small: bool = False) -> Place:
     config = {**yaml.safe_load(catalog.read_text(encoding="utf-8"))["config"], "num_hidden_layers": 2}
     (place.folder / MODEL).write_text(json.dumps(config))
     (place.folder / "topology.conf").write_text(SLURM)
+    for name, text in importlib.import_module("kills_study").FILES.items():
+        (place.folder / name).write_text(text)
     np.save(place.folder / "loads.npy", np.random.default_rng(0).lognormal(0, 0.6, (4, 2, 8)))
     return place
 
@@ -396,6 +425,10 @@ class Found:
     mixed: int = 0
     litter: int = 0
     wrong: list[str] = field(default_factory=list)
+    mended: set[bytes] = field(default_factory=set)
+    """Digests of what stops left that the next start made right."""
+    rows: set[str] = field(default_factory=set)
+    """Rows of a study that were on disk at some stop."""
 
 
 def tried(case: Case, scratch: Path, *, over: bool, how: str, every: int, first: int = 1) -> Found:
@@ -438,50 +471,88 @@ def _look(
 ) -> None:
     def state() -> str:
         """Say what lies there: old, new, mixed, and whether anything more does."""
-        now = place.files()
-        more = {name for name in now if name not in old and name not in new}
-        kept = {name: data for name, data in now.items() if name not in more}
-        word = "new" if kept == new else "old" if kept == old else "mixed"
-        if (
-            word == "mixed"
-            and set(kept) - set(old)
-            and all(name.endswith("/") for name in set(kept) ^ set(old))
-        ):
-            word, more = "old", more | (set(kept) - set(old))  # folders made for results
-        return f"{word}, {sorted(more)[:3]}" if more else word
+        return _state(place.files(), old, new, grows=case.grows)
 
     now = place.files()
-    torn = [n for n, data in now.items() if data not in (old.get(n), new.get(n)) and (n in old or n in new)]
-    lost = [n for n in old if n in new and n not in now]
-    if torn or lost:
-        found.wrong.append(f"{where}: torn {torn}, lost {lost}")
-    if how == "KILL":
-        if ended.code != -signal.SIGKILL:
-            found.wrong.append(f"{where}: it was not killed ({ended.code}): {ended.said[-300:]}")
-    else:
-        code = {"INT": 130, "TERM": 143}.get(how, 2)
-        lines = ended.said.splitlines()
-        if (
-            ended.code not in (0, code)
-            or len(lines) > 1
-            or any(not x.startswith("rackplan: ") for x in lines)
-        ):
-            found.wrong.append(f"{where}: {ended.code}: {ended.said[-600:]}")
-        if ended.code == code and not lines:
-            found.wrong.append(f"{where}: {ended.code} without a word")
-        if how in ("INT", "TERM") and state() not in ("old", "new"):
-            found.wrong.append(f"{where}: at once {state()}")
+    found.wrong += [f"{where}: {what}" for what in _at_once(found, case, place, now, old, new)]
+    found.wrong += [f"{where}: {what}" for what in _ending_of(ended, how, grows=case.grows)]
+    if how in ("INT", "TERM") and state() not in _FINE:
+        found.wrong.append(f"{where}: at once {state()}")
+    digest = sha256(repr((how == "KILL", sorted(now.items()))).encode()).digest()
+    if digest in found.mended:
+        return
+    before = len(found.wrong)
     reading = started(case.reads, place)
     after = state()
     found.mixed += after.startswith("mixed")
     found.litter += "[" in after
-    if after not in ("old", "new") or reading.code:
+    if after not in _FINE or reading.code:
         found.wrong.append(f"{where}: after a reader {after} {reading.code} {reading.said[-300:]}")
     whole = after.startswith("new") and case.exists
     again = started(case.command, place)
     last = state()
     if (again.code, last) != (2 if whole else 0, "new"):
         found.wrong.append(f"{where}: after {after}, and once more {last} {again.code} {again.said[-600:]}")
+    if len(found.wrong) == before:
+        found.mended.add(digest)
+
+
+_FINE = ("old", "new", "between")
+_OF_A_STUDY = re.compile(
+    r"out/(journal|study\.json|optuna\.journal|report\.html|results/(part-\d{5}\.parquet)?)?"
+)
+
+
+def _state(
+    now: Mapping[str, bytes], old: Mapping[str, bytes], new: Mapping[str, bytes], *, grows: bool
+) -> str:
+    more = {name for name in now if name not in old and name not in new}
+    if grows:
+        more = {name for name in more if not _OF_A_STUDY.fullmatch(name)}
+    kept = {name: data for name, data in now.items() if name not in more}
+    word = "new" if kept == new else "old" if kept == old else "between" if grows else "mixed"
+    if word == "mixed" and set(kept) - set(old) and all(name.endswith("/") for name in set(kept) ^ set(old)):
+        word, more = "old", more | (set(kept) - set(old))  # folders made for results
+    return f"{word}, {sorted(more)[:3]}" if more else word
+
+
+def _at_once(
+    found: Found,
+    case: Case,
+    place: Place,
+    now: Mapping[str, bytes],
+    old: Mapping[str, bytes],
+    new: Mapping[str, bytes],
+) -> Iterator[str]:
+    """Yield what is wrong with what lies there when the process has just been stopped."""
+    if case.grows:
+        try:
+            rows = importlib.import_module("kills_study").on_disk(place.folder / "out")
+        except Exception as error:  # noqa: BLE001 - shown, whatever it is
+            yield f"rows: {error!r}"
+        else:
+            if found.rows - rows:
+                yield f"{len(found.rows - rows)} rows lost"
+            found.rows |= rows
+        return
+    torn = [n for n, data in now.items() if data not in (old.get(n), new.get(n)) and (n in old or n in new)]
+    lost = [n for n in old if n in new and n not in now]
+    if torn or lost:
+        yield f"torn {torn}, lost {lost}"
+
+
+def _ending_of(ended: Ended, how: str, *, grows: bool) -> Iterator[str]:
+    """Yield what is wrong with how a process that was stopped ended."""
+    if how == "KILL":
+        if ended.code != -signal.SIGKILL:
+            yield f"it was not killed ({ended.code}): {ended.said[-300:]}"
+        return
+    code = {"INT": (130,), "TERM": (130, 143) if grows else (143,)}.get(how, (2,))
+    lines = ended.said.splitlines()
+    if ended.code not in (0, *code) or len(lines) > 1 or any(not x.startswith("rackplan: ") for x in lines):
+        yield f"{ended.code}: {ended.said[-600:]}"
+    if ended.code in code and not lines and not grows:
+        yield f"{ended.code} without a word"
 
 
 def main() -> None:

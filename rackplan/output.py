@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -19,7 +18,7 @@ from rackplan.progress import hide, tell
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.errors import InputError, printable
-from topology.files import ensure_folder, require_file, require_place, write_whole
+from topology.files import require_file, require_place, write_whole
 from topology.staging import PLACED, Staging, settle, staging, unwritable
 
 if TYPE_CHECKING:
@@ -154,36 +153,6 @@ def _vouches(path: Path) -> bool:
             return b'"schema_version"' in file.read(_HEAD_BYTES)
     except OSError:
         return False
-
-
-@contextmanager
-def output_folder(path: Path) -> Iterator[Path]:
-    """Create ``path`` for files that are written one by one, and keep other runs out of it.
-
-    Folders made for a command that fails are removed. What appears whole takes :func:`results_folder`.
-
-    Raises
-    ------
-    InputError
-        If it is a file, not writable, or another run is at work in it.
-    """
-    settle([path])
-    made = []
-    missing = path
-    while not missing.exists() and missing != missing.parent:
-        made.append(missing)
-        missing = missing.parent
-    try:
-        ensure_folder(path)
-        with _locked(path):
-            yield path
-    except BaseException:
-        for folder in made:
-            try:
-                folder.rmdir()
-            except OSError:
-                break
-        raise
 
 
 _STAGED: dict[Path, Staging] = {}
@@ -447,27 +416,3 @@ def write_fleet(
     write_together(path, writers, gone=list(more))
     names = [name for name in writers if name != "fleet.json"]
     return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with the process and leaves no file behind."""
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                message = (
-                    f"-o {folder}: another rackplan is writing there; wait for it, or choose another -o."
-                )
-                raise InputError(message) from None
-            # a file system that knows no locks
-        yield
-    finally:
-        os.close(handle)

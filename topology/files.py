@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -116,23 +115,3 @@ def require_new(path: Path) -> None:
         raise InputError(
             f"`output` {path}: it exists, and is not overwritten; choose another `output` or remove it."
         )
-
-
-def ensure_folder(path: Path) -> None:
-    """Create the folder ``path`` if needed, and check that files can be written in it.
-
-    Raises
-    ------
-    InputError
-        If it is a file, or cannot be created or written to.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except FileExistsError:
-        raise InputError(f"{path}: it is a file; `output` wants a folder.") from None
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot write in that folder ({error.strerror}); choose another `output`."
-        ) from None

@@ -401,10 +401,9 @@ def _finish(work: Path) -> None:
     """Put in place what is ready, and remove everything but the lock."""
     ready = _ready(work)
     if ready is not None:
-        names = _gone(ready / _GONE)
-        _place(ready, work.parent, once=ready.name == _READY_ONCE)
-        for name in names:
+        for name in _gone(ready / _GONE):  # first: nobody finds rows of a study in two files
             _remove(work.parent, PurePath(name))
+        _place(ready, work.parent, once=ready.name == _READY_ONCE)
         _sync(work.parent)
     _empty(work)
 

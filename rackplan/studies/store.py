@@ -1,17 +1,16 @@
 """Where rows are kept: a journal that each second's rows are appended to, and Parquet files written whole.
 
-A row is safe once its line is in ``journal`` and the system has written that out. Lines carry a checksum: what a kill
-or a power cut left of the last one is cut off. Rows move from the journal into a file of ``results/`` that is
-complete before it has its name; a row that is in both after a kill in between is taken once. When a study is done all
-rows are put in the order of its points, in one file: a whole folder of results is made aside and takes the place of
-the other, so that no reader ever sees a row twice.
+A row is safe once its line is in ``journal`` and the system has written that out. Lines have a checksum: what a
+kill or a power cut left of the last one is cut off. Now and then its rows go into ``results/part-00000.parquet``:
+one of all rows, in the order of the points, takes its place (:mod:`topology.staging`), so that no reader ever sees
+half a file or a row twice. A row that is in both after a kill in between is taken once.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import shutil
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rackplan.output import write_together
 from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
 from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 JOURNAL, RESULTS = "journal", "results"
-PART_ROWS, PART_S = 5_000, 120.0
-"""Rows, and seconds, after which the journal becomes a file of the dataset."""
-_MAKING = ".rackplan-making.parquet"
-_ORDERED, _BEFORE = ".rackplan-ordered", ".rackplan-before"
-"""Folders of results: one in the order of the points that is being made, and the one whose place it takes."""
+PART = "part-00000.parquet"
+PART_ROWS, PART_SHARE, PART_S = 5_000, 0.25, 120.0
+"""Rows, share of those in the dataset, and seconds after which the journal's rows go into the dataset."""
 
 
 def require_pyarrow() -> None:
@@ -70,9 +68,7 @@ class Store:
         self._journal = folder / JOURNAL
         if self._journal.is_symlink():  # it is cut where a kill left half a line: never a file elsewhere
             raise InputError(f"{self._journal}: it is a link, and a study writes its own file; remove it.")
-        _recover(folder)
         (folder / RESULTS).mkdir(exist_ok=True)
-        (folder / _MAKING).unlink(missing_ok=True)
         self._parted = self._in_parts()
         self._sure = True
         rows, good = journal_rows(folder)
@@ -114,19 +110,27 @@ class Store:
             self.kept |= {row["digest"]: row for row in new}
 
     def sync(self) -> None:
-        """Have the system write out what was added."""
+        """Have the system write out what was added.
+
+        Raises
+        ------
+        InputError
+            If it cannot, or the journal is no more where it was: what is written to it would be lost.
+        """
         if self._unsynced:
             try:
                 os.fsync(self._file.fileno())
+                if not os.path.samestat(os.fstat(self._file.fileno()), self._journal.lstat()):
+                    raise FileNotFoundError(errno.ENOENT, "another file is there")
             except OSError as error:
                 raise _unwritable(self._journal, error) from None
             self._unsynced = False
         late = time.monotonic() - self._compacted >= PART_S
-        if self._lines >= PART_ROWS or (self._lines and late):
+        if self._lines >= max(PART_ROWS, PART_SHARE * len(self._parted)) or (self._lines and late):
             self.compact()
 
     def compact(self) -> None:
-        """Turn the journal into a file of the dataset, and begin a new one.
+        """Put the rows of the journal into the dataset, and begin a new one.
 
         What counts is what the journal and the files hold: Ctrl-C may have come between any two steps.
 
@@ -141,19 +145,18 @@ class Store:
         try:
             if rows:
                 self._sure = False
-                self._write_part(rows)
+                self._write([*map(_table, parts(self._folder)), self._table(rows)])
                 self._parted.update(row["digest"] for row in rows)
                 self._sure = True
             self._file.seek(0)
             self._file.truncate(0)
             os.fsync(self._file.fileno())
         except OSError as error:
-            (self._folder / _MAKING).unlink(missing_ok=True)
             raise _unwritable(self._folder / RESULTS, error) from None
         self._lines, self._compacted = 0, time.monotonic()
 
     def order(self, numbers: Mapping[str, int] | None = None) -> None:
-        """Put all rows into one file in the order of the points, where they are not.
+        """Put all rows in the order of the points, where they are not.
 
         Parameters
         ----------
@@ -169,18 +172,9 @@ class Store:
         self.compact()
         there = [(row["point"], row["digest"]) for part in parts(self._folder) for row in _columns(part)]
         wanted = sorted(there if numbers is None else [(numbers[digest], digest) for _, digest in there])
-        if there == wanted and len(parts(self._folder)) <= 1:
-            return
-        aside = self._folder / _ORDERED
-        try:
-            aside.mkdir()
-            _write_ordered(self._folder, aside, {digest: number for number, digest in wanted})
-            _to_disk(self._folder)
-            (self._folder / RESULTS).rename(self._folder / _BEFORE)
-            _recover(self._folder)
-        except OSError as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise _unwritable(self._folder / RESULTS, error) from None
+        if there != wanted or len(parts(self._folder)) > 1:
+            named = {digest: number for number, digest in wanted}
+            self._write([_numbered(_table(part), named) for part in parts(self._folder)])
 
     def close(self) -> None:
         """Move what is in the journal into the dataset, and end."""
@@ -190,19 +184,27 @@ class Store:
         finally:
             self._file.close()
 
-    def _write_part(self, rows: Sequence[Row]) -> None:
+    def _table(self, rows: Sequence[Row]) -> pa.Table:
         import pyarrow as pa
 
-        aside = self._folder / _MAKING
-        order = sorted(rows, key=lambda row: (row["point"], row["digest"]))
-        table = pa.Table.from_pylist(
-            [_typed(row, self._columns) for row in order], schema=schema(self._columns)
+        return pa.Table.from_pylist(
+            [_typed(row, self._columns) for row in rows], schema=schema(self._columns)
         )
-        _write_table(table, aside)
-        taken = [int(part.stem.rpartition("-")[2]) for part in parts(self._folder)]
-        aside.rename(self._folder / RESULTS / f"part-{max(taken, default=-1) + 1:05d}.parquet")
-        for folder in (self._folder / RESULTS, self._folder):
-            _to_disk(folder)
+
+    def _write(self, tables: Sequence[pa.Table]) -> None:
+        """Make some rows the dataset, whole, in the order of their points."""
+        import pyarrow as pa
+
+        table = pa.concat_tables(tables).sort_by([("point", "ascending"), ("digest", "ascending")])
+        others = [f"{RESULTS}/{part.name}" for part in parts(self._folder) if part.name != PART]
+        try:
+            write_together(
+                self._folder, {f"{RESULTS}/{PART}": lambda path: _write_table(table, path)}, gone=others
+            )
+        except InputError as error:
+            if isinstance(error.__context__, OSError):
+                raise _unwritable(self._folder / RESULTS, error.__context__) from None
+            raise
 
 
 def schema(columns: Mapping[str, str]) -> pa.Schema:
@@ -244,16 +246,13 @@ def read_rows(folder: Path) -> list[Row]:
     InputError
         If a file of the dataset cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found: dict[str, Row] = {}
     for part in parts(folder):
         try:
-            for row in map(checked_row, pq.read_table(part).to_pylist()):
+            for row in map(checked_row, _table(part).to_pylist()):
                 found.setdefault(row["digest"], row)
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise InputError(f"{part}: no file of results ({one_line(error)}).") from None
+        except (ValueError, OverflowError) as error:
+            raise _no_results(part, error) from None
     for row in journal_rows(folder)[0]:
         found.setdefault(row["digest"], row)
     return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))
@@ -261,10 +260,7 @@ def read_rows(folder: Path) -> list[Row]:
 
 def parts(folder: Path) -> list[Path]:
     """Return the files of a study's dataset."""
-    where = folder / RESULTS
-    if not where.exists() and (folder / _BEFORE).exists():  # killed between two names
-        where = folder / _BEFORE
-    return sorted(where.glob("part-*.parquet"))
+    return sorted((folder / RESULTS).glob("part-*.parquet"))
 
 
 def journal_rows(folder: Path) -> tuple[list[Row], int]:
@@ -314,30 +310,13 @@ def _typed(row: Row, columns: Mapping[str, str]) -> Row:
     return found
 
 
-def _recover(folder: Path) -> None:
-    """Complete an exchange of results that a kill ended, or undo what was not ready."""
-    results, ordered, before = folder / RESULTS, folder / _ORDERED, folder / _BEFORE
-    if before.exists():
-        if not results.exists():
-            (ordered if ordered.exists() else before).rename(results)
-        _to_disk(folder)
-        shutil.rmtree(before, ignore_errors=True)
-    shutil.rmtree(ordered, ignore_errors=True)
-
-
-def _write_ordered(folder: Path, aside: Path, numbers: Mapping[str, int]) -> None:
-    """Write the rows of all files into one, each under its number and in that order."""
+def _numbered(table: pa.Table, numbers: Mapping[str, int]) -> pa.Table:
+    """Return rows each under its number."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    table = pa.concat_tables([pq.read_table(part) for part in parts(folder)])
     named = [numbers[digest] for digest in table.column("digest").to_pylist()]
     place = table.schema.get_field_index("point")
-    table = table.set_column(place, table.schema.field(place), pa.array(named, pa.int64()))
-    _write_table(
-        table.sort_by([("point", "ascending"), ("digest", "ascending")]), aside / "part-00000.parquet"
-    )
-    _to_disk(aside)
+    return table.set_column(place, table.schema.field(place), pa.array(named, pa.int64()))
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
@@ -349,16 +328,34 @@ def _write_table(table: pa.Table, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _columns(part: Path) -> list[Row]:
-    """Return number and digest of the rows of a file."""
+def _table(part: Path, columns: list[str] | None = None) -> pa.Table:
+    """Return the rows of a file of the dataset.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        found: list[Row] = pq.read_table(part, columns=["point", "digest"]).to_pylist()
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise InputError(f"{part}: no file of results ({one_line(error)}); move it away.") from None
+        return pq.read_table(part, columns=columns)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise _no_results(part, error) from None
+
+
+def _columns(part: Path) -> list[Row]:
+    """Return number and digest of the rows of a file."""
+    table = _table(part, ["point", "digest"])
+    if table.num_columns != 2:
+        raise _no_results(part, ValueError("no column `point` or `digest`"))
+    found: list[Row] = table.to_pylist()
     return found
+
+
+def _no_results(part: Path, error: Exception) -> InputError:
+    return InputError(f"{part}: no file of results ({one_line(error)}); move it away.")
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -226,19 +226,32 @@ def _optuna_study(folder: Path, name: str, *, least: bool) -> optuna.study.Study
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = folder / JOURNAL
     _whole_lines(path)
+    no_lock: Any = _NoLock()  # Optuna's type is not public
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path))),
+            storage=JournalStorage(JournalFileBackend(str(path), lock_obj=no_lock)),
             study_name=name,
             direction="minimize" if least else "maximize",
             load_if_exists=True,
         )
 
 
+class _NoLock:
+    """No lock of its own, which a kill would leave there: nobody else works in a folder that is ours."""
+
+    def acquire(self) -> bool:
+        """Nothing to wait for."""
+        return True
+
+    def release(self) -> None:
+        """Nothing to give back."""
+
+
 def _whole_lines(path: Path) -> None:
-    """Cut off what a kill left of the last line, and its lock: nobody else works in a folder that is ours."""
-    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    """Cut off what a kill left of the last line."""
+    if path.is_symlink():  # never a file elsewhere
+        raise InputError(f"{path}: it is a link, and a study writes its own file; remove it.")
     if path.exists():
         data = path.read_bytes()
         whole = data.rfind(b"\n") + 1

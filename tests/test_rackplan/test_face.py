@@ -18,7 +18,7 @@ from placement.migrate.migration import State
 from rackplan.cli import COMMANDS
 from rackplan.digests import digests
 from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
-from rackplan.output import json_text, output_folder
+from rackplan.output import json_text, results_folder, write_together
 from rackplan.progress import progress
 from rackplan.render.text import text_lines, wrapped
 from rackplan.views.blocks import Heading, Table
@@ -47,10 +47,9 @@ def test_other_names_are_not_there() -> None:
 
 def fail_in(path: Path, result: str = "") -> None:
     """A command that makes its folder, perhaps writes a result, and fails."""
-    with output_folder(path) as folder:
-        assert folder.is_dir()
+    with results_folder(path) as folder:
         if result:
-            (folder / result).write_text("")
+            write_together(folder, {result: ""})
         raise ValueError("late")
 
 

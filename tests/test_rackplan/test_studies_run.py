@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,10 +189,8 @@ def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> Non
     journal = (tmp_path / "journal").read_bytes()
     store.compact()
     (tmp_path / "journal").write_bytes(journal)  # killed before it was emptied
-    (tmp_path / ".rackplan-making.parquet").write_bytes(b"half a file")
     again = opened(tmp_path)
     assert len(again.digests) == len(read_rows(tmp_path)) == 20
-    assert not (tmp_path / ".rackplan-making.parquet").exists()
     assert len(list((tmp_path / "results").iterdir())) == 1
 
 
@@ -212,6 +207,17 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InputError, match="No space left on device"):
         store.compact()
     assert len(opened_rows(tmp_path)) == 20
+
+
+def test_a_journal_that_was_removed_ends_the_study(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
+    store.add([row_of(tasks[0])])
+    store.sync()
+    (tmp_path / "journal").rename(tmp_path / "elsewhere")
+    store.add([row_of(tasks[1])])
+    with pytest.raises(InputError, match="journal: cannot write there"):
+        store.sync()
 
 
 def opened_rows(folder: Path) -> list[dict[str, Any]]:
@@ -234,80 +240,3 @@ def test_progress_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(3):
         progress.took([{"status": "ok"}, {"status": "failed"}])
     assert progress.words().startswith("6 of 100 points, 3 failed, 1 points/s, 94 s left")
-
-
-def killed_at(event: int, folder: Path, batches: Sequence[int]) -> tuple[bool, int]:
-    """Begin the store of a folder, add rows, put them in order, all in a process that ends just before an event.
-
-    Return whether it came to its end, and the rows that were safe by then.
-    """
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        left = itertools.count(event, -1)
-
-        def count(*_: object) -> None:
-            if next(left) == 0:
-                os._exit(9)
-
-        def audit(name: str, _: tuple[object, ...]) -> None:
-            if name in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"):
-                count()
-
-        try:
-            real = os.fsync
-            os.fsync = lambda handle: (count(), real(handle))[1]
-            sys.addaudithook(audit)
-            store = opened(folder)
-            for batch in batches:
-                store.add([row_of(task) | {"batch": task[2]["batch"]} for task in tasks_of(batch)])
-                store.sync()
-                os.write(write, b".")
-                if batch % 7 == 0:
-                    store.compact()
-            store.order({point.digest: point.number for point in points()})
-            store.close()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(write)
-    with os.fdopen(read, "rb") as file:
-        safe = len(file.read())
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9)
-    return code == 0, safe
-
-
-def tasks_of(batch: int) -> list[Task]:
-    return [
-        (point.number, point.digest, dict(point.options))
-        for point in points()
-        if point.options["batch"] == batch
-    ]
-
-
-@pytest.mark.wide
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process is ended between two events")
-def test_a_kill_before_any_event_loses_no_row_that_was_safe_and_doubles_none(tmp_path: Path) -> None:
-    from rackplan.studies.store import parts
-
-    pq = pytest.importorskip("pyarrow.parquet")
-    order = [40, 14, 7, 3]
-    for event in range(10_000):
-        folder = tmp_path / str(event)
-        folder.mkdir()
-        ended, safe = killed_at(event, folder, order)
-        seen = [row["digest"] for part in parts(folder) for row in pq.read_table(part).to_pylist()]
-        assert len(seen) == len(set(seen))
-        store = opened(folder)
-        assert len(store.digests) >= safe
-        store.add([row_of(task) for batch in order for task in tasks_of(batch)])
-        store.order({point.digest: point.number for point in points()})
-        store.close()
-        assert [path.name for path in (folder / "results").iterdir()] == ["part-00000.parquet"]
-        assert sorted(path.name for path in folder.iterdir()) == ["journal", "results"]
-        table = pq.read_table(folder / "results")
-        assert table.column("point").to_pylist() == [batch - 1 for batch in sorted(order)]
-        if ended:
-            break
-    assert event > 40

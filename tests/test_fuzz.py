@@ -161,6 +161,7 @@ def test_long_input_is_not_repeated_whole() -> None:
     assert one_line(str(caught.value))
 
 
+@pytest.mark.wide
 def test_hosts_by_the_hundred_thousand_are_refused_before_they_are_made(tmp_path: Path) -> None:
     (tmp_path / "t.conf").write_text("SwitchName=s Nodes=n[19-100000]\n")
     start = resource.getrusage(resource.RUSAGE_SELF).ru_utime
@@ -169,6 +170,7 @@ def test_hosts_by_the_hundred_thousand_are_refused_before_they_are_made(tmp_path
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - start < 20
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("count", "words"), [(3, "3 islands, 2 GPUs"), (70_000, "140,000 GPUs; at most 131,072")]
 )

@@ -352,6 +352,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_any_value_under_any_key_is_read_or_refused(data):

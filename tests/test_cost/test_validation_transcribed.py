@@ -211,6 +211,7 @@ def test_a_missing_column(tmp_path):
         read_counted(path)
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not TABLE.is_file(), reason="the table of published points is absent")
 def test_every_figure_of_the_table_is_predicted():
     points, rows = read_counted(TABLE)

@@ -51,6 +51,7 @@ def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
     return Demand(tok_s=tok_s, tpot_s=TPOT, ttft_s=None if lengths is None else 2.0, spares=1)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
     fleet = fleet_on(unlike(), lengths)

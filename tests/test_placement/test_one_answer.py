@@ -37,6 +37,7 @@ def loads_for(deployment: Deployment) -> ExpertLoads | None:
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("model", "cluster"),
     [

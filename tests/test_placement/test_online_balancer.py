@@ -234,6 +234,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.wide
 def test_two_processes_with_other_hash_seeds_agree() -> None:
     found = {
         subprocess.run(

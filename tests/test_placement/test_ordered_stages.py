@@ -142,6 +142,7 @@ def test_improving_never_slows_down() -> None:
     assert proof.gap >= 0
 
 
+@pytest.mark.wide
 def test_the_summary_says_the_order_and_why(tmp_path: Path) -> None:
     file = tmp_path / "unlike.yaml"
     file.write_text(

@@ -389,6 +389,7 @@ def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None
     assert read_plan(tmp_path / "plan.json").passed_over == plan.passed_over
 
 
+@pytest.mark.wide
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
     """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
     deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())

@@ -103,6 +103,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
     assert even.max_batch() <= joint.max_batch()
 
 
+@pytest.mark.wide
 def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
     deployment = mixed()
     loads = read_loads(["lognormal:0.63"], moe_layers=MODEL.moe_layers, layers=LAYERS, experts=32, seed=0)

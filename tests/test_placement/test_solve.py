@@ -145,6 +145,7 @@ def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytes
     assert Stop(None).part(0.5).search(4.0).allotted == 2000.0
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=12)
 @given(st.integers(0, 10**6))
 def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:

@@ -63,6 +63,7 @@ def test_one_scenario_or_several_identical_ones_are_the_ordinary_placement(copie
     np.testing.assert_array_equal(found.bound, ordinary.bound)
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=4)
 @given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
 def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objective: Objective) -> None:

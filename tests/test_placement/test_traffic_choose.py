@@ -125,6 +125,7 @@ def check_rows(plan: Plan) -> None:
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
 
 
+@pytest.mark.wide
 def test_no_placement_within_the_slack_takes_less_time() -> None:
     loads = topical(2)
     plan = make_plan(setting(), loads, replace(CUT, balance_slack=0.1))
@@ -239,6 +240,7 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
                 assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))
 
 
+@pytest.mark.wide
 @LITTLE
 def test_stages_and_replicas_are_chosen_alike() -> None:
     loads = topical(layers=2)
@@ -298,6 +300,7 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "traffic" not in [row.placement for row in plan.by_traffic.rows]
 
 
+@pytest.mark.wide
 def test_gpus_of_a_layer_are_called_anew_where_tokens_follow() -> None:
     """What changes from layer to layer, recounted token by token; nothing else moves."""
     rng = np.random.default_rng(3)

@@ -400,6 +400,7 @@ print(said.hexdigest(), "torch" in sys.modules)
 """
 
 
+@pytest.mark.wide
 def test_two_processes_compute_the_same_bytes() -> None:
     said = set()
     for seed, threads in (("0", "1"), ("4711", "3")):

@@ -122,6 +122,7 @@ def test_a_size_that_a_name_contradicts_is_refused(run: Run, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.wide
 def test_machines_that_nobody_can_buy_are_marked(run: Run) -> None:
     sides = ("compare", "gb200-nvl72", "rubin-576", "vr-nvl72", *MIXTRAL, "--gpus", 8)
     assert [row["status"] for row in run(*sides, "--json").data["rows"]] == [

@@ -179,6 +179,7 @@ def test_names_cannot_draw_on_a_terminal(run: Run, tmp_path: Path) -> None:
     assert "[bold]loads[/bold] :smile:" in " ".join(run("explain", path).out.split())
 
 
+@pytest.mark.wide
 def test_a_narrow_terminal_gets_ruled_tables_that_fit(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
     write_plan(tmp_path, *CASES[0])

@@ -189,6 +189,7 @@ def test_slurm_starts_a_task_for_each_rank_of_tensorrt_llm(run: Run, prepared: R
     assert yaml.safe_load(options)["moe_config"] == {"backend": "WIDEEP", "load_balancer": "x.yaml"}
 
 
+@pytest.mark.wide
 def test_replicas_that_share_a_host_see_their_own_gpus(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "--cluster", "hgx-h100", "--ep", "4", "--stages", "1", "-o", "halves")
     exported(run, "halves/plan.json", "sglang", "slurm")

@@ -296,6 +296,7 @@ def test_elements_escape_what_is_not_markup() -> None:
     assert '<td>&lt;i&gt;</td><td class="figure">1</td>' in drawn
 
 
+@pytest.mark.wide
 def test_plotly_is_imported_by_the_report_alone() -> None:
     found = set()
     for package in ("topology", "cost", "placement", "rackplan"):

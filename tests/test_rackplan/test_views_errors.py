@@ -124,6 +124,7 @@ def test_a_chip_with_few_rows_says_so(run: Run, chip: str) -> None:
     assert "a chip left out of the fit, " in out
 
 
+@pytest.mark.wide
 def test_every_command_says_it(run: Run) -> None:
     assert run("plan", *MOE, "--cluster", "hgx-h100", *FAST).code == 0
     band = f"are within a factor {error_of('h100-sxm').band:.2f})"
@@ -156,6 +157,7 @@ def test_both_pools_have_the_error_of_such_rows(run: Run) -> None:
     assert (data["phase"], data["rows"], data["band"]) == ("disaggregated", wanted.rows, wanted.band)
 
 
+@pytest.mark.wide
 def test_a_comparison_says_it_of_each_cluster(run: Run) -> None:
     clusters = ("hgx-h100", "hgx-h20", "mi300x")
     result = run("compare", *clusters, *MOE, "-o", "out")

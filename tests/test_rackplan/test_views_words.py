@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
 import typer.main
 
 import rackplan
@@ -37,6 +38,7 @@ def test_parameters_are_flags_on_the_command_line() -> None:
     assert set(_FLAGS.values()) <= flags
 
 
+@pytest.mark.wide
 def test_layers_below_name_no_flag() -> None:
     """Flags of engines and of scripts are theirs, and so are the colours of a page around a drawing."""
     found = []

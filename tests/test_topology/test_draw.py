@@ -101,6 +101,7 @@ def test_nvl72_shows_every_gpu_and_its_rate(tmp_path: Path) -> None:
     assert any("18 times slower" in word for word in words)
 
 
+@pytest.mark.wide
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     words = texts(draw_svg("gb200-nvl72@16384", tmp_path))
     assert "226 more domains" in words
@@ -115,6 +116,7 @@ def test_hypothetical_and_projected_are_in_the_title() -> None:
     assert "projected" not in dot_source(resolve_cluster("gb200-nvl72"))
 
 
+@pytest.mark.wide
 def test_the_same_bytes_every_time(tmp_path: Path) -> None:
     code = (
         "import sys; from topology import resolve_cluster; from topology.draw import draw_cluster\n"
@@ -273,6 +275,7 @@ def letters(folder: Path, fonts: str) -> tuple[bytes, bytes, str]:
     return one.read_bytes(), two.read_bytes(), done.stderr
 
 
+@pytest.mark.wide
 def test_letters_without_any_installed_font(tmp_path: Path) -> None:
     one, two, messages = letters(tmp_path, "ours")
     assert one != two

@@ -349,6 +349,7 @@ blocks:
 )
 
 
+@pytest.mark.wide
 def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> None:
     racks = take({"m.yaml": NESTED}, gpu="gb200-nvl72")
     assert racks.files[0].notes == ("5 switches, 72 hosts, 2 accelerator domains (4 sub-domains).",)

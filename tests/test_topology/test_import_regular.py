@@ -66,6 +66,7 @@ def links_of(spec: ClusterSpec) -> dict[frozenset[str], float]:
     return {frozenset((a, b)): round(data["bytes_per_s"]) for a, b, data in graph.edges(data=True)}
 
 
+@pytest.mark.wide
 @settings(max_examples=25, deadline=None)
 @given(out=st.sampled_from(FABRICS), data=st.data())
 def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataObject) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path, PurePath
 from topology.errors import InputError
 from topology.interrupts import steady
 from topology.reading import read_bytes
+from topology.shared_memory import remove_noted
 
 _PREFIX = ".rackplan-"
 _IS_WORK = re.compile(r"\.rackplan-[0-9a-f]{12}")
@@ -463,6 +464,7 @@ def _remove(base: Path, name: PurePath) -> None:
 
 
 def _empty(work: Path) -> None:
+    remove_noted(work / _NEW)
     for entry in work.iterdir():
         if entry.name != _LOCK:
             shutil.rmtree(entry)

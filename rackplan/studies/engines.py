@@ -15,6 +15,8 @@ from rackplan.studies.store import version
 from rackplan.studies.work import Shipped, Task, ignore_interrupts, pack, run_points, unpack
 from topology.errors import InputError, one_line
 from topology.host import cores
+from topology.shared_memory import note_semaphores
+from topology.staging import scratch
 
 ENGINES = ("local", "ray")
 _CONNECT_S, _JOIN_S = 5.0, 15.0
@@ -74,6 +76,8 @@ class LocalEngine:
         self._loky = loky
         self._call = kind, limit_s, dict(files)
         self._workers = workers or cores()
+        self._open = ExitStack()
+        self._held = self._open.enter_context(scratch())
         self._pool = self._made()
 
     @property
@@ -82,9 +86,12 @@ class LocalEngine:
         return self._workers
 
     def _made(self) -> Any:
-        return self._loky.ProcessPoolExecutor(
+        made = self._loky.ProcessPoolExecutor(
             self._workers, timeout=_IDLE_S, initializer=ignore_interrupts, env=_THREADS
         )
+        self._noted = False
+        note_semaphores(self._held)
+        return made
 
     def submit(self, tasks: Sequence[Task]) -> Future[Rows]:
         """Begin with some points, on a new pool where the last one broke."""
@@ -95,6 +102,9 @@ class LocalEngine:
             self._pool.shutdown(wait=False, kill_workers=True)
             self._pool = self._made()
             found = self._pool.submit(run_points, kind, tasks, limit_s, files)
+        if not self._noted:  # the first one makes two more
+            note_semaphores(self._held)
+            self._noted = True
         return found
 
     def wait(self, handles: Iterable[Future[Rows]], timeout_s: float) -> list[Future[Rows]]:
@@ -118,6 +128,7 @@ class LocalEngine:
     def close(self) -> None:
         """End the processes, whatever they do."""
         self._pool.shutdown(wait=False, kill_workers=True)
+        self._open.close()
 
 
 class RayEngine:

@@ -172,7 +172,7 @@ def test_hosts_by_the_hundred_thousand_are_refused_before_they_are_made(tmp_path
 
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    ("count", "words"), [(3, "3 islands, 2 GPUs"), (70_000, "140,000 GPUs; at most 131,072")]
+    ("count", "words"), [(3, "3 islands, 2 GPUs"), (70_000, "140,000 xpus; at most 131,072")]
 )
 def test_hosts_that_nothing_joins_are_refused_before_anything_is_made_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str

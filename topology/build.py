@@ -34,17 +34,7 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
         If broken links cut GPUs off from the others.
     """
     gpus = _gpu_table(spec)
-    known = {gpu.id for gpu in gpus} if spec.faults else set()
-    broken: set[str] = set()
-    for fault in spec.faults:
-        if fault.gpu is not None:
-            if fault.gpu not in known:
-                raise InputError(
-                    f"broken: no GPU has the id {fault.gpu!r}; ids go from {gpus[0].id} to {gpus[-1].id}."
-                )
-            if fault.gpu in broken:
-                raise InputError(f"broken: duplicate GPU {fault.gpu}.")
-            broken.add(fault.gpu)
+    broken = _broken_gpus(spec.faults, [gpu.id for gpu in gpus] if spec.faults else [])
     broken -= spec.slow_gpus.keys()
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
@@ -55,6 +45,21 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     if any(fault.link for fault in spec.faults):
         _refuse_cut_off(cluster)
     return cluster
+
+
+def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
+    """Return the GPUs that faults name, of all there are, each once."""
+    known, broken = set(gpus), set[str]()
+    for fault in faults:
+        if fault.gpu is not None:
+            if fault.gpu not in known:
+                raise InputError(
+                    f"broken: no GPU has the id {fault.gpu!r}; ids go from {gpus[0]} to {gpus[-1]}."
+                )
+            if fault.gpu in broken:
+                raise InputError(f"broken: duplicate GPU {fault.gpu}.")
+            broken.add(fault.gpu)
+    return broken
 
 
 def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
@@ -111,14 +116,12 @@ def raw_cluster_spec(
         If what is broken cuts GPUs off from the others.
     """
     check_raw(raw, where)
-    _check_size(sum(node.kind == "gpu" for node in raw.nodes), where, GPUS)
-    broken = {fault.gpu for fault in faults if fault.factor == 0}
-    refuse_islands(
-        name,
-        [node.id for node in raw.nodes if node.kind == "gpu" and node.id not in broken],
-        [node.id for node in raw.nodes],
-        [link.between for link in raw.links],
-    )
+    gpus = [node.id for node in raw.nodes if node.kind == "gpu"]
+    _check_size(len(gpus), where, GPUS)
+    _broken_gpus(faults, gpus)
+    gone = {fault.gpu for fault in faults if fault.factor == 0}
+    nodes, links = [node.id for node in raw.nodes], [link.between for link in raw.links]
+    refuse_islands(name, [gpu for gpu in gpus if gpu not in gone], nodes, links)
     wiring = laid_raw(raw)[1]
     domains = raw_domains(raw, wiring, where)
     scale_out = raw_scale_out(raw, wiring) if len(domains) > 1 else None

@@ -58,10 +58,10 @@ _BILLED: Mapping[str, str] = {
     "`power` {}=1900.",
 }
 """Why a factor cannot change what the catalog says of a price or a power."""
-_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
-_FACTOR = re.compile(rf"({_NUMBER})\s*[xX\u00d7]")
+_NUMBER = r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_FACTOR = re.compile(rf"({_NUMBER})\s*+[xX\u00d7]")
 _NEARLY_FACTOR = re.compile(r".*[xX\u00d7]|[xX\u00d7]\s*[0-9].*")
-_PERCENT = re.compile(rf"([+-]{_NUMBER})\s*%")
+_PERCENT = re.compile(rf"([+-]{_NUMBER})\s*+%")
 _EXAMPLE = "gb200.hbm_bytes_per_s=2x"
 
 

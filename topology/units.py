@@ -55,7 +55,7 @@ _EXAMPLES: Mapping[str, str] = {
     "m": "3200 m",
 }
 # A leading sign is read so that "-1 GB" is refused as negative, not as unreadable.
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_QUANTITY = re.compile(r"([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)\s*+(.*)")
 _BOTH_WAYS = re.compile(r"bi-?dir|both (?:ways|directions)|duplex", re.IGNORECASE)
 _SPARSE = re.compile(r"spars", re.IGNORECASE)
 
@@ -85,7 +85,7 @@ def parse_quantity(text: object, unit: str, where: str) -> float:
         raise InputError(f'{where}: "{text}": rates here are per direction; give half of a figure for both.')
     if _SPARSE.search(text):
         raise InputError(f'{where}: "{text}": peaks here are dense; give the figure without 2:4 sparsity.')
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         raise InputError(f'{where}: "{text}" is not a number with a unit; write it like "{example}".')
     number, symbol = float(match[1]), match[2]

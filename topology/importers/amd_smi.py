@@ -27,7 +27,9 @@ _TITLES = {
     r"LINK TYPE TABLE|Link Type between two GPUs": "type",
     r"NUMA BW TABLE|Bandwidth between two GPUs": "bandwidth",
 }
-_TITLE = re.compile(r"\s*=*\s*([A-Za-z][A-Za-z -]*?(?: TABLE(?=:)| between two GPUs))\s*:?\s*=*\s*")
+_TITLE = re.compile(
+    r"\s*+=*+\s*+([A-Za-z][A-Za-z -]{,60}?(?: TABLE(?=:)| between two GPUs))\s*+:?\s*+=*+\s*+"
+)
 _GPU = re.compile(r"GPU\d{1,4}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 _NUMA = re.compile(r"\s*GPU\[(\d{1,4})\]\s*:\s*\(Topology\) Numa Node:\s*(\d{1,4})\s*")
 _KEYS = {
@@ -245,7 +247,8 @@ def _direct(matrix: _Matrix, xgmi: list[Pair]) -> list[Pair]:
         return [pair for pair in xgmi if _bandwidth(matrix, pair)]
     steps = weights or {pair: matrix.number("hops", pair) or 1 for pair in xgmi}
     # weights are 13 or 15 a step; halfway to the next step is still this one
-    return [pair for pair in xgmi if steps.get(pair, 0) < 1.5 * max(1, min(steps.values()))]
+    step = max(1, min(steps.values(), default=1))
+    return [pair for pair in xgmi if steps.get(pair, 0) < 1.5 * step]
 
 
 def _bandwidth(matrix: _Matrix, pair: Pair) -> tuple[int, int] | None:

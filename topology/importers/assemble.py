@@ -295,6 +295,7 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
         *([lambda: parts.scale_up] if unrated_up and parts.options.gpu else []),
         *([parts.nic] if unrated_out else []),
     )
+    _check_whole(whole, parts)
     draft = Draft()
     domains: dict[str, list[str]] = {}
     for node in _in_hosts(whole.nodes, parts):
@@ -302,7 +303,6 @@ def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
         if node.kind == "gpu" and node.domain is not None and node.node is not None:
             hosts = domains.setdefault(node.domain, [])
             hosts += [node.node] * (node.node not in hosts)
-    _check_whole(whole, parts)
     for link in _counted(whole, parts):
         if link.rate is None:
             fabric = parts.scale_up if link.scale_up else parts.nic()

@@ -22,12 +22,16 @@ from topology.figures import Evidence, Figure
 from topology.importers.found import Format, WholeFound, WholeLink, levels_above, switch_kind
 from topology.importers.pcie import deal
 from topology.importers.source import Source
+from topology.limits import IMPORTED_GPUS
 from topology.reading import Fields, shown
 from topology.spec import RawNode
 from topology.units import plural
 
 _MOST_NODES = 300_000
 _MOST_EDGES = 1_000_000
+_MOST_WIRES = 4_000_000
+_MOST_INSIDE = 100_000
+"""Edges inside one device: those of 72 GPUs and 18 switch chips are 1,296."""
 _SLICE = re.compile(r"([\w./-]+?)(?:\[(\d*)(?::(\d*))?\])?")
 _BYTES, _BITS = (1e9, "GB/s"), (1e9 / 8, "Gb/s")
 _RATES = {
@@ -109,24 +113,32 @@ class _Device:
         for a, b, _ in self.edges:
             if all(self.role(end[0]) != "switch" for end in (a, b) if end[0] in self.components):
                 joined[a][b] = joined[b][a] = None
+        number = {xpu: i for i, xpu in enumerate(self.xpus)}
+        bits = {xpu: 1 << i for xpu, i in number.items()}
+        hops = dict.fromkeys(bits, 0)
+        edge = list(bits)
+        while edge:
+            further: dict[Part, int] = {}
+            for part in edge:
+                for far in joined[part].keys() - hops.keys():
+                    further[far] = further.get(far, 0) | bits[part]
+            hops.update(dict.fromkeys(further, hops[edge[0]] + 1))
+            bits.update(further)
+            edge = list(further)
+        lists = {own: [xpu for xpu, i in number.items() if own >> i & 1] for own in set(bits.values())}
         near: dict[Part, list[Part]] = {}
         between: dict[Part, Part | None] = {}
         for start in ((name, i) for name, (_, count) in self.components.items() for i in range(count)):
-            first: dict[Part, Part] = {other: other for other in joined[start]}
-            seen, hits = {start}, list[Part]()
-            while first and not hits:
-                seen |= first.keys()
-                hits = [xpu for xpu in self.xpus if xpu in first]
-                step = first[hits[0]] if hits else None
-                between[start] = None if step in hits else step
-                first = {far: way for part, way in first.items() for far in joined[part] if far not in seen}
-            near[start] = hits or self.xpus
+            if start in number:
+                continue
+            own = bits.get(start, 0)
+            near[start] = lists.get(own, self.xpus)
+            for other in joined[start] if hops.get(start, 0) > 1 else ():
+                if hops[other] < hops[start] and bits[other] & own & -own:
+                    between[start] = other
         nics = [part for part in near if self.components[part[0]][0] == "nic"]
-        places = {xpu: number for number, xpu in enumerate(self.xpus)}
-        dealt = deal([[places[xpu] for xpu in near[nic]] for nic in nics], [1.0] * len(nics), len(places))
-        near.update(
-            {nic: [self.xpus[number] for number in own] for nic, own in zip(nics, dealt, strict=True)}
-        )
+        dealt = deal([[number[xpu] for xpu in near[nic]] for nic in nics], [1.0] * len(nics), len(number))
+        near.update({nic: [self.xpus[i] for i in own] for nic, own in zip(nics, dealt, strict=True)})
         return {part: (xpus, between.get(part)) for part, xpus in near.items()}
 
 
@@ -179,9 +191,10 @@ def _inner_edges(row: Fields, counts: Mapping[str, int]) -> list[tuple[Part, Par
             _sliced(end.name("device" if end.has("device") else "component"), counts, end.where)
             for end in (edge.sub("ep1"), edge.sub("ep2"))
         )
-        edges += [(a, b, edge.name("link")) for a, b in _scheme(edge, left, right)]
-        if len(edges) > _MOST_EDGES:
-            raise _too_large(edge.where)
+        link = edge.name("link")
+        edges += [(a, b, link) for a, b in _scheme(edge, left, right, _MOST_INSIDE)]
+        if len(edges) > _MOST_INSIDE:
+            raise _too_large(edge.where, _MOST_INSIDE)
     return edges
 
 
@@ -201,7 +214,8 @@ def _outer_edges(source: Source, data: Fields, devices: Mapping[str, _Device]) -
     }
     for edge in data.subs("edges", empty=True):
         left, right = (_outer_ends(edge.sub(key), counts, inside) for key in ("ep1", "ep2"))
-        found += [(a, b, edge.name("link")) for a, b in _scheme(edge, left, right)]
+        link = edge.name("link")
+        found += [(a, b, link) for a, b in _scheme(edge, left, right)]
         if len(found) > _MOST_EDGES:
             raise _too_large(edge.where)
     return found
@@ -222,12 +236,14 @@ def _outer_ends(
     return [(instance, part) for instance in instances for part in components]
 
 
-def _scheme(edge: Fields, left: Sequence[_End], right: Sequence[_End]) -> list[tuple[_End, _End]]:
+def _scheme(
+    edge: Fields, left: Sequence[_End], right: Sequence[_End], most: int = _MOST_EDGES
+) -> list[tuple[_End, _End]]:
     """Return the pairs that an edge's scheme makes of two lists of ends."""
     scheme = edge.name("scheme") if edge.has("scheme") else "one2one"
     if scheme == "many2many":
-        if len(left) * len(right) > _MOST_EDGES:
-            raise _too_large(edge.where)
+        if len(left) * len(right) > most:
+            raise _too_large(edge.where, most)
         return [(a, b) for a in left for b in right if a != b]
     if scheme == "one2one":
         if len(left) != len(right):
@@ -266,8 +282,8 @@ def _dotted(text: object, where: str, parts: int) -> list[str]:
     return found
 
 
-def _too_large(where: str) -> InputError:
-    return InputError(f"{where}: makes more than {_MOST_EDGES} edges.")
+def _too_large(where: str, most: int = _MOST_EDGES) -> InputError:
+    return InputError(f"{where}: makes more than {most:,} edges.")
 
 
 def _link_figures(source: Source, link: Fields) -> tuple[Figure | None, Figure | None]:
@@ -303,6 +319,14 @@ class _Graph:
     def found(self) -> WholeFound:
         """Expand hosts, then contract everything to GPUs and switches."""
         switches: dict[str, None] = {}
+        xpus = sum(len(device.xpus) * count for device, count in self._instances.values())
+        if xpus > IMPORTED_GPUS:
+            raise self._source.error(None, f"{xpus:,} xpus; at most {IMPORTED_GPUS:,} are imported.")
+        inside = sum(len(device.edges) * count for device, count in self._instances.values() if device.xpus)
+        if inside > _MOST_WIRES:
+            raise self._source.error(
+                None, f"its hosts have {inside:,} edges inside; at most {_MOST_WIRES:,} are imported."
+            )
         for name, (device, count) in self._instances.items():
             for i in range(count):
                 if device.xpus:
@@ -453,15 +477,19 @@ class _Graph:
         joined = {name: neighbours[name] & switches.keys() - up for name in switches if name in neighbours}
         leaves = [name for name in joined if name not in up and neighbours[name] & hosts]
         levels = levels_above(leaves, joined)
+        alone = switches.keys() - up - levels.keys()
         for name in switches:
             if name in up:
                 self._add_node(RawNode(name, "switch"))
             elif name in levels:
                 self._add_node(RawNode(name, switch_kind(levels[name])))
             else:
+                to = "switches that no host reaches" if neighbours.get(name) else "nothing"
                 self._source.anomalies.append(
-                    f"{self._source.name}: switch {name} is cabled to nothing; left out."
+                    f"{self._source.name}: switch {name} is cabled to {to}; left out."
                 )
+        for wire in [wire for wire in self._wires if wire[0] in alone] if alone else ():
+            del self._wires[wire]
 
 
 def _with_domains(nodes: Sequence[RawNode], links: tuple[WholeLink, ...]) -> tuple[RawNode, ...]:

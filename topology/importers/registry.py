@@ -38,15 +38,15 @@ FORMATS = (
 )
 KINDS = tuple(one.kind for one in FORMATS)
 _OTHERS = {
-    r"<\s*interserver_route": "is a FlagCX inter-server route (pairs of NICs): give the fabric's own file.",
-    r"^\s*npus_count\s*:": "is an ASTRA-sim network (dimensions, no nodes or links): write it as a cluster YAML.",
+    r"<\s*+interserver_route": "is a FlagCX inter-server route (pairs of NICs): give the fabric's own file.",
+    r"^[^\S\n]*+npus_count\s*+:": "is an ASTRA-sim network (dimensions, no nodes): write it as a cluster YAML.",
 }
 _UNREADABLE = {
-    r"^\s*(domains|nodes)\s*:": "is a cluster YAML already, or none that is known: use it as it is.",
+    r"^[^\S\n]*+(domains|nodes)\s*+:": "is a cluster YAML already, or none that is known: use it as it is.",
     r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?",
 }
 """What shows a file that is not read, and what to do instead: other tools' files, and what else it may be."""
-_KEY = re.compile(r"^\s*(-\s+)?[\w\"']+\s*:", re.MULTILINE)
+_KEY = re.compile(r"^[^\S\n]*+(-[^\S\n]++)?[\w\"']++[^\S\n]*+:", re.MULTILINE)
 
 
 def kind_of(source: Source) -> str:

@@ -16,8 +16,8 @@ from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields, shown
 from topology.units import plural
 
-_PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
-_FIRST = re.compile(r"^\s*(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
+_PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
+_FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
 
 

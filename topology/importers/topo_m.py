@@ -26,8 +26,8 @@ _ONE_CELL = re.compile(_CELL)
 _NAME = re.compile(r"(?:GPU|NIC)\d{1,4}|mlx\d+_\d+|[A-Za-z][\w.:-]*")
 _GLUED = re.compile(r"(?:(?:GPU|NIC)\d{1,4}){2,}")
 _ROW_NAME = re.compile(r"\s*((?:GPU|NIC)\d{1,4}|mlx\d+_\d+)")
-_TRAILING = re.compile(r"\s*(CPU Affinity|NUMA Affinity|GPU NUMA ID)\s*", re.IGNORECASE)
-_LEGEND = re.compile(r"\s*(NIC\d+):\s*(\S+)\s*$")
+_TRAILING = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
+_LEGEND = re.compile(r"\s*+(NIC\d+):\s*+(\S++)\s*+$")
 _LEAST_SWITCHED = 6
 """More links than this to each of several peers is a switch: no GPU has so many for a mesh of three or more."""
 _SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE")
@@ -44,7 +44,7 @@ _DISTANCES = {
 def looks_like_topo_m(text: str) -> bool:
     """Whether a text has the header and a row of ``topo -m``."""
     return _header_line(text.split("\n")) is not None and bool(
-        re.search(rf"^\s*GPU0\s*{_CELL}", text, re.MULTILINE)
+        re.search(rf"^[^\S\n]*+GPU0\s*+{_CELL}", text, re.MULTILINE)
     )
 
 

@@ -296,16 +296,19 @@ def _domains_of(raw: RawTopology, gpus: Sequence[Gpu]) -> dict[str, int]:
     switches = {node.id: node.domain for node in raw.nodes if node.kind == "switch"}
     found = {chip: named[name] for chip, name in switches.items() if name in named}
     # a switch above switches has the domain of those below it, so go on until nothing is new
-    while True:
-        new = {
-            chip: of_gpu.get(other, found.get(other))
-            for link in raw.links
-            for chip, other in (link.between, link.between[::-1])
-            if chip in switches and chip not in found and (other in of_gpu or other in found)
-        }
-        if not new:
-            return found
-        found.update({chip: number for chip, number in new.items() if number is not None})
+    above: dict[str, list[tuple[int, str]]] = {}
+    new: dict[str, int] = {}
+    for place, link in enumerate(raw.links):
+        for chip, other in (link.between, link.between[::-1]):
+            if chip in switches and chip not in found:
+                above.setdefault(other, []).append((place, chip))
+                if other in of_gpu or other in found:
+                    new[chip] = of_gpu.get(other, found.get(other, -1))
+    while new:
+        found.update(new)
+        next_up = sorted((place, chip, below) for below in new for place, chip in above.get(below, ()))
+        new = {chip: found[below] for _, chip, below in next_up if chip not in found}
+    return found
 
 
 class Raw(Structure):

@@ -195,7 +195,51 @@ def test_a_pickle_grows_no_more_than_torch_writes_it(tmp_path: Path, code: bytes
 
 
 SIMAI = "10 2 2 4 1 H100\n4 5 6 7 8 9\n0 4 2880Gbps 0.000025ms 0\n"
+HOST = {
+    "name": "d",
+    "components": [{"name": "xpu", "type": "xpu"}, {"name": "nic", "type": "nic"}],
+    "links": [{"name": "l"}],
+}
+SWITCH = {"name": "s", "components": [{"name": "p", "type": "port", "count": 9}]}
+
+
+def infragraph(host: dict[str, object], edges: list[tuple[str, str, str]], **counts: int) -> str:
+    """A host and some switches, edges between instances as (one, other, scheme)."""
+    ends = [
+        {
+            f"ep{i + 1}": dict(zip(("instance", "component"), end.split(), strict=True))
+            for i, end in enumerate(one)
+        }
+        | {"scheme": scheme, "link": "e"}
+        for *one, scheme in edges
+    ]
+    instances = [{"name": name, "device": name[0], "count": count} for name, count in counts.items()]
+    link = {"name": "e", "bandwidth": {"gigabytes_per_second": 50}}
+    return json.dumps(
+        {"devices": [{**HOST, **host}, SWITCH], "instances": instances, "links": [link], "edges": ends}
+    )
+
+
+INSIDE = {"component": "xpu"}
 IMPORTS = {
+    "alone.json": (infragraph({}, [("s p[0]", "s p[0]", "many2many")], d=1, s=3), ""),
+    "inside.json": (
+        infragraph(
+            {
+                "components": [{"name": "xpu", "type": "xpu", "count": 1000}],
+                "edges": [{"ep1": INSIDE, "ep2": INSIDE, "scheme": "many2many", "link": "l"}],
+            },
+            [],
+            d=1,
+        ),
+        "makes more than 100,000 edges",
+    ),
+    "blank.out": (
+        'Switch\t65 "S-0"\t\t# "l"\n' + " " * 900_000 + "x\n" * 2,
+        "is not a line of ibnetdiscover",
+    ),
+    "lines.conf": ("\n" * 900_000 + "x", "none of the kinds"),
+    "word.conf": ("SwitchName=s Nodes=n1\n" + "a" * 900_000, "is not KEY=VALUE"),
     "digits.txt": (SIMAI.replace("10 2", "9" * 5000 + " 2"), "none of the kinds"),
     "nodes.txt": (SIMAI.replace("10 2 2 4", "900000000010 2 900000000000 6"), "at most 500,000 are read"),
     "rate.txt": (SIMAI.replace("2880G", "1" + "0" * 40 + "G"), "is not a link|none of the kinds"),

@@ -80,10 +80,10 @@ OWN = {
     "rackplan.commands.clusters:_check_readable": "the cluster file that is about to be written",
     "topology.host:_read": "what the system says of cores and memory",
     "topology.staging:write_out": "writes",
+    "topology.shared_memory:remove_noted": "names that it checks against the only form that they have",
     "rackplan.views.study_charts:shown": "a cell that a study wrote, else the text as it is",
     "rackplan.studies.work:pack": "bytes of files, for workers elsewhere",
     "rackplan.studies.store:_write_table": "writes",
-    "rackplan.studies.store:_write_ordered": "what was checked when the study was opened",
     "rackplan.studies.tune:_whole_lines": "cuts off a line, reads nothing of the rest",
 }
 """Functions that read what ships with the packages, or write, with what that is."""
@@ -91,7 +91,7 @@ OWN = {
 
 BELOW = (
     "cost.traces.arrays:_header", "cost.traces.torch_file:_Reader._place", "topology.npy:map_npy", "topology.reading:read_bytes",
-    "rackplan.studies.store:_columns",
+    "rackplan.studies.store:_table",
 )  # fmt: skip
 """What others of the list call; the wide test looks whether it is entered."""
 

@@ -484,11 +484,9 @@ class _Graph:
             elif name in levels:
                 self._add_node(RawNode(name, switch_kind(levels[name])))
             else:
-                to = "switches that no host reaches" if neighbours.get(name) else "nothing"
-                self._source.anomalies.append(
-                    f"{self._source.name}: switch {name} is cabled to {to}; left out."
-                )
-        for wire in [wire for wire in self._wires if wire[0] in alone] if alone else ():
+                how = "has no way to a host" if neighbours.get(name) else "is cabled to nothing"
+                self._source.anomalies.append(f"{self._source.name}: switch {name} {how}; left out.")
+        for wire in [wire for wire in self._wires if alone & {*wire[:2]}] if alone else ():
             del self._wires[wire]
 
 

@@ -39,15 +39,16 @@
     plots.forEach(function (plot) { Plotly.relayout(plot, paint(plot.layout, isDark)); });
   }
 
-  // a phone has the legend beneath the chart in two columns, in room of its own, and narrow margins
+  // a phone has the legend beneath the chart, in two columns where names are short, in room of its own, and narrow margins
   function fit(layout, data, plot) {
     if (!narrow) { return layout; }
-    const shown = data.filter(function (one) { return one.name && one.showlegend !== false; }).length;
+    const shown = data.filter(function (one) { return one.name && one.showlegend !== false; });
+    const columns = shown.some(function (one) { return one.name.length > 14; }) ? 1 : 2;
     const height = parseInt(plot.style.height, 10);
-    plot.style.height = height + (shown > 1 ? 18 * Math.ceil(shown / 2) : 0) + "px";
+    plot.style.height = height + (shown.length > 1 ? 18 * Math.ceil(shown.length / columns) : 0) + "px";
     const legend = Object.assign({}, layout.legend, {
       y: -66 / Math.max(60, height - 90), yanchor: "top", font: { size: 11 },
-      entrywidth: 0.45, entrywidthmode: "fraction"
+      entrywidth: 0.9 / columns, entrywidthmode: "fraction"
     });
     if (layout.meta === "parallel") { return turned(layout, data, plot, legend); }
     const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });

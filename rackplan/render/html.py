@@ -104,6 +104,8 @@ def page(blocks: Iterable[Block]) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, element('body', content), lang='en')}\n"
 
 
+_LONG = 24
+"""Characters of a text that a phone would else break after each word."""
 _MADE_ON = 9
 """Byte of a gzip header that names the system (RFC 1952)."""
 
@@ -189,10 +191,12 @@ def _still(blocks: Iterable[Block]) -> Iterator[Block]:
 
 def table(block: Table) -> Markup:
     """Return a table; figures are set to the right."""
+    styles = dict.fromkeys(block.words, "")
+    styles |= {at: "long" for at in styles if any(len(cells[at]) > _LONG for cells in block.rows)}
 
     def row(name: str, cells: Iterable[str]) -> Markup:
-        styles = (("" if place in block.words else "figure", text) for place, text in enumerate(cells))
-        return element("tr", *(element(name, text, class_=style) for style, text in styles))
+        shown = (element(name, text, class_=styles.get(place, "figure")) for place, text in enumerate(cells))
+        return element("tr", *shown)
 
     drawn = element(
         "table",

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 MOST_GROUP_ROWS, MOST_REASONS, MOST_FRONT = 20, 8, 20
 COST, RATE, SPEED = "usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user"
+_NAMES = ("model", "cluster")
+"""Options whose values say what they are."""
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 
@@ -220,7 +222,8 @@ def _by_group(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
         cell = _cell(name)[1]
         values = list(dict.fromkeys(map(cell, able)))
         if 1 < len(values) <= MOST_GROUPS:
-            return {f"{name} {value}": [row for row in able if cell(row) == value] for value in values}
+            before = "" if name in _NAMES else f"{name} "
+            return {f"{before}{value}": [row for row in able if cell(row) == value] for value in values}
     return {"points": able}
 
 

@@ -57,12 +57,12 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
+from topology.limits import PLAN_BYTES
 from topology.reading import containers, parse_json, read_text, require_version
 from topology.staging import is_staged, settle
 from topology.units import mean_of
 
 SCHEMA_VERSION = 1
-_LONGEST_BYTES = 2**30
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
 _SHOWN = 40
 """Characters of a value that a message repeats."""
@@ -300,7 +300,7 @@ def read_plan(path: Path) -> Plan:
             )
         path = path / PLAN_FILE
     where = str(path)
-    return plan_of_text(read_text(path, where, most_bytes=_LONGEST_BYTES), where)
+    return plan_of_text(read_text(path, where, most_bytes=PLAN_BYTES), where)
 
 
 def plan_of_text(text: str, where: str) -> Plan:

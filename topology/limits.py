@@ -55,7 +55,15 @@ LAYER_GPUS = 13_000_000
 """Layers of a model times GPUs of a cluster: a plan file has a row for each."""
 LAYER_EXPERTS = 2**22
 """MoE layers times experts of each, where experts are placed."""
+PLAN_COPIES = 2**25
+"""Replicas times MoE layers times expert copies of each: a plan file has a number for each."""
+PLAN_BYTES = 320_000_000
+"""Of a plan file that is read: one of so many copies has up to 290 MB."""
 LOAD_NUMBERS = 2**24
 """Scenarios times MoE layers times experts: 1,129 scenarios of 58 layers with 256 experts."""
-NODE_ROWS = 1_000_000
+LISTED_GPUS = 8_192
+"""Of a cluster that is listed link by link: no two of its domains are taken to be alike."""
+NODE_ROWS = 200_000
 """Nodes of a cluster that is listed link by link, rows that repeat counted as often as they do."""
+LINK_ROWS = 1_000_000
+"""Its links."""

@@ -8,16 +8,16 @@ value, ``{h+18}`` the number that much larger; doubled braces stand for themselv
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
 from topology.errors import InputError
-from topology.limits import NODE_ROWS
+from topology.limits import LINK_ROWS, NODE_ROWS
 from topology.reading import Fields, shown
 
-MOST_ROWS = 5_000_000
 _MOST_VALUES = 200_000
 _DEEPEST = 8
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
@@ -95,45 +95,63 @@ def repeating_rows(fields: Fields, key: str, *, empty: bool = False) -> Iterator
     InputError
         If a counter's values cannot be read, or there are too many rows.
     """
+    entries = fields.subs(key, empty=empty)
+    most = NODE_ROWS if key == "nodes" else LINK_ROWS
     total = 0
-    for given in fields.subs(key, empty=empty):
-        for found in _rows(given, key, {}, 0):
-            total += 1
-            if total > MOST_ROWS:
-                raise InputError(f"{given.where}: makes more than {MOST_ROWS:,} {key}.")
-            yield found
+    for given in entries:
+        total += (rows := _count(given, key, {}, 0, None))
+        if total > most:
+            more = "repeats to" if rows > most else "and those before it make"
+            said = f"{given.where}: {more} {max(rows, total):,} {key}; at most {most:,} are supported."
+            raise InputError(
+                f"{said} What a domain and a fabric of a kind describe may be larger: `domains:`."
+            )
+    for given in entries:
+        yield from _rows(given, key, {}, 0)
+
+
+def count_rows(fields: Fields, key: str, kind: str) -> int:
+    """Return how many rows under ``key`` have this `kind`, each as often as it repeats; none of them is made.
+
+    Raises
+    ------
+    InputError
+        If a counter's values cannot be read.
+    """
+    return sum(_count(given, key, {}, 0, kind) for given in fields.subs(key))
+
+
+def _count(given: Fields, key: str, outer: Mapping[str, Counter], depth: int, kind: str | None) -> int:
+    """Return how many rows one entry stands for, those of a kind alone where one is given."""
+    if depth > _DEEPEST:
+        raise InputError(f"{given.where}: groups are nested more than {_DEEPEST} deep.")
+    own = _counters(given, outer) if isinstance(given.data, dict) and "repeat" in given else {}
+    if key in given:
+        inside = given.subs(key)
+        rows = sum(_count(row, key, {**outer, **own}, depth + 1, kind) for row in inside)
+    else:
+        rows = int(kind is None or given.data.get("kind") == kind)
+    return rows * math.prod(len(counter.values) for counter in own.values())
 
 
 def _rows(given: Fields, key: str, outer: Mapping[str, Counter], depth: int) -> Iterator[tuple[Row, Copy]]:
     """Yield what one entry stands for."""
-    if depth > _DEEPEST:
-        raise InputError(f"{given.where}: groups are nested more than {_DEEPEST} deep.")
     own = _counters(given, outer) if isinstance(given.data, dict) and "repeat" in given else {}
     counters = {**outer, **own}
     if key in given:
         inside = [list(_rows(row, key, counters, depth + 1)) for row in given.subs(key)]
         given.done()
         found = [one for rows in inside for one in rows]
-        _check_size(given, key, own, len(found))
         # the values of its own counters are outermost
         for values in product(*(counter.values for counter in own.values())):
             copy = dict(zip(own, values, strict=True))
             for row, inner in found:
                 yield row, {**copy, **inner}
         return
-    _check_size(given, key, own, 1)
     data = {name: value for name, value in given.data.items() if name != "repeat"}
     row = Row(Fields(data, given.where), counters)
     for values in product(*(counter.values for counter in own.values())):
         yield row, dict(zip(own, values, strict=True))
-
-
-def _check_size(given: Fields, key: str, counters: Mapping[str, Counter], rows: int) -> None:
-    for counter in counters.values():
-        rows *= len(counter.values)
-    most = NODE_ROWS if key == "nodes" else MOST_ROWS
-    if rows > most:
-        raise InputError(f"{given.where}: repeats to {rows:,} {key}; at most {most:,} are supported.")
 
 
 def _counters(given: Fields, outer: Mapping[str, Counter]) -> dict[str, Counter]:

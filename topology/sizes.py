@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from topology.errors import InputError
-from topology.limits import LAYER_EXPERTS, LAYER_GPUS, LOAD_NUMBERS
+from topology.limits import GPUS, LAYER_EXPERTS, LAYER_GPUS, LISTED_GPUS, LOAD_NUMBERS, PLAN_COPIES
+
+
+def check_listed_gpus(gpus: int, where: str) -> None:
+    """Refuse a cluster that lists more GPUs one by one than :data:`topology.limits.LISTED_GPUS`.
+
+    Raises
+    ------
+    InputError
+        If it does.
+    """
+    if gpus > LISTED_GPUS:
+        raise InputError(
+            f"{where}: nodes: {gpus:,} GPUs listed one by one; at most {LISTED_GPUS:,} are supported. What "
+            f"`domains:` and `fabric:` can say may have up to {GPUS:,}."
+        )
 
 
 def check_layer_gpus(layers: int, gpus: int, model: str, cluster: str) -> None:
@@ -33,6 +48,24 @@ def check_layer_experts(layers: int, experts: int) -> None:
         raise InputError(
             f"experts: {layers:,} MoE layers x {experts:,} experts are {layers * experts:,} to place, and at most "
             f"{LAYER_EXPERTS:,} are supported; with so many experts at most {LAYER_EXPERTS // experts:,} layers."
+        )
+
+
+def check_plan_copies(replicas: int, gpus: int, copies: int, what: str) -> None:
+    """Refuse a plan that would list more expert copies than :data:`topology.limits.PLAN_COPIES`.
+
+    ``gpus``, ``copies``: of one replica, over all layers; ``what``: the layout, as messages name it.
+
+    Raises
+    ------
+    InputError
+        If it would; it says how many GPUs would fit.
+    """
+    if replicas * copies > PLAN_COPIES:
+        raise InputError(
+            f"{what}: {replicas:,} replicas x {copies:,} expert copies are {replicas * copies:,} to write into a "
+            f"plan, and at most {PLAN_COPIES:,} are supported; take at most "
+            f"{max(1, PLAN_COPIES // copies) * gpus:,} GPUs, or replicas of more GPUs (`ep`)."
         )
 
 

@@ -29,6 +29,8 @@ Index = NDArray[np.int64]
 
 MOST_ROWS = 65_536
 """Stages priced at once: many more do not fit a processor's cache."""
+MOST_LINES = 10_000
+"""Replicas of all variants; of more, those that cost the same are joined (a raw graph's domains are told apart)."""
 
 
 @dataclass(frozen=True)
@@ -399,6 +401,8 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
         for number, what in enumerate(variants)
         for replica, count in what.arrangement.alike
     ]
+    if len(found) > MOST_LINES:
+        found = _joined(found)
     lines = [line for _, _, line in found]
     variant = np.array([number for number, _, _ in found], dtype=np.int64)
     depth = np.array([len(line.kinds) for line in lines], dtype=np.int64)
@@ -442,6 +446,20 @@ def pipelines_of(pricer: Pricer, variants: Sequence[Variant]) -> Pipelines:
         Hops.of([line.hops for line in lines]),
         leader[same.reshape(-1)],
     )
+
+
+def _joined(found: Sequence[tuple[int, int, Line]]) -> list[tuple[int, int, Line]]:
+    """Return the replicas of each variant, those whose stages and hops cost the same as one."""
+    number: dict[object, int] = {}
+    of_line: dict[int, int] = {}  # a line is in many variants
+    alike: dict[tuple[int, int], tuple[Line, int]] = {}
+    for variant, count, line in found:
+        if id(line) not in of_line:
+            key = tuple(line.kinds), line.gpus, tuple(line.hops.items())
+            of_line[id(line)] = number.setdefault(key, len(number))
+        first, before = alike.get((variant, of_line[id(line)]), (line, 0))
+        alike[variant, of_line[id(line)]] = first, before + count
+    return [(variant, count, line) for (variant, _), (line, count) in alike.items()]
 
 
 def pairs(one: Index, other: Index) -> Index:

@@ -486,3 +486,24 @@ def test_every_layout_that_holds_it_is_priced_at_a_batch_that_is_asked_for() -> 
 def _widths(found: Sweep) -> list[tuple[int, int, int, float]]:
     columns = (found.layout, found.tp, found.moe_tp, found.max_batch)
     return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_replicas_that_cost_the_same_may_be_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a raw graph has no domains that are known to be alike
+    path = tmp_path / "raw.yaml"
+    path.write_text(
+        "nodes:\n"
+        '- {id: "n{h}.g{g}", kind: gpu, gpu: h100-sxm, domain: "n{h}", node: "n{h}", repeat: {h: 6, g: 4}}\n'
+        '- {id: "n{h}.s", kind: switch, domain: "n{h}", repeat: {h: 6}}\n'
+        "- {id: leaf, kind: leaf}\n"
+        "links:\n"
+        '- {between: ["n{h}.g{g}", "n{h}.s"], count: 18, fabric: nvlink4, repeat: {h: 6, g: 4}}\n'
+        '- {between: ["n{h}.g{g}", leaf], fabric: ib-ndr400, repeat: {h: 6, g: 4}}\n'
+    )
+    where = Deployment(resolve_cluster(str(path)), resolve_model("qwen3-30b-a3b"), WORKLOAD)
+    apart = sweep(where)
+    monkeypatch.setattr("cost.layouts.stages.MOST_LINES", 0)
+    joined = sweep(Deployment(where.cluster, where.model, WORKLOAD))
+    assert len(joined.step_s) == len(apart.step_s) > 0
+    for name in ("tok_s", "step_s"):
+        np.testing.assert_allclose(getattr(joined, name), getattr(apart, name), rtol=1e-12)

@@ -167,7 +167,7 @@ def test_loops_are_conserved_and_short(loops: list[tuple[int, int]], padded: boo
         ("{h: 07-09}", "{h: 0}", "a whole number from 1"),
         ("{h: 07-09}", "{h: [a, b, c]}", "the values of h are no numbers"),
         ("n{h+1}.g1", "n{h-9}.g1", "is below zero"),
-        ("{h: 07-09}", "{h: 200000, k: 2000}", "at most 5,000,000 are supported"),
+        ("{h: 07-09}", "{h: 200000, k: 2000}", "at most 1,000,000 are supported"),
         ("repeat: {g: 2}", "repeat: {h: 2}", "a group around it has a counter of that name"),
         ('rail: "{g}"', 'rail: "r{g}"', "'r0' is no number"),
         ("repeat: {h: 08-10}\n", "repeat: {h: 08-10}\n  kind: x\n", "unknown key `kind`"),

@@ -14,7 +14,7 @@ from cost.workload import Workload
 from topology import resolve_cluster
 from topology.errors import InputError
 from topology.limits import GPUS
-from topology.sizes import check_layer_experts, check_layer_gpus, check_load_numbers
+from topology.sizes import check_layer_experts, check_layer_gpus, check_load_numbers, check_plan_copies
 
 
 def test_layers_times_gpus() -> None:
@@ -38,19 +38,25 @@ def test_layers_times_experts_and_scenarios() -> None:
         read_loads(["uniform"] * 5000, moe_layers=range(58), layers=61, experts=256, seed=0)
 
 
+def test_copies_of_a_plan() -> None:
+    check_plan_copies(1400, 72, 58 * 288, "x")
+    with pytest.raises(InputError, match=r"12,500 replicas x 14,848 .* at most 18,072 GPUs"):
+        check_plan_copies(12_500, 8, 58 * 256, "x")
+
+
 @pytest.mark.parametrize(
     "text",
     [
         f"domains: [{{part: hgx-h100, count: {GPUS // 8 + 1}}}]\nfabric: {{kind: rail, nic: 400 Gb/s}}",
         "nodes:\n  - {id: 'g{i}', kind: gpu, gpu: h100-sxm, repeat: {i: 41}}",
         "nodes:\n  - {id: 'g{i}.{j}', kind: gpu, gpu: h100-sxm, repeat: {i: 200000, j: 200000}}",
+        "nodes:\n  - repeat: {j: 11}\n    nodes: [{id: 's{j}.{i}', kind: switch, repeat: {i: 20000}}]",
     ],
 )
 def test_clusters_of_too_many_gpus(text: str, tmp_path: Path) -> None:
     path = tmp_path / "huge.yaml"
     path.write_text(f"name: huge\n{text}\n")
-    # listed one by one, 131,073 GPUs would take a second to read
-    with patch("topology.cluster_file.GPUS", 40), pytest.raises(InputError, match=r"at most [\d,]+ are supp"):
+    with patch("topology.sizes.LISTED_GPUS", 40), pytest.raises(InputError, match=r"at most [\d,]+ are supp"):
         resolve_cluster(str(path))
 
 

@@ -2,7 +2,7 @@
 
 ``python benchmarks/limits.py [AXIS ...]`` prints the table of ``docs/limits.md``. Each command is a process of its
 own; ``rackplan serve`` is asked for its page and ended. An axis is ``layers``, ``experts``, ``gpus``, ``scenarios``,
-``just above``, or ``together``.
+``just above``, ``together``, ``products`` (at each limit on one), or ``other doors`` (sizes that come in elsewhere).
 """
 
 from __future__ import annotations
@@ -56,6 +56,19 @@ MODELS = {
     "l10000-e4096": {"num_hidden_layers": 10_000, "num_experts": 4_096},
     "l1000-e4096": {"num_hidden_layers": 1_000, "num_experts": 4_096},
     "l61-e4096": {"num_hidden_layers": 61, "num_experts": 4_096},
+    "l1000": {"num_hidden_layers": 1_000},
+    "l99": {"num_hidden_layers": 99},
+    "l100": {"num_hidden_layers": 100},
+    "l1024-e4096": {"num_hidden_layers": 1_024, "num_experts": 4_096},
+    "l1025-e4096": {"num_hidden_layers": 1_025, "num_experts": 4_096},
+    "l64-e65536": {"num_hidden_layers": 64, "num_experts": 65_536},
+    "e65537": {"num_experts": 65_537},
+    "top65": {"num_experts_per_tok": 65},
+    "hidden": {"hidden_size": 10**9},
+    "hidden-most": {"hidden_size": 2**24},
+    "heads": {"num_attention_heads": 10**9},
+    "vocab": {"vocab_size": 10**9},
+    "context": {"max_position_embeddings": 10**18},
 }
 LOADS = {
     "w10000": (2, 10_000, 64),
@@ -65,7 +78,25 @@ LOADS = {
     "s1000-small": (1_000, 8, 64),
     "s1000-e4096": (1_000, 8, 4_096),
     "w2": (2, 58, 256),
+    "s32768": (32_768, 8, 64),
+    "s32769": (32_769, 8, 64),
+    "s100000": (100_000, 8, 64),
 }
+LISTED = """
+nodes:
+- {{id: "n{{h}}.g{{g}}", kind: gpu, gpu: h100-sxm, domain: "n{{h}}", rail: "{{g}}", repeat: {{h: {hosts}, g: 8}}}}
+- {{id: "n{{h}}.s{{s}}", kind: switch, domain: "n{{h}}", repeat: {{h: {hosts}, s: 2}}}}
+- {{id: "leaf{{l}}", kind: leaf, repeat: {{l: 8}}}}
+- {{id: "spine{{s}}", kind: spine, repeat: {{s: 8}}}}
+links:
+- {{between: ["n{{h}}.g{{g}}", "n{{h}}.s{{s}}"], count: 9, fabric: nvlink4, repeat: {{h: {hosts}, g: 8, s: 2}}}}
+- {{between: ["n{{h}}.g{{g}}", "leaf{{g}}"], fabric: ib-ndr400, repeat: {{h: {hosts}, g: 8}}}}
+- {{between: ["leaf{{l}}", "spine{{s}}"], fabric: ib-ndr400, count: {hosts}, repeat: {{l: 8, s: 8}}}}
+"""
+TORUS = "domains: [{{gpu: tpu-v5p, structure: torus, shape: {shape}, wrap: true, link: 100 GB/s}}]"
+HOSTS = "domains: [{{part: hgx-h100, count: {hosts}}}]\nfabric: {{kind: rail, nic: 400 Gb/s}}"
+STUDY = "kind: sweep\nfixed: {{model: deepseek-v3, cluster: gb200-nvl72}}\n{points}\n"
+GRID = "grid: {{context: {values}, tpot_ms: {values}, isl: {values}, osl: {values}}}"
 REPEATED = """
 name: repeated
 gpu: h100
@@ -133,6 +164,7 @@ case("gpus", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72@10080")
 case("gpus", OF_A_MODEL[-1:], m="small.json", c="trn2-ultra@102400")
 case("gpus", OF_A_MODEL[-1:], m="small.json", c="cm384@99840")
 case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy")
+case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy --windows 1000")
 case("scenarios", OF_A_PLAN, m="deepseek-v3", c="gb200-nvl72", p="scenarios-0-plan")
 case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy --objective worst")
 case("scenarios", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x="--loads s1000-small.npy")
@@ -167,6 +199,49 @@ case("together", OF_A_MODEL[-1:], m="l1000-e4096.json", c="gb200-nvl72@576")
 case("together", OF_A_MODEL[-1:], m="l10000-e4096.json", c="gb200-nvl72@576")
 case("together", OF_A_MODEL[-1:], m="e4096.json", c="gb200-nvl72", x="--loads s1000-e4096.npy")
 case("together", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72@10080", x="--loads s1000.npy")
+
+for model, cluster in (
+    ("l99.json", "gb200-nvl72@131040"),
+    ("l100.json", "gb200-nvl72@131040"),
+    ("deepseek-v3", "gb200-nvl72@131040"),
+    ("l1000.json", "gb200-nvl72@12960"),
+    ("l10000.json", "gb200-nvl72@1296"),
+    ("l1024-e4096.json", "gb200-nvl72"),
+    ("l1025-e4096.json", "gb200-nvl72"),
+    ("l64-e65536.json", "gb200-nvl72"),
+    ("e65537.json", "gb200-nvl72"),
+    ("qwen3-30b-a3b", "hgx-h100@100000"),
+):
+    case("products", OF_A_MODEL[-1:], m=model, c=cluster)
+for windows in (32_768, 32_769):
+    loads = f"--loads s{windows}.npy --windows {windows}"
+    case("products", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x=loads)
+case("products", OF_A_MODEL[-1:], m="deepseek-v3", c="hgx-h200@100000", x="--ep 8 --stages 1")
+case("products", OF_A_MODEL[2:3], m="deepseek-v3", c="hgx-h100@1000000")
+case("products", OF_A_MODEL[2:3], m="deepseek-v3", c="hgx-h100@1000008")
+for cluster in ("listed4096", "listed100000", "torus16384", "torus100000", "hosts125000"):
+    case("other doors", OF_A_MODEL[-1:], m="deepseek-v3", c=f"{cluster}.yaml")
+for model in ("top65", "hidden", "hidden-most", "heads", "vocab", "context"):
+    case("other doors", OF_A_MODEL[-1:], m=f"{model}.json", c="gb200-nvl72")
+for option in (
+    "--batch 1000000000000",
+    "--context 1000000000000",
+    "--redundant 1000000000000",
+    "--ep 1000000000000",
+    "--stages 1000000000",
+    "--time-limit -1",
+    "--time-limit 0",
+    "--price gb200=1e300",
+    f"--seed {'7' * 400}",
+):
+    case("other doors", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x=option)
+case(
+    "other doors",
+    ("loads s100000.npy", "sweep --model {m} --cluster {c} --isl 1000000000000 --osl 1"),
+    m="l99.json",
+)
+case("other doors", ("plan --model small.json --cluster hgx-h100@32 --loads s100000.npy -o {t}-plan",))
+case("other doors", ("study grid.yaml -o {t}-grid", "study sample.yaml -o {t}-sample", "score large"))
 
 
 def main() -> None:
@@ -218,6 +293,19 @@ def write_inputs() -> None:
         if not path.exists():
             np.save(path, rng.poisson(fixed * rng.lognormal(0, 0.3, shape) * 1000).astype(np.float32) + 1)
     Path("repeated.yaml").write_text(REPEATED)
+    for gpus in (4096, 100_000):
+        Path(f"listed{gpus}.yaml").write_text(LISTED.format(hosts=gpus // 8))
+    for name, shape in (("torus16384", [32, 32, 16]), ("torus100000", [50, 50, 40])):
+        Path(f"{name}.yaml").write_text(TORUS.format(shape=shape))
+    Path("hosts125000.yaml").write_text(HOSTS.format(hosts=125_000))
+    values = [*range(1_000, 1_200)]
+    Path("grid.yaml").write_text(STUDY.format(points=GRID.format(values=values)))
+    Path("sample.yaml").write_text(
+        STUDY.format(points="sample: {points: 10000000, seed: 1, context: [1, 65536]}")
+    )
+    Path("large").mkdir(exist_ok=True)
+    with Path("large/plan.json").open("wb") as large:
+        large.truncate(10**9)
 
 
 def run(line: str) -> tuple[float, float, int, str]:

@@ -61,7 +61,9 @@ PLAN_BYTES = 320_000_000
 """Of a plan file that is read: one of so many copies has up to 290 MB."""
 LOAD_NUMBERS = 2**24
 """Scenarios times MoE layers times experts: 1,129 scenarios of 58 layers with 256 experts."""
-LISTED_GPUS = 8_192
+TORUS_GPUS = 16_384
+"""Of one domain without switches, whose links are followed one by one; the largest that are built have 9,216."""
+LISTED_GPUS = 4_096
 """Of a cluster that is listed link by link: no two of its domains are taken to be alike."""
 NODE_ROWS = 200_000
 """Nodes of a cluster that is listed link by link, rows that repeat counted as often as they do."""

@@ -239,6 +239,7 @@ case(
     "other doors",
     ("loads s100000.npy", "sweep --model {m} --cluster {c} --isl 1000000000000 --osl 1"),
     m="l99.json",
+    c="hgx-h100",
 )
 case("other doors", ("plan --model small.json --cluster hgx-h100@32 --loads s100000.npy -o {t}-plan",))
 case("other doors", ("study grid.yaml -o {t}-grid", "study sample.yaml -o {t}-sample", "score large"))

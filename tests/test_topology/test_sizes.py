@@ -48,7 +48,7 @@ def test_copies_of_a_plan() -> None:
     "text",
     [
         f"domains: [{{part: hgx-h100, count: {GPUS // 8 + 1}}}]\nfabric: {{kind: rail, nic: 400 Gb/s}}",
-        "domains: [{part: tpu-v5p, shape: [32, 32, 17]}]",
+        "domains: [{gpu: tpu-v5p, structure: torus, shape: [32, 32, 17], wrap: true, link: 100 GB/s}]",
         "nodes:\n  - {id: 'g{i}', kind: gpu, gpu: h100-sxm, repeat: {i: 41}}",
         "nodes:\n  - {id: 'g{i}.{j}', kind: gpu, gpu: h100-sxm, repeat: {i: 200000, j: 200000}}",
         "nodes:\n  - repeat: {j: 11}\n    nodes: [{id: 's{j}.{i}', kind: switch, repeat: {i: 20000}}]",

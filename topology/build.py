@@ -90,7 +90,8 @@ def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpe
     """
     if not spec.domains:
         raise InputError(f"{where}: has no domains.")
-    _check_size(spec.gpus, where, most)
+    if spec.gpus > most:
+        raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {most:,} are supported.")
     if (largest := max((one.gpus for one in spec.domains if not one.switched), default=0)) > TORUS_GPUS:
         raise InputError(
             f"{where}: a domain of {largest:,} GPUs, not all on every switch chip; at most {TORUS_GPUS:,} are "
@@ -100,11 +101,6 @@ def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpe
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     check_fabric(spec, f"{where}: fabric")
     return spec
-
-
-def _check_size(gpus: int, where: str, most: int) -> None:
-    if gpus > most:
-        raise InputError(f"{where}: {gpus:,} GPUs; at most {most:,} are supported.")
 
 
 def raw_cluster_spec(
@@ -122,7 +118,6 @@ def raw_cluster_spec(
     """
     check_raw(raw, where)
     gpus = [node.id for node in raw.nodes if node.kind == "gpu"]
-    _check_size(len(gpus), where, GPUS)
     _broken_gpus(faults, gpus)
     gone = {fault.gpu for fault in faults if fault.factor == 0}
     nodes, links = [node.id for node in raw.nodes], [link.between for link in raw.links]

@@ -29,6 +29,7 @@ from topology.importers import ImportOptions, import_files
 from topology.limits import MESSAGE_CHARACTERS
 from topology.npy import read_npy_header
 from topology.reading import read_text
+from topology.resolve import resolve_cluster
 from topology.routes import read_traffic
 from topology.settings import parse_setting
 
@@ -382,3 +383,9 @@ def test_a_journal_that_is_a_link_is_left_alone(fuzz: Any, watch: Any) -> None:
     (path / "journal").unlink(missing_ok=True)
     (path / "journal").symlink_to("../canary")
     assert watch.look(reader, path)[1] == []
+
+
+def test_a_name_of_brackets_is_no_name() -> None:
+    """Each was looked for its end, to the end of the name."""
+    with pytest.raises(InputError, match="unknown cluster"):
+        resolve_cluster("(a" * 100_000)

@@ -32,7 +32,7 @@ _SAME = str.maketrans(
 
 def plain_words(text: str) -> str:
     """Return ``text`` in lower case, its words joined by single hyphens and remarks in brackets dropped."""
-    text = re.sub(r"\([^)]*\)", " ", text.lower().translate(_SAME))
+    text = re.sub(r"\([^()]*\)", " ", text.lower().translate(_SAME))
     return re.sub(r"[\s_]+", "-", text.strip()).strip("-")
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from cost.config.expressions import expression
 from cost.config.facts import Facts
 from cost.config.family import Decoder
 from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
@@ -112,6 +113,8 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
     return {name: +modules for name, modules in found.items() if +modules}
 
 
+_MOST_TRIED = {"re:": 64, "*": 1_000}
+"""Patterns that are tried one by one; quantisers write two or three for each layer."""
 _PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 _STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
 
@@ -133,16 +136,23 @@ class Patterns:
     Raises
     ------
     InputError
-        If a regular expression is broken.
+        If a regular expression is broken or may take for ever, or there are more patterns than are tried.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = list(dict.fromkeys(patterns))
+        tried = [pattern for pattern in patterns if "*" in pattern or pattern.startswith("re:")]
+        for sign, most in _MOST_TRIED.items():
+            if (count := sum(sign in pattern for pattern in tried)) > most:
+                raise InputError(
+                    f"quantization_config: {count:,} patterns with `{sign}`; at most {most:,} are read."
+                )
         self._literals: set[str] = set()
         self._globs: list[list[str]] = []
         self._expressions: list[re.Pattern[str]] = []
         for pattern in patterns:
             if pattern.startswith("re:"):
-                self._expressions.append(_compiled(pattern[3:]))
+                self._expressions.append(expression(pattern[3:], "quantization_config"))
             elif parts := _parts(pattern):
                 if "*" in pattern:
                     self._globs.append(parts)
@@ -167,13 +177,6 @@ class Patterns:
             if any(all(map(fnmatchcase, parts[start:], wanted)) for start in starts):
                 return True
         return any(one.match(prefix + name) for one in self._expressions for prefix in _PREFIXES)
-
-
-def _compiled(expression: str) -> re.Pattern[str]:
-    try:
-        return re.compile(expression)
-    except re.error as error:
-        raise InputError(f"quantization_config: {expression!r} is no regular expression ({error}).") from None
 
 
 # The precision of each class: from the quantiser's section, `torch_dtype`, or an override.

@@ -55,6 +55,9 @@ class Here:
             for number, digest in handle
         ]
 
+    def end(self, handle: object) -> None:
+        """Nothing hangs."""
+
     def close(self) -> None:
         """Nothing runs."""
 

@@ -59,6 +59,9 @@ class Engine(Protocol):
             If the whole machine did.
         """
 
+    def end(self, handle: Any) -> None:
+        """End the worker of a handle, if it can be, and perhaps others with it: theirs are then lost too."""
+
     def close(self) -> None:
         """End all that runs."""
 
@@ -124,6 +127,10 @@ class LocalEngine:
             EOFError,
         ) as error:
             raise WorkerLostError(one_line(error)) from None
+
+    def end(self, handle: Future[Rows]) -> None:  # noqa: ARG002 - a pool ends with one of its workers
+        """End all workers: the next points begin a new pool."""
+        self._pool.shutdown(wait=False, kill_workers=True)
 
     def close(self) -> None:
         """End the processes, whatever they do."""
@@ -199,6 +206,9 @@ class RayEngine:
         except errors.RayError as error:
             raise MachineLostError(one_line(error)) from None
         return found
+
+    def end(self, handle: Any) -> None:
+        """Leave it: a task that says nothing may wait for a node, and Ray looks after those that run."""
 
     def close(self) -> None:
         """Leave the cluster; one that was begun here ends."""

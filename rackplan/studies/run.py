@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,6 +22,10 @@ MOST_CHUNK = 256
 SYNC_S = 0.25
 """Seconds between two times that rows are written out to the disk."""
 _POLL_S = 0.1
+_STOPPED_S = 5.0
+"""Seconds without a turn after which this process is taken to have been stopped, its workers with it (Ctrl-Z)."""
+_FROZEN_S = 60.0
+"""Seconds beyond its limit, for a worker to begin in too, after which one that does not answer is ended from here."""
 MOST_MACHINES = 1_000
 """Tasks in a row that may be lost with their machines before a study ends."""
 MOST_LOST = 2
@@ -36,6 +40,8 @@ class _Flight:
     points: list[Point]
     begun: float
     alone: bool = False
+    stopped: bool = False
+    """Whether time passed in which its worker was stopped: it may say that a point took too long."""
 
 
 class Runner:
@@ -72,14 +78,16 @@ class Runner:
         self._lost_alone: Counter[str] = Counter()
         self._each_s: float | None = None
         self._machines_lost = 0
-        self._synced = time.monotonic()
+        self._synced = self._turned = time.monotonic()
 
     def run(self, points: Iterator[Point]) -> None:
         """Price all points that are not in the store."""
         coming = (point for point in points if point.digest not in self._store.digests)
         try:
             while self._fill(coming) or self._flights:
-                self._take(self._engine.wait(list(self._flights), _POLL_S))
+                done = self._engine.wait(list(self._flights), _POLL_S)
+                self._look_at_clock(done)
+                self._take(done)
                 if time.monotonic() - self._synced >= SYNC_S:
                     self._sync()
         except KeyboardInterrupt:
@@ -87,6 +95,18 @@ class Runner:
             raise
         finally:
             self._sync()
+
+    def _look_at_clock(self, done: Sequence[Any]) -> None:
+        """Give points their time again that were stopped with this process; end a worker that does not answer."""
+        now = time.monotonic()
+        if now - self._turned > _STOPPED_S:
+            for flight in self._flights.values():
+                flight.begun, flight.stopped = now, True
+        self._turned = now
+        begun = now - hard_limit_s(self._limit_s) - CHUNK_S - _FROZEN_S
+        frozen = [one for one, flight in self._flights.items() if flight.begun < begun and one not in done]
+        if frozen:
+            self._engine.end(frozen[0])
 
     def _sync(self) -> None:
         self._store.sync()
@@ -136,12 +156,20 @@ class Runner:
                         "same command goes on from there."
                     ) from None
             except WorkerLostError:
-                self._blame(flight)
+                if flight.stopped:
+                    self._again.extend(flight.points)
+                else:
+                    self._blame(flight)
                 lost = True
             else:
                 self._machines_lost = 0
-                self._keep(list(zip(rows, flight.points, strict=False)))  # in their order, as far as it came
+                pairs = list(zip(rows, flight.points, strict=False))  # in their order, as far as it came
+                again = [pair for pair in pairs if flight.stopped and pair[0]["status"] == TIMEOUT]
+                self._again.extend(point for _, point in again)
+                self._keep(pair for pair in pairs if pair not in again)
                 self._rest.extend(flight.points[len(rows) :])
+                if flight.stopped:
+                    continue
                 mean = sum(row["seconds"] for row in rows) / len(rows)
                 self._each_s = mean if self._each_s is None else 0.5 * (self._each_s + mean)
         self._progress.replaced += lost

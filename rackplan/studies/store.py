@@ -8,7 +8,6 @@ half a file or a row twice. A row that is in both after a kill in between is tak
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -120,14 +119,24 @@ class Store:
         if self._unsynced:
             try:
                 os.fsync(self._file.fileno())
-                if not os.path.samestat(os.fstat(self._file.fileno()), self._journal.lstat()):
-                    raise FileNotFoundError(errno.ENOENT, "another file is there")
             except OSError as error:
                 raise _unwritable(self._journal, error) from None
+            self._require_journal()
             self._unsynced = False
         late = time.monotonic() - self._compacted >= PART_S
         if self._lines >= max(PART_ROWS, PART_SHARE * len(self._parted)) or (self._lines and late):
             self.compact()
+
+    def _require_journal(self) -> None:
+        try:
+            there = os.path.samestat(os.fstat(self._file.fileno()), self._journal.lstat())
+        except OSError:
+            there = False
+        if not there:
+            raise InputError(
+                f"{self._journal}: it was moved or removed while the study ran; the same command goes on with the "
+                "rows that its folder holds."
+            )
 
     def compact(self) -> None:
         """Put the rows of the journal into the dataset, and begin a new one.

@@ -93,6 +93,9 @@ class FakeEngine:
             raise lost
         return [row_of(task) for task in tasks]
 
+    def end(self, handle: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -153,6 +156,43 @@ def test_a_point_that_hangs_in_c_ends_at_its_limit(tmp_path: Path, monkeypatch: 
 
     _, rows = run(tmp_path, FakeEngine(fate))
     assert [(row["batch"], row["status"]) for row in rows if row["status"] != "ok"] == [(3, "timeout")]
+
+
+def test_a_study_that_was_stopped_blames_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackplan.studies.run._STOPPED_S", -1.0)  # between any two turns
+    seen: set[object] = set()
+
+    class Stopped(FakeEngine):
+        def rows(self, handle: int) -> list[dict[str, Any]]:
+            found = super().rows(handle)
+            new = [row for row in found if row["digest"] not in seen]
+            seen.update(row["digest"] for row in new)
+            return [row | {"status": "timeout"} if row in new else row for row in found]
+
+    _, rows = run(tmp_path, Stopped())
+    assert [row["status"] for row in rows] == ["ok"] * 40
+
+
+def test_a_worker_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackplan.studies.run._FROZEN_S", -100.0)
+    monkeypatch.setattr("rackplan.studies.run.hard_limit_s", lambda limit_s: -limit_s)
+    ended: list[int] = []
+
+    class Frozen(FakeEngine):
+        def wait(self, handles: Iterable[int], timeout_s: float) -> list[int]:
+            return super().wait([one for one in handles if one or ended], timeout_s)
+
+        def end(self, handle: int) -> None:
+            ended.append(handle)
+
+        def rows(self, handle: int) -> list[dict[str, Any]]:
+            if not handle:
+                raise WorkerLostError("ended")
+            return super().rows(handle)
+
+    _, rows = run(tmp_path, Frozen())
+    assert ended[0] == 0
+    assert [row["batch"] for row in rows if row["status"] != "ok"] == [1]
 
 
 def test_a_cluster_that_is_gone_ends_the_study_with_its_rows(
@@ -216,7 +256,7 @@ def test_a_journal_that_was_removed_ends_the_study(tmp_path: Path) -> None:
     store.sync()
     (tmp_path / "journal").rename(tmp_path / "elsewhere")
     store.add([row_of(tasks[1])])
-    with pytest.raises(InputError, match="journal: cannot write there"):
+    with pytest.raises(InputError, match="journal: it was moved or removed"):
         store.sync()
 
 

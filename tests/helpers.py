@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
+import sys
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cost.config.build import model_from_config
@@ -13,6 +17,19 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from cost.model import Model
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(path: str, name: str = "") -> ModuleType:
+    """A file of the checkout that is run, not imported (``benchmarks/kills.py``), as a module called ``name``."""
+    spec = importlib.util.spec_from_file_location(name or Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @cache

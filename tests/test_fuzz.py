@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -23,7 +22,8 @@ import pytest
 from cost.loads import read_loads
 from cost.traces.routing_files import read_routing
 from cost.traces.torch_file import load_torch_file
-from placement.online.state import OnlineState
+from helpers import script
+from placement.online.state import ARRAYS, OnlineState
 from topology.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.limits import MESSAGE_CHARACTERS
@@ -44,11 +44,7 @@ def fuzz() -> Iterator[Any]:
     before = [*sys.path], signal.getsignal(signal.SIGPROF)
     sys.path.insert(0, str(FUZZ))
     with warnings.catch_warnings():
-        spec = importlib.util.spec_from_file_location("fuzz_main", FUZZ / "__main__.py")
-        assert spec is not None
-        assert spec.loader is not None
-        main = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(main)
+        main = script("benchmarks/fuzz/__main__.py", "fuzz_main")
         import found
         import watched
 
@@ -302,17 +298,7 @@ def test_headers_of_arrays_that_promise_what_is_not_there(tmp_path: Path, name: 
     with pytest.raises(InputError):
         read_traffic(path, 8)
     with zipfile.ZipFile(tmp_path / "s.npz", "w") as archive:
-        for key in (
-            "about",
-            "slots_per_gpu",
-            "stored",
-            "last",
-            "kinds",
-            "kind_windows",
-            "kind_age",
-            "static",
-            "placed",
-        ):
+        for key in ARRAYS:
             archive.writestr(f"{key}.npy", data)
     with pytest.raises(InputError):
         OnlineState.load(tmp_path / "s.npz")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
 import yaml
 
+from helpers import script
 from rackplan.cli import COMMANDS
 from rackplan.help import EXAMPLES
 from rackplan.views.blocks import Table, Text, View
@@ -21,17 +20,6 @@ from rackplan.views.blocks import Table, Text, View
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-
-
-def script(path: str) -> ModuleType:
-    """A file below docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, DOCS / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def pages(entries: Any) -> Iterator[str]:
@@ -46,8 +34,8 @@ def pages(entries: Any) -> Iterator[str]:
 def test_every_page_is_in_the_navigation_once() -> None:
     named = list(pages(CONFIG["nav"]))
     assert len(named) == len(set(named))
-    made = {script(f"hooks/{name}.py").PAGE for name in ("commands", "python", "schemas")}
-    made |= {*script("hooks/repository.py").PAGES.values(), "decisions/"}
+    made = {script(f"docs/hooks/{name}.py").PAGE for name in ("commands", "python", "schemas")}
+    made |= {*script("docs/hooks/repository.py").PAGES.values(), "decisions/"}
     assert set(named) == {path.name for path in DOCS.glob("*.md")} | made
 
 
@@ -58,11 +46,11 @@ def test_the_site_asks_no_other_host() -> None:
 
 
 def test_the_reference_has_every_command_with_all_its_options() -> None:
-    text = script("hooks/commands.py").commands_page()
+    text = script("docs/hooks/commands.py").commands_page()
     assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == set(COMMANDS)
     assert "| <code>--goal GOAL</code> |" in text
     assert all(example in text for examples in EXAMPLES.values() for example in examples)
-    foot = script("hooks/commands.py").FOOT
+    foot = script("docs/hooks/commands.py").FOOT
     assert set(foot) <= set(COMMANDS)
     assert [
         page for names in foot.values() for page in names.split() if not (DOCS / f"{page}.md").is_file()
@@ -72,7 +60,7 @@ def test_the_reference_has_every_command_with_all_its_options() -> None:
 def test_the_reference_has_every_public_name() -> None:
     import rackplan
 
-    hook = script("hooks/python.py")
+    hook = script("docs/hooks/python.py")
     text = hook.python_page()
     names = [name for name in rackplan.__all__ if not name.startswith("__")]
     assert [name for name in names if f"::: {hook.home_of(name)}\n" not in text] == []
@@ -82,7 +70,7 @@ def test_the_reference_has_every_public_name() -> None:
 
 
 def test_the_reference_has_every_schema_with_all_its_fields() -> None:
-    hook = script("hooks/schemas.py")
+    hook = script("docs/hooks/schemas.py")
     assert set(hook.names()) >= {"size", "plan", "plan.json"}
     schema = hook.schemas()["size"]
     text = hook.schema_page("size", schema)
@@ -117,13 +105,13 @@ def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, 
         file = File
         meta: ClassVar[dict[str, Any]] = {}
 
-    hook = script("hooks/repository.py")
+    hook = script("docs/hooks/repository.py")
     assert hook.on_page_markdown(f"see [it]({link})\n", Page, None, None) == f"see [it]({becomes})\n"
     assert hook.on_page_markdown(f"```\n[it]({link})\n```\n", Page, None, None) == f"```\n[it]({link})\n```\n"
 
 
 def test_bars_in_the_code_of_a_table_are_bars() -> None:
-    hook = script("hooks/repository.py")
+    hook = script("docs/hooks/repository.py")
     assert hook._without_escapes("| `--split even\\|lp` | a \\| b |") == "| `--split even|lp` | a \\| b |"
 
 
@@ -191,19 +179,19 @@ def test_what_other_results_are_headed_with_is_in_the_glossary() -> None:
 
 def test_pictures_are_listed() -> None:
     names = {path.name for path in (DOCS / "images").glob("*.svg")}
-    assert names - set(script("images/make.py").PICTURES) == set()
+    assert names - set(script("docs/images/make.py").PICTURES) == set()
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", script("images/make.py").PICTURES)
+@pytest.mark.parametrize("name", script("docs/images/make.py").PICTURES)
 def test_a_picture_is_what_the_code_draws(name: str) -> None:
     """``python docs/images/make.py`` makes it anew. Last digits may differ between machines."""
     kept, drawn = (
         (DOCS / "images" / name).read_text(encoding="utf-8"),
-        script("images/make.py").PICTURES[name](),
+        script("docs/images/make.py").PICTURES[name](),
     )
     assert NUMBER.sub("#", kept) == NUMBER.sub("#", drawn)
     was, now = ([float(one.replace(",", "")) for one in NUMBER.findall(text)] for text in (kept, drawn))

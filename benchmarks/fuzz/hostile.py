@@ -181,6 +181,15 @@ KEYS = (
 )
 
 
+RUNS = (" ", "\n", "\t", "a", "9", "a ", "1,", "(a", "[1-2]", "x1", "- ", "\\", "=", "_", "\u0301")
+
+
+def run(random: Random) -> str:
+    """Return the same over and over."""
+    one = random.choice(RUNS)
+    return one * (random.choice((1_000, 30_000, 200_000)) // len(one))
+
+
 def number(random: Random) -> float:
     """Return a number."""
     if random.random() < 0.3:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import seeds_files as seeds
-from mutations import pack
+from mutations_archives import pack
 from reader import Reader, Seed, texts
 
 _JSON = ("topology.reading:read_text", "topology.reading:parse_json")

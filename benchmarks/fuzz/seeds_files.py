@@ -10,7 +10,7 @@ import zipfile
 from typing import Any
 
 import numpy as np
-from mutations import pack
+from mutations_archives import pack
 
 CONFIG: dict[str, Any] = {
     "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128,

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mutations import unpack
+from mutations_archives import unpack
 from reader import Reader
 
 CPU_S = 5.0

@@ -19,6 +19,11 @@ from topology.files import write_whole
 from topology.reading import parse_json, require_version
 
 _VERSION = 1
+ARRAYS = (
+    *("about", "slots_per_gpu", "stored", "last", "kinds", "kind_windows", "kind_age"),
+    *("static", "placed"),
+)
+"""Of the file of a balancer's state."""
 
 
 @dataclass(frozen=True)
@@ -212,21 +217,10 @@ class OnlineState:
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of the file; nothing in it is run."""
-    names = {
-        "about",
-        "slots_per_gpu",
-        "stored",
-        "last",
-        "kinds",
-        "kind_windows",
-        "kind_age",
-        "static",
-        "placed",
-    }
     try:
-        if set(npz_names(path)) != names:
+        if set(npz_names(path)) != set(ARRAYS):
             raise InputError(f"{path}: not a balancer's state: other arrays are in it.")
-        return {name: npz_array(path, name).whole() for name in sorted(names)}
+        return {name: npz_array(path, name).whole() for name in ARRAYS}
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a balancer's state ({one_line(error)}).") from None
 

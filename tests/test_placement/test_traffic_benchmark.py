@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -10,17 +9,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "domains_per_token.py"
+from helpers import script
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("domains_per_token", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/domains_per_token.py")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ Needs torch and, in the folder that ``ENGINE_SOURCES`` names, vLLM's and SGLang'
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers import script
 from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the engines' own policies cannot run")
@@ -37,14 +37,7 @@ def _nothing_remembered() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def loader() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "engine_policies", ROOT / "benchmarks" / "engine_policies.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/engine_policies.py")
 
 
 def sources(pattern: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from helpers import script
 from rackplan.cli import COMMANDS
 from rackplan.options import flat
 
@@ -22,13 +22,7 @@ FILE = ROOT / "benchmarks/kills.py"
 
 @cache
 def kills() -> Any:
-    spec = importlib.util.spec_from_file_location("kills", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kills"] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/kills.py")
 
 
 def stopped(*args: object) -> str:

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks/same_bytes.py"
+from helpers import script
 
 
 @pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("same_bytes", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["same_bytes"] = module
-    spec.loader.exec_module(module)
-    return module
+def same_bytes() -> Any:
+    return script("benchmarks/same_bytes.py")
 
 
-def test_what_differs_is_named(script: Any) -> None:
-    assert script.differing({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == ["b", "c"]
-    assert script.lacking(script.Circumstance("other", {"LC_ALL": "xx_YY.UTF-8"})) == "no locale xx_YY.UTF-8"
+def test_what_differs_is_named(same_bytes: Any) -> None:
+    assert same_bytes.differing({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}) == ["b", "c"]
+    assert (
+        same_bytes.lacking(same_bytes.Circumstance("other", {"LC_ALL": "xx_YY.UTF-8"}))
+        == "no locale xx_YY.UTF-8"
+    )
 
 
 @pytest.mark.parametrize(
     "names", [("plan again",), pytest.param(("plan", "score", "export", "draw"), marks=pytest.mark.wide)]
 )
-def test_the_same_bytes(script: Any, tmp_path: Path, names: tuple[str, ...]) -> None:
-    other = script.Circumstance("other", {"PYTHONHASHSEED": "7", "LC_ALL": "C"}, folder="mit Räumen")
-    first = script.digests(script.FIRST, tmp_path, names)
+def test_the_same_bytes(same_bytes: Any, tmp_path: Path, names: tuple[str, ...]) -> None:
+    other = same_bytes.Circumstance("other", {"PYTHONHASHSEED": "7", "LC_ALL": "C"}, folder="mit Räumen")
+    first = same_bytes.digests(same_bytes.FIRST, tmp_path, names)
     assert len(first) >= 4
     assert not any("ended with" in name for name in first)
-    assert script.differing(first, script.digests(other, tmp_path, names)) == []
+    assert same_bytes.differing(first, same_bytes.digests(other, tmp_path, names)) == []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import script
 from topology import ClusterSpec, build_cluster
 from topology.routes import link_loads, pattern_traffic, traffic_matrix
 from topology.spec import Fault
@@ -23,28 +21,14 @@ from topology.spec import Fault
 pytestmark = pytest.mark.wide
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from numpy.typing import NDArray
 
     from topology import Cluster
     from topology.routes import LinkLoads
 
-SIMGRID = Path(__file__).parents[2] / "benchmarks" / "simgrid"
 
-
-def load(name: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(f"simgrid_{name}", SIMGRID / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    return module
-
-
-plain = load("paths")
-small = load("clusters")
+plain = script("benchmarks/simgrid/paths.py", "simgrid_paths")
+small = script("benchmarks/simgrid/clusters.py", "simgrid_clusters")
 SLOW = (
     "gb200-nvl72",
     "torus 4x4x4",

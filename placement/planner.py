@@ -89,33 +89,33 @@ def make_plan(
     gpus = sum(len(stage.gpus) for stage in chosen.replicas[0])
     copies = sum(one.slot_expert.size for one in fast.experts if one is not None)
     _check_size(deployment, gpus, copies, f"the best layout, EP {chosen.ep}")
-    order = None
-    if layouts is None:
+    with stop.keeping():  # that is an answer
+        order = None
+        if layouts is None:
+            with stop:
+                fast, order = improve_order(deployment, fast, few, options, stop)
+        say("placing experts")
+        placed = None
         with stop:
-            fast, order = improve_order(deployment, fast, few, options, stop)
-    say("placing experts")
-    placed = None
-    with stop:
-        placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
-    placed = placed or _cut_short(fast, loads, options)
-    _tell(placed, stop)
-    report, traffic = None, None
-    if loads is not None:
-        placed, report, traffic = choose_by_traffic(placed, loads, options, stop, say)
-    plan = replace(_finish(placed, loads, options, stop, say), by_traffic=report, traffic=traffic)
-    plan = replace(
-        plan,
-        options={**asdict(asked), "work": stop.number},
-        redundancy=curve,
-        order=order,
-        interrupted=stop.interrupted,
-        passed_over=_passed_over(fast, deployment),
-        service_level=fast.service_level,
-    )
-    wrong = verify_plan(plan)
-    if wrong:
-        raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
-    return plan
+            placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
+        placed = placed or _cut_short(fast, loads, options)
+        _tell(placed, stop)
+        report, traffic = None, None
+        if loads is not None:
+            placed, report, traffic = choose_by_traffic(placed, loads, options, stop, say)
+        plan = replace(_finish(placed, loads, options, stop, say), by_traffic=report, traffic=traffic)
+        plan = replace(
+            plan,
+            options={**asdict(asked), "work": stop.number},
+            redundancy=curve,
+            order=order,
+            passed_over=_passed_over(fast, deployment),
+            service_level=fast.service_level,
+        )
+        wrong = verify_plan(plan)
+        if wrong:
+            raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
+    return replace(plan, interrupted=stop.interrupted)
 
 
 def _check_size(deployment: Deployment, gpus: int, copies: int, what: str) -> None:

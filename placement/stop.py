@@ -7,13 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Self
 
 from placement.work import Work
 from topology.errors import RackplanError
+from topology.interrupts import CAME, ctrl_c
 
 OnProgress = Callable[..., None]
 """Called with what a search says of its state, and seconds: of experts placed, done layers, all layers, objective and
@@ -103,6 +104,61 @@ class _Part:
     of_rest: int | None = None
 
 
+class _CtrlC:
+    """What Ctrl-C does in the blocks of a search: the innermost one says.
+
+    Parameters
+    ----------
+    end:
+        Ends the search.
+
+    Attributes
+    ----------
+    modes:
+        Of the blocks that were entered: ``raise`` an error, which they catch; ``keep`` what there is and end the
+        search; wait for the end of a ``step``.
+    waits:
+        Whether one came within a step.
+    """
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end, self._handled, self._came = end, False, False
+        self.modes: list[str] = []
+        self.waits = False
+
+    @contextmanager
+    def handled(self, mode: str) -> Iterator[None]:
+        """Let Ctrl-C do what ``mode`` says, unless somebody else handles it."""
+        before = None
+        if not self._handled and threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+        ours = before in {signal.default_int_handler, ctrl_c}
+        self.modes.append(mode)
+        if ours:
+            self._handled = True
+            signal.signal(signal.SIGINT, self._heard)
+            if CAME and not self._came:  # and was lost
+                self._came = True
+                self._end()
+        try:
+            yield
+        finally:
+            self.modes.pop()
+            if ours:
+                signal.signal(signal.SIGINT, before)
+                self._handled = False
+
+    def _heard(self, *_: object) -> None:
+        mode = self.modes[-1]
+        if self._came or mode == "raise":
+            raise KeyboardInterrupt
+        self._came = True
+        if mode == "step":
+            self.waits = True
+        else:
+            self._end()
+
+
 class Stop:
     """When a search ends, Ctrl-C and progress.
 
@@ -141,7 +197,8 @@ class Stop:
         self.work: Work = Work(seconds, work) if self._whole is None else self._whole.work
         self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel
         self.on_progress = on_progress
-        self._interrupted = self._deferred = False
+        self._interrupted = False
+        self.ctrl_c: _CtrlC = _CtrlC(self.interrupt) if self._whole is None else self._whole.ctrl_c
         self._begun = time.monotonic()
         self._told = self._begun
         self._first = self.work.units
@@ -217,20 +274,29 @@ class Stop:
 
     def end(self) -> None:
         """End all search here; Ctrl-C if it is held back is an interruption now."""
-        if self._deferred_anywhere() or self.interrupted:
+        if self.ctrl_c.waits or self.interrupted:
             self.interrupt()
         self.work.end()
 
     def __enter__(self) -> Self:
         """Begin a block that Ctrl-C may end, and no more than it: what was found before is kept."""
+        self.ctrl_c.modes.append("raise")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         """Note Ctrl-C and go on after the block."""
+        self.ctrl_c.modes.pop()
         came = kind is not None and issubclass(kind, KeyboardInterrupt)
         if came:
             self.interrupt()
         return came
+
+    def keeping(self) -> AbstractContextManager[None]:
+        """Hold Ctrl-C back while there is an answer: it ends all search, and what follows is done the fast way.
+
+        A second one is not held back.
+        """
+        return self.ctrl_c.handled("keep")
 
     @contextmanager
     def stepwise(self) -> Iterator[None]:
@@ -238,37 +304,22 @@ class Stop:
 
         A second one is not held back.
         """
-        ours = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGINT) if ours else None
-        if before is not signal.default_int_handler:
-            yield
-            return
-
-        def hold(*_: object) -> None:
-            if self._deferred:
-                raise KeyboardInterrupt
-            self._deferred = True
-
-        signal.signal(signal.SIGINT, hold)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-            if self._deferred:
-                self.interrupt()
+        with self.ctrl_c.handled("step"):
+            try:
+                yield
+            finally:
+                if self.ctrl_c.waits:
+                    self.interrupt()
 
     def spend(self, units: float, *, clock: bool = True) -> None:
         """Count a step that was done, in units of work; what ends the search ends it here."""
         self.work.spend(units, clock=clock, own=self._part.fixed is not None)
-        if self._deferred_anywhere() or self.interrupted:
+        if self.ctrl_c.waits or self.interrupted:
             self.interrupt()
 
     def mark(self, *, inside: bool = False) -> None:
         """Count a place between steps or ``inside`` one, after what was done because there was work left."""
         self.work.mark(inside=inside)
-
-    def _deferred_anywhere(self) -> bool:
-        return self._deferred or (self._whole is not None and self._whole._deferred_anywhere())  # noqa: SLF001
 
     @property
     def allotted(self) -> float:
@@ -306,11 +357,7 @@ class Stop:
 
     def out_of_time(self) -> bool:
         """Whether a timed run has to end a step that is not done, or Ctrl-C came: what the step found is not kept."""
-        return (
-            self._deferred_anywhere()
-            or self.interrupted
-            or (self._part.fixed is None and self.work.out_of_time())
-        )
+        return self.ctrl_c.waits or self.interrupted or (self._part.fixed is None and self.work.out_of_time())
 
     def tell(self, state: Callable[[], tuple[Any, ...]]) -> None:
         """Report the state of a search, now and then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 
@@ -14,6 +15,20 @@ def main() -> None:
         _command_line()()
     except ImportError as error:
         raise SystemExit(_without(error)) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("rackplan: interrupted; nothing was written.\n")
+        raise SystemExit(130) from None
+    finally:
+        _end_by_exit_code()
+
+
+def _end_by_exit_code() -> None:
+    """Let Python end by its exit code where Ctrl-C came: all is said, and nothing is left to interrupt.
+
+    It would end by SIGINT if Ctrl-C had come in text that was run, as dataclasses do, and no other was run since.
+    """
+    eval("0")  # noqa: S307
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _command_line() -> Callable[[], None]:
@@ -27,6 +42,8 @@ def _command_line() -> Callable[[], None]:
     try:
         from rackplan.cli import main as run
     except Exception as error:
+        if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # in a compiled module
+            raise KeyboardInterrupt from None
         raise ImportError(f"{type(error).__name__}: {error}") from error
     return run
 

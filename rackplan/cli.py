@@ -34,7 +34,7 @@ from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from topology.errors import RackplanError, printable
-from topology.interrupts import EndedError, ending_by_signal, signal_behind
+from topology.interrupts import CAME, EndedError, ending_by_signal, signal_behind
 from topology.staging import PLACED, name_temporary_folder, settle
 
 BAD_INPUT = 2
@@ -53,6 +53,10 @@ app = typer.Typer(
 )
 
 
+_BEGUN: list[str] = []
+"""The command that runs; empty while options are read."""
+
+
 class _InterruptedError(RackplanError):
     """Ctrl-C, or a signal to end, where there is no result to keep."""
 
@@ -61,15 +65,22 @@ class _InterruptedError(RackplanError):
         self.exit_code = SIGNALLED + number
 
 
+def _unless_interrupted(came: object) -> None:
+    if came:
+        raise KeyboardInterrupt
+
+
 def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     """Typer ends an interrupted command without a word; this one says so."""
 
     @wraps(run)
     def wrapped(*args: object, **kwargs: object) -> None:
         since = len(PLACED)
+        _BEGUN.append(run.__name__)
         try:
             run(*args, **kwargs)
             sys.stdout.flush()
+            _unless_interrupted(CAME)
         except BrokenPipeError:
             # the reader of a pipe left (| head): not an error of ours, and typer would make it one
             _discard_output()
@@ -179,7 +190,10 @@ def main() -> None:
     _one_blas_thread()
     try:
         with ending_by_signal():
-            raise SystemExit(app(prog_name="rackplan", standalone_mode=False) or 0)
+            code = app(prog_name="rackplan", standalone_mode=False) or 0
+            # while options are read typer ends without a word
+            _unless_interrupted(code == SIGNALLED + signal.SIGINT and not _BEGUN)
+            raise SystemExit(code)
     except _UsageError as error:
         # with no arguments at all the message is the help
         text = str(getattr(error, "format_message", error.__str__)())

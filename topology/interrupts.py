@@ -12,10 +12,22 @@ from typing import Any
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C, what schedulers and containers send, and a terminal that was closed."""
 
+CAME: list[int] = []
+"""Each Ctrl-C so far: compiled modules lose the KeyboardInterrupt now and then, and go on."""
+
+
+def ctrl_c(number: int, _: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and remember that it came."""
+    CAME.append(number)
+    raise KeyboardInterrupt
+
 
 @contextmanager
-def steady() -> Iterator[None]:
-    """Let the signals of :data:`ENDING` wait until the block has ended, if Python handles them: it is a short one."""
+def steady(*, once: bool = False) -> Iterator[None]:
+    """Let the signals of :data:`ENDING` wait until the block has ended, if Python handles them: it is a short one.
+
+    ``once``: the first of them waits, and a second one does not.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -23,6 +35,8 @@ def steady() -> Iterator[None]:
     before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def later(number: int, frame: FrameType | None) -> None:
+        if once and came:
+            before[number](number, frame)
         came.append((number, frame))
 
     try:
@@ -65,6 +79,8 @@ def signal_behind(error: BaseException | None) -> int | None:
 def ending_by_signal() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise an :class:`EndedError` while the block runs, unless they are ignored (``nohup``).
 
+    Ctrl-C is remembered (:data:`CAME`).
+
     What is being written is then removed, as after Ctrl-C.
     """
     before: dict[int, Any] = {}
@@ -77,6 +93,8 @@ def ending_by_signal() -> Iterator[None]:
             for number in ENDING:
                 if signal.getsignal(number) == signal.SIG_DFL:
                     before[number] = signal.signal(number, end)
+                elif signal.getsignal(number) is signal.default_int_handler:
+                    before[number] = signal.signal(number, ctrl_c)
         yield
     finally:
         for number, handler in before.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from cost.quantity import rounded_up
@@ -154,9 +155,25 @@ def make_fleet(
         _require_columns(cluster, traffic, priced)
         columns = sum(len(one.columns) for one in priced)
         say(f"choosing among {columns} replicas of different shapes")
+        held.enter_context(stop.keeping())  # a first answer takes no time
         return traffic, priced, choose(classes, traffic, priced, options, stop)
 
-    (traffic, priced, chosen), left_out = giving_way(found, traffic, traffic.usual)
+    with ExitStack() as held:
+        fleet = _made(cluster, classes, spares, *giving_way(found, traffic, traffic.usual), options, say)
+    return replace(fleet, interrupted=stop.interrupted, work=stop.number)
+
+
+def _made(
+    cluster: Cluster,
+    classes: Sequence[DomainClass],
+    spares: Sequence[tuple[int, ...]],
+    found: tuple[Traffic, tuple[Priced, ...], Chosen],
+    left_out: tuple[LimitError, ...],
+    options: FleetOptions,
+    say: Say,
+) -> Fleet:
+    """Put what was chosen on GPUs, price it there and verify it."""
+    traffic, priced, chosen = found
     say("pricing the fleet")
     columns = chosen.problem.columns
     replicas = assign(classes, columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
@@ -174,8 +191,6 @@ def make_fleet(
         search=chosen.search,
         priced=priced,
         uniform=best_uniform(traffic) if options.wanted == "throughput" else None,
-        interrupted=stop.interrupted,
-        work=stop.number,
         notes=left_out_words(left_out),
     )
     wrong = verify_fleet(fleet)

@@ -13,6 +13,7 @@ from placement.fleet.fleet import Fleet, Pool
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
+from placement.stop import Say, Stop, silent
 from topology.errors import InfeasibleError
 from topology.part import part_of
 
@@ -26,6 +27,29 @@ class PoolPlan:
 
     plan: Plan | None
     reason: str = ""
+
+
+_NOT_PLANNED = "not planned: interrupted"
+
+
+def plan_pools(
+    fleet: Fleet,
+    loads: Mapping[int, ExpertLoads | None],
+    options: PlanOptions,
+    *,
+    on_stage: Say | None = None,
+) -> tuple[list[PoolPlan], bool]:
+    """Return :func:`plan_pool` of each pool, and whether Ctrl-C came: those that are left have no plan then."""
+    say, stop = on_stage or silent, Stop()
+    plans = []
+    with stop.keeping():
+        for number, pool in enumerate(fleet.pools):
+            if stop.interrupted:
+                plans.append(PoolPlan(None, _NOT_PLANNED))
+                continue
+            say(f"planning replica {number + 1} of {len(fleet.pools)}")
+            plans.append(plan_pool(fleet, pool, loads, options))
+    return plans, stop.interrupted
 
 
 def plan_pool(

@@ -95,27 +95,28 @@ def migrate(
         starts = _nearest(tasks, starts, stop.part(0.5).search(0.0))
         needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
-    fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
-    balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
-    target = (1 - KNEE) * min(1.0, _LONGER * float(np.concatenate(balance).mean()))
-    log.append(_search(fronts, target, 0 if only_restore else max_moves, stop, seed))
-    joined = Front.joined([front.real for front in fronts])
-    if only_restore:
-        chosen = [0] * len(joined.points)
-    elif max_moves is not None:
-        chosen = within(joined, max_moves)
-    else:
-        chosen = reaching(joined, target)
-    point = iter(chosen)
-    found = [
-        Placements(
-            *(align_slots(task, rows) for rows in (front.real.placement(point), start, new.fitted)),
+    with stop.keeping():
+        fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
+        balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
+        target = (1 - KNEE) * min(1.0, _LONGER * float(np.concatenate(balance).mean()))
+        log.append(_search(fronts, target, 0 if only_restore else max_moves, stop, seed))
+        joined = Front.joined([front.real for front in fronts])
+        if only_restore:
+            chosen = [0] * len(joined.points)
+        elif max_moves is not None:
+            chosen = within(joined, max_moves)
+        else:
+            chosen = reaching(joined, target)
+        point = iter(chosen)
+        found = [
+            Placements(
+                *(align_slots(task, rows) for rows in (front.real.placement(point), start, new.fitted)),
+            )
+            for task, front, start, new in zip(tasks, fronts, starts, made, strict=True)
+        ]
+        return Migration(
+            tuple(found), joined.total(chosen).moves, tuple(joined.curve()), stop.interrupted, tuple(log)
         )
-        for task, front, start, new in zip(tasks, fronts, starts, made, strict=True)
-    ]
-    return Migration(
-        tuple(found), joined.total(chosen).moves, tuple(joined.curve()), stop.interrupted, tuple(log)
-    )
 
 
 def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:

@@ -189,40 +189,44 @@ def replan_plan(
         stop=stop,
         seed=options.seed,
     )
-    placed = [each.slot_expert for each in found.placements]
-    start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
-    old_score, restored = tasks.score(start)
-    log = found.log
-    if loads.routing and old_score.step_s <= tasks.score(placed)[0].step_s:
-        placed = start
-        log = (*log, "moves for balance alone are left out: by the traces they would not make a step shorter")
-    fresh_score, afresh = tasks.score(fresh)
-    new = replace(
-        _new_plan(plan, tasks, placed, objective),
-        options={
-            **{name: value for name, value in plan.options.items() if name != "imported"},
-            "spread": spread,
-            "objective": objective,
-            "scenario_weights": weights,
-            "seed": options.seed,
-            "time_limit_s": options.time_limit_s if options.work is None else None,
-            "work": stop.number,
-            "copies_together": False,
-        },
-        notes=(*left.notes, *log),
-        baselines={
-            **score_rivals(left.deployment, left.layout, tasks.experts(placed), loads, plan.split),
-            "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
-            "fresh plan": BaselineScore("", afresh, fresh_score),
-        },
-    )
-    with stop:
-        few = replace(new, loads=loads.sampled(FEW_TOKENS))
-        new = replace(new, failures=find_failures(few))
+    with stop.keeping():
+        placed = [each.slot_expert for each in found.placements]
+        start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
+        old_score, restored = tasks.score(start)
+        log = found.log
+        if loads.routing and old_score.step_s <= tasks.score(placed)[0].step_s:
+            placed = start
+            log = (
+                *log,
+                "moves for balance alone are left out: by the traces they would not make a step shorter",
+            )
+        fresh_score, afresh = tasks.score(fresh)
+        new = replace(
+            _new_plan(plan, tasks, placed, objective),
+            options={
+                **{name: value for name, value in plan.options.items() if name != "imported"},
+                "spread": spread,
+                "objective": objective,
+                "scenario_weights": weights,
+                "seed": options.seed,
+                "time_limit_s": options.time_limit_s if options.work is None else None,
+                "work": stop.number,
+                "copies_together": False,
+            },
+            notes=(*left.notes, *log),
+            baselines={
+                **score_rivals(left.deployment, left.layout, tasks.experts(placed), loads, plan.split),
+                "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
+                "fresh plan": BaselineScore("", afresh, fresh_score),
+            },
+        )
+        with stop:
+            few = replace(new, loads=loads.sampled(FEW_TOKENS))
+            new = replace(new, failures=find_failures(few))
+        wrong = verify_plan(new)
+        if wrong:
+            raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
     new = replace(new, interrupted=stop.interrupted)
-    wrong = verify_plan(new)
-    if wrong:
-        raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
     steps = _steps(plan, new, tasks.of_stage, placed, size)
     return Replanned(
         plan=new,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
+    from placement.fleet.plans import PoolPlan
 
 _SUM = 0.005
 """Shares that add up to 1 but for so much were rounded."""
@@ -117,11 +118,12 @@ def fleet(
 ) -> None:
     """Choose replicas of different shapes for a whole cluster. Pools, totals, what stays idle and why."""
     from placement.fleet.fleet import make_fleet
-    from placement.fleet.plans import plan_pool
+    from placement.fleet.plans import plan_pools
     from placement.options import PlanOptions
     from rackplan.output import FLEET_RESULTS, output_target, print_error, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
+    from topology.interrupts import steady
 
     wanted = asked.fleet_options(time_limit, work, seed)
     named, notes = _shares(model)
@@ -140,15 +142,16 @@ def fleet(
                 expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)
         made = make_fleet(where, traffic, wanted, on_stage=reporter.stage)
         made = replace(made, notes=(*notes, *made.notes))
-        plans, files = [], {}
+        plans: list[PoolPlan] = []
+        files: dict[str, str] = {}
         if target:
-            for number, pool in enumerate(made.pools):
-                reporter.stage(f"planning replica {number + 1} of {len(made.pools)}")
-                plans.append(plan_pool(made, pool, expert_loads, PlanOptions(time_limit_s=0.0, seed=seed)))
+            fast = PlanOptions(time_limit_s=0.0, seed=seed)
+            plans, cut = plan_pools(made, expert_loads, fast, on_stage=reporter.stage)
+            made = replace(made, interrupted=made.interrupted or cut)
             reporter.stage("writing")
             names = [one for one, _ in named]
-            sha256 = digests([cluster, *names, *(loads or [])])
-            files = write_fleet(made, plans, target, sha256)
+            with steady(once=True):
+                files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")

@@ -158,6 +158,7 @@ def plan(
     from rackplan.output import RESULTS, default_folder, output_target, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
+    from topology.interrupts import steady
 
     wanted = asked.plan_options(time_limit, work, seed)
     deployment = pricing.deployment(model, cluster, serving)
@@ -170,7 +171,8 @@ def plan(
             )
             reporter.stage("writing")
             given = [model, cluster, *(loads or []), *(routing or [])]
-            files = write_plan(made, target, digests(given))
+            with steady(once=True):
+                files = write_plan(made, target, digests(given))
         show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -261,6 +263,7 @@ def replan(
     from rackplan.output import RESULTS, output_target, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
+    from topology.interrupts import steady
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
@@ -278,19 +281,14 @@ def replan(
             reporter.stage("re-planning")
             found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
             reporter.stage("writing")
-            files = write_plan(
-                found.plan,
-                target,
-                digests(
-                    [
-                        str(plan),
-                        *([change.cluster] if change.cluster else []),
-                        *(loads or []),
-                        *(routing or []),
-                    ]
-                ),
-                moved=found,
-            )
+            given = [
+                str(plan),
+                *([change.cluster] if change.cluster else []),
+                *(loads or []),
+                *(routing or []),
+            ]
+            with steady(once=True):
+                files = write_plan(found.plan, target, digests(given), moved=found)
         show(replan_view(found, asked, files), json=json)
     _say_interrupted(found.plan, "re-plan")
 

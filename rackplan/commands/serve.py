@@ -28,6 +28,7 @@ def serve(
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer
     from rackplan.serve.start import Start
+    from topology.interrupts import CAME
 
     if not 0 <= port <= 65_535:
         raise InputError(f"--port {port}: expected 0 to 65535.")
@@ -41,4 +42,5 @@ def serve(
     except KeyboardInterrupt:
         pass
     finally:
+        CAME.clear()  # it is meant to end so
         found.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from itertools import count
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from placement import cpsat
 from placement import solve as solve_module
+from placement import stop as stop_module
 from placement import work as work_module
 from placement.migrate import search
 from placement.migrate.migration import migrate
@@ -21,6 +23,7 @@ from placement.problem import Problem, make_problem
 from placement.solve import solve
 from placement.stop import Stop
 from placement.work import FAST, USUAL, Work, horizon_of, repeat_words, schedule_within
+from topology import interrupts
 from topology.errors import InputError
 
 RNG = np.random.default_rng(3)
@@ -139,3 +142,56 @@ def test_a_schedule_is_known_when_it_was_known() -> None:
 def test_work_that_cannot_be(work: int) -> None:
     with pytest.raises(InputError, match="expected a whole number from 0 up"):
         PlanOptions(work=work)
+
+
+def press() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_keeps_what_there_is() -> None:
+    stop = Stop(5.0)
+    with stop.keeping():
+        with stop:
+            press()
+            pytest.fail("a block that catches it goes on")
+        assert stop.interrupted
+    stop = Stop(5.0)
+    with stop.keeping():
+        with stop.part(0.5).stepwise():
+            press()
+            assert not stop.interrupted  # the step is not counted yet
+            stop.spend(3)
+            assert stop.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            press()  # a second one
+    stop = Stop(5.0)
+    with stop.keeping(), stop.stepwise():
+        pass
+    with stop.keeping():
+        press()
+        assert stop.work.over
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_ctrl_c_that_a_module_lost_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "CAME", [signal.SIGINT])
+    monkeypatch.setattr(stop_module, "CAME", [signal.SIGINT])
+    stop = Stop(5.0)
+    with stop.keeping():
+        assert stop.interrupted
+
+
+@pytest.mark.parametrize(("times", "done"), [(1, [1]), (2, [])])
+def test_a_signal_waits_once(times: int, done: list[int]) -> None:
+    reached = []
+
+    def held() -> None:
+        with interrupts.steady(once=True):
+            for _ in range(times):
+                press()
+            reached.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        held()
+    assert reached == done

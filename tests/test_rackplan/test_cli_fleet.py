@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -164,3 +165,27 @@ def test_nothing_is_written_where_there_is_no_fleet(run: Run, cluster: Path, mix
     done = run("fleet", "--model", mixtral, "--cluster", cluster, "--tok-s", "1e15", "-o", "out")
     assert done.code == 3
     assert not (cluster.parent / "out").exists()
+
+
+def test_ctrl_c_while_replicas_are_planned(
+    run: Run, cluster: Path, mixtral: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from placement.fleet import plans
+
+    of_pool = plans.plan_pool
+
+    def pressed(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return of_pool(*args)
+
+    monkeypatch.setattr(plans, "plan_pool", pressed)
+    asked = ("fleet", "--model", mixtral, "--cluster", cluster, "--isl", 512, "--osl", 128, "-o", "out")
+    done = run(*asked)
+    assert done.code == 130
+    assert "interrupted" in done.err
+    made = json.loads((cluster.parent / "out/fleet.json").read_text())
+    first, *rest = made["pools"]
+    assert first["plan"] is not None
+    assert rest
+    assert {pool["no_plan"] for pool in rest} == {"not planned: interrupted"}
+    assert made["proof"]["interrupted"]

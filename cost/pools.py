@@ -15,6 +15,7 @@ from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
 from cost.pool_room import Array, Index, Rooms, Workers, best_first, partners, served_per_s, worth_trying
+from cost.quantity import LONGEST_CONTEXT
 from cost.workload import Workload
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
@@ -147,11 +148,11 @@ def serving_workloads(
     Raises
     ------
     InputError
-        If a length is not at least 1.
+        If a length is not at least 1, or too long.
     """
     for name, value in (("`isl`", isl), ("`osl`", osl)):
-        if value < 1:
-            raise InputError(f"{name} {value}: expected 1 token or more.")
+        if not 1 <= value <= LONGEST_CONTEXT:
+            raise InputError(f"{name} {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}.")
     decode = replace(workload, phase="decode", context=isl + osl // 2)
     prefill = replace(
         workload, phase="prefill", context=isl, draft_tokens=0, accept_length=1.0, prefix_hit=prefix_hit

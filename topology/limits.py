@@ -45,7 +45,7 @@ ZIP_MEMBERS = 1_000_000
 
 LAYERS = 10_000
 """Of a model."""
-EXPERTS = 65_536
+EXPERTS = 16_384
 """Of a layer."""
 GPUS = 131_072
 """Of a cluster, however it is described: its links alone take 0.8 GB."""
@@ -53,7 +53,7 @@ SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never laid."""
 LAYER_GPUS = 13_000_000
 """Layers of a model times GPUs of a cluster: a plan file has a row for each."""
-LAYER_EXPERTS = 2**22
+LAYER_EXPERTS = 2**20
 """MoE layers times experts of each, where experts are placed."""
 PLAN_COPIES = 2**25
 """Replicas times MoE layers times expert copies of each: a plan file has a number for each."""

@@ -176,6 +176,13 @@ class Rule:
 
 RULES: tuple[Rule, ...] = (
     Rule(
+        "output",
+        lambda asked: (
+            "results are files, and no file of that name is meant" * (str(asked.values["output"]) == "-")
+        ),
+        "name one, or leave it out: --json prints on standard output",
+    ),
+    Rule(
         "ep redundant loads routing balance_slack front windows spread split objective scenario_weights imbalance "
         "afd",
         lambda asked: asked.dense,

@@ -100,6 +100,10 @@ REFUSED = [
         (*REPLAY, "--policy", "vllm", "--scenarios", "no.npy"),
         "--scenarios no.npy: only static and rackplan know stored loads",
     ),
+    (
+        ("traffic", "hgx-h100", "--output", "-"),
+        "-: results are files, and no file of that name is meant; name one",
+    ),
     (("traffic", "hgx-h100", "--rail-local-forward"), "--rail-local-forward: hgx-h100 has no rails between"),
     (("traffic", "hgx-h100", "--no-rail-local-forward"), "--no-rail-local-forward: hgx-h100 has no rails"),
 ]

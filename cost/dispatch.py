@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cost.assignment import Assignment, sum_by_gpu
 from cost.loads import ExpertLoads
 from cost.token_hits import TokenHits
+from topology import portable
 from topology.errors import InputError
 
 DispatchPolicy = Literal["even", "source", "lp", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"]
@@ -430,7 +431,7 @@ class ExpertUse:
         ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
         """
         chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
-        touched = -np.expm1(tokens * np.log1p(-np.minimum(chance, 1 - 1e-15)))
+        touched = -portable.expm1(tokens * portable.log1p(-np.minimum(chance, 1 - 1e-15)))
         return sum_by_gpu(touched, self.slot_gpu, self.gpus)
 
     def token_share(self) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from cost.assignment import Assignment
 from cost.dispatch import ExpertUse
 from cost.terms.alltoall_volumes import Routing
 from cost.token_hits import Floats, Ints, TokenHits, numbered
+from topology import portable
 
 _MOST_CHOICES = 4096
 """Choices of groups that are summed over; DeepSeek-V3 has 70."""
@@ -46,13 +47,11 @@ def limited_hits(
     if not groups or comb(groups, chosen) > _MOST_CHOICES:
         return None
     size = routing.experts // groups
-    sets = np.zeros((comb(groups, chosen), groups))
-    for row, picked in enumerate(combinations(range(groups), chosen)):
-        sets[row, list(picked)] = 1.0
+    picked = np.array([*combinations(range(groups), chosen)])
     group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
     group_load = group_load / group_load.sum(axis=2, keepdims=True)
-    drawn = group_load @ sets.T  # load of each choice of groups, [scenarios, layers, choices]
-    weight = _weights(group_load, drawn, sets)
+    drawn = group_load[..., picked].sum(axis=3)  # load of each choice of groups, [scenarios, layers, choices]
+    weight = _weights(group_load, drawn, picked)
     served = _served(assignment, use, groups, size)
     places: Sequence[Ints] = (
         np.arange(assignment.gpus, dtype=np.int64),
@@ -63,7 +62,7 @@ def limited_hits(
     # loads that no choice of groups can give are met as near as can be: no place is reached beyond its choices
     reached = [
         np.minimum(
-            _reached(served, place, sets, drawn, weight, routing, chosen * size), pairs @ _table(place)
+            _reached(served, place, picked, drawn, weight, routing, chosen * size), _by_place(pairs, place)
         )
         for place in places
     ]
@@ -71,20 +70,22 @@ def limited_hits(
     return TokenHits(gpus, pairs[:, :, None], by_node, by_domain, places[1], places[2], 0)
 
 
-def _weights(group_load: Floats, drawn: Floats, sets: Floats) -> Floats:
+def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:
     """Chance of each choice of groups, ``[scenarios, layers, choices]``, so that groups get their load on the whole.
 
-    A group has its load's part of each choice that it is in.
+    A group has its load's part of each choice that it is in. ``picked``: the groups of each, ``[choices, chosen]``.
     """
+    groups = group_load.shape[2]
+    choices = np.stack([np.flatnonzero((picked == group).any(axis=1)) for group in range(groups)])
     each = np.maximum(group_load, 1e-12)
     rate = each.copy()
     weight = np.ones_like(drawn)
     part = np.maximum(drawn, 1e-12)
     for _ in range(_ROUNDS):
-        log = np.log(rate) @ sets.T
-        weight = np.exp(log - log.max(axis=2, keepdims=True))
+        log = portable.log(rate)[..., picked].sum(axis=3)
+        weight = portable.exp(log - log.max(axis=2, keepdims=True))
         weight /= weight.sum(axis=2, keepdims=True)
-        got = each * ((weight / part) @ sets)
+        got = each * (weight / part)[..., choices].sum(axis=3)
         rate *= np.clip(each / np.maximum(got, 1e-12), 0.2, 5.0)
         rate = np.clip(rate / rate.max(axis=2, keepdims=True), 1e-9, 1.0)
     return weight
@@ -104,17 +105,24 @@ def _served(assignment: Assignment, use: ExpertUse, groups: int, size: int) -> F
     return by_group.astype(np.float64).reshape(scenarios, layers, groups, assignment.gpus)
 
 
-def _table(place: Ints) -> Floats:
-    """1 where a GPU lies in a place, ``[gpus, places]``."""
-    return np.eye(int(place.max()) + 1)[place]
+def _by_place(values: Floats, place: Ints) -> Floats:
+    """Sum values ``[.., gpus]`` over the GPUs of each place, ``[.., places]``: in a fixed order, as BLAS has none."""
+    order = np.argsort(place, kind="stable")
+    found: Floats = np.add.reduceat(
+        values[..., order], np.unique(place[order], return_index=True)[1], axis=-1
+    )
+    return found
 
 
 def _reached(
-    served: Floats, place: Ints, sets: Floats, drawn: Floats, weight: Floats, routing: Routing, experts: int
+    served: Floats, place: Ints, picked: Ints, drawn: Floats, weight: Floats, routing: Routing, experts: int
 ) -> Floats:
     """Chance that a token reaches each place, ``[scenarios, layers, places]``."""
-    there: Floats = served @ _table(place)  # [scenarios, layers, groups, places]
-    share = np.einsum("slgp,cg->slcp", there, sets, optimize=True) / np.maximum(drawn, 1e-300)[..., None]
+    there = _by_place(served, place)  # [scenarios, layers, groups, places]
+    share = there[:, :, picked[:, 0]]
+    for column in picked.T[1:]:
+        share += there[:, :, column]
+    share /= np.maximum(drawn, 1e-300)[..., None]
     held = np.clip(share, 0.0, 1.0) * experts
     missed = np.ones_like(held)
     for draw in range(routing.top_k):

@@ -334,7 +334,9 @@ class _Search:
         self.tried += 1
         load = None
         if on is not None:
-            load = (self.share[part.layer, part.experts] @ on) / self.problem.speed[part.gpus]
+            load = (self.share[part.layer, part.experts, None] * on).sum(axis=0) / self.problem.speed[
+                part.gpus
+            ]
         if on is None or load is None or load.max() >= self.gpu_load[part.layer, part.gpus].max():
             self.failures[part.layer] += 1
             return

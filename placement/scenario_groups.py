@@ -32,6 +32,7 @@ def distances(loads: Floats) -> Floats:
     size = flat.shape[1]
     square = (flat * flat).sum(axis=1)
     apart: Floats = np.sqrt(np.maximum(square[:, None] + square - 2 * (flat @ flat.T), 0.0) / size)
+    apart = np.round(apart, 6)  # a product of matrices has other last digits on other processors
     np.fill_diagonal(apart, 0.0)
     return apart
 

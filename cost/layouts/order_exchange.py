@@ -87,9 +87,10 @@ def _first_orders(problem: OrderProblem) -> Iterator[Order]:
     if problem.stages <= 4 and problem.groups <= 5:
         yield from permutations(range(problem.groups), problem.stages)
         return
-    mean = problem.before[:, -1] @ problem.seconds
+    totals = problem.before[:, -1, None]
+    mean = (totals * problem.seconds).sum(axis=0)
     room = (problem.capacity - problem.fixed_memory) / np.maximum(
-        problem.before[:, -1] @ problem.memory, 1e-300
+        (totals * problem.memory).sum(axis=0), 1e-300
     )
     fast = np.argsort(mean, kind="stable")[: problem.stages]
     roomy = np.argsort(-room, kind="stable")[: problem.stages]

@@ -323,13 +323,13 @@ def least_seconds(problem: OrderProblem) -> float:
     """Seconds of a step that no order and split is below, as if each layer were on the group that is best at it."""
     totals, depth = problem.before[:, -1], problem.stages
     fastest = problem.seconds.min(axis=1)
-    total = float(totals @ fastest) + float(problem.first_seconds.min() + problem.last_seconds.min())
+    total = float((totals * fastest).sum()) + float(problem.first_seconds.min() + problem.last_seconds.min())
     return max(total + least_tour(problem), depth * float(fastest[totals > 0].max()))
 
 
 def most_seconds(problem: OrderProblem) -> float:
     """Return seconds that no step exceeds: every layer on the slowest group, over the longest hops."""
     depth, totals = problem.stages, problem.before[:, -1]
-    most = float(totals @ problem.seconds.max(axis=1))
+    most = float((totals * problem.seconds.max(axis=1)).sum())
     most += float(problem.first_seconds.max() + problem.last_seconds.max())
     return depth * (most + float(problem.hop_seconds.max() + problem.back_seconds.max()))

@@ -196,7 +196,7 @@ def _depths(pricer: Pricer, groups: Sequence[Group], tp: int) -> list[int]:
     if len(groups) > MOST_STAGES:
         return [len(groups)]
     problem = order_problem(pricer, groups, sequences=float(len(groups)), stages=len(groups), tp=tp)
-    layer_s = problem.before[:, -1] @ problem.seconds
+    layer_s = (problem.before[:, -1, None] * problem.seconds).sum(axis=0)
     kinds: dict[float, int] = {}
     for seconds in layer_s.tolist():
         kinds[seconds] = kinds.get(seconds, 0) + 1

@@ -17,6 +17,7 @@ from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model
 from cost.quantity import Quantity
 from cost.workload import StepShape
+from topology import portable
 from topology.units import added
 
 COMPUTE = "compute"
@@ -258,7 +259,8 @@ class Parts:
 
 def smooth_max(first: Quantity, second: Quantity) -> Quantity:
     """``sqrt(a^2 + b^2)``: no less than either; kernels near the ridge reach neither peak."""
-    return np.hypot(first, second)
+    found: Quantity = portable.hypot(first, second)
+    return found
 
 
 def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficiency) -> Quantity:

@@ -22,6 +22,7 @@ from placement.pack import EMPTY
 from placement.problem import Problem
 from placement.small_search import finish_small
 from placement.solve import solve
+from topology import portable
 
 _POWER = 16  # of the norm of GPU loads that chooses a slot
 _FEWEST, _ROUNDS = 40, 320  # of cycles; more than the fewest while copies share a failure domain
@@ -87,7 +88,7 @@ def _put(problem: Problem, row: Experts, load: Floats, copies: Ints, what: tuple
     bins = np.arange(slots.size)[:, None] * problem.gpus + problem.slot_gpu
     gpu = np.bincount(bins.ravel(), weights=weight.ravel(), minlength=slots.size * problem.gpus)
     gpu_load = gpu.reshape(slots.size, problem.gpus) / problem.speed
-    best = int(np.argmin(((gpu_load / gpu_load.max()) ** _POWER).sum(axis=1)))
+    best = int(np.argmin(portable.power(gpu_load / gpu_load.max(), _POWER).sum(axis=1)))
     row[slots[best]] = expert
     copies[:] = counts[best]
 

@@ -49,6 +49,6 @@ def _largest(value: Floats, number: int) -> Floats:
     if number < 1:
         return np.zeros(len(value))
     if number < value.shape[1]:
-        value = np.partition(value, -number, axis=1)[:, -number:]
+        value = np.sort(np.partition(value, -number, axis=1)[:, -number:], axis=1)  # summed in one order
     total: Floats = np.maximum(value, 0.0).sum(axis=1)
     return total

@@ -51,21 +51,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Installation:
-    """What :func:`examine` found.
-
-    Attributes
-    ----------
-    version, source:
-        Of rackplan, and the folder that its code is read from.
-    python, executable, system:
-        Of Python and of the machine.
-    cores, memory_bytes:
-        That this process may use: by affinity, and by limits of a container. None: not known here.
-    packages, extras, engines, checks:
-        Packages needed and of each extra, engines beside it, and what was tried.
-    variables:
-        Of the environment, that change what rackplan does or shows.
-    """
+    """What :func:`examine` found; :class:`rackplan.schemas.doctor.DoctorPrinted` says what each of it means."""
 
     version: str
     source: str

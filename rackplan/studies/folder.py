@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from rackplan.output import results_folder, write_together
 from rackplan.studies.columns import columns_of
-from rackplan.studies.engines import Engine, make_engine
+from rackplan.studies.engines import make_engine
 from rackplan.studies.progress import Progress
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
@@ -82,25 +83,65 @@ def run_study(
     if study.search is not None:
         raise InputError("the study has `optimize`: run it with --optimize.")
     interrupted = False
-    with opened(study, folder) as (store, columns):
+    with opened(study, folder) as ours:
+        store = ours.store
         files = Files(study.base)
         points = list(study.points(files))
         _require_ours(store, points, folder)
         progress = Progress(len(points), len(store.digests))
         missing = [point for point in points if point.digest not in store.digests]
-        if missing:
-            made = make_engine(
-                engine, study.kind, study.limit_s, files.paths, workers=workers, address=address
-            )
-            interrupted = _priced(made, store, study, missing, columns, progress, say)
+        try:
+            if missing:
+                with ours.at_work(
+                    progress, files, engine=engine, address=address, workers=workers, say=say
+                ) as runner:
+                    runner.run(iter(missing))
+        except KeyboardInterrupt:
+            interrupted = True
         if not interrupted:
             store.order({point.digest: point.number for point in points})
     return StudyResult(study, folder, read_rows(folder), progress, interrupted)
 
 
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A study whose folder is ours: the store in it, and the columns of its rows."""
+
+    study: Study
+    store: Store
+    columns: Mapping[str, str]
+
+    @contextmanager
+    def at_work(
+        self,
+        progress: Progress,
+        files: Files,
+        *,
+        engine: str,
+        address: str | None,
+        workers: int | None,
+        say: Callable[[str], None],
+    ) -> Iterator[Runner]:
+        """Yield what prices points into the store; its workers end with it."""
+        kind, limit_s = self.study.kind, self.study.limit_s
+        made = make_engine(engine, kind, limit_s, files.paths, workers=workers, address=address)
+        try:
+            yield Runner(
+                made,
+                self.store,
+                kind=kind,
+                columns=self.columns,
+                limit_s=limit_s,
+                progress=progress,
+                say=say,
+            )
+        finally:
+            made.close()
+
+
 @contextmanager
-def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[tuple[Store, dict[str, str]]]:
-    """Yield the store of a study in its folder, which nobody else has meanwhile, and the columns of its rows.
+def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[Opened]:
+    """Yield a study in its folder, which nobody else has meanwhile.
 
     Raises
     ------
@@ -116,7 +157,7 @@ def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[tuple[
         store = Store(folder, columns, keep=keep)
         try:
             with _terminable():
-                yield store, columns
+                yield Opened(study, store, columns)
         finally:
             store.close()
 
@@ -136,34 +177,6 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _priced(
-    engine: Engine,
-    store: Store,
-    study: Study,
-    points: list[Point],
-    columns: dict[str, str],
-    progress: Progress,
-    say: Callable[[str], None],
-) -> bool:
-    """Price points; return whether Ctrl-C ended it."""
-    runner = Runner(
-        engine,
-        store,
-        kind=study.kind,
-        columns=columns,
-        limit_s=study.limit_s,
-        progress=progress,
-        say=say,
-    )
-    try:
-        runner.run(iter(points))
-    except KeyboardInterrupt:
-        return True
-    finally:
-        engine.close()
-    return False
 
 
 def read_finished(folder: Path) -> StudyResult:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.studies.columns import Row
-from rackplan.studies.engines import make_engine
 from rackplan.studies.folder import opened
 from rackplan.studies.options import Value
 from rackplan.studies.progress import Progress
@@ -59,40 +59,40 @@ def tune_study(
     if study.grid or study.sample:
         raise InputError("--optimize: `grid` and `sample` are of studies without it; use `optimize: curve`.")
     _require_optuna()
-    with opened(study, folder, keep=True) as (store, columns):
+    with opened(study, folder, keep=True) as ours:
+        store = ours.store
         places = 1 if search.curve is None else len(search.curve[1])
         progress = Progress(places * search.trials, len(store.digests))
         files = Files(study.base)
         files.digests(study.fixed)
-        at_work = make_engine(
-            engine, study.kind, study.limit_s, files.paths, workers=workers, address=address
-        )
-        runner = Runner(
-            at_work,
-            store,
-            kind=study.kind,
-            columns=columns,
-            limit_s=study.limit_s,
-            progress=progress,
-            say=say,
-        )
         interrupted = False
+        best: Mapping[str, Any] | None = None
         try:
-            best: Mapping[str, Any] | None = None
-            for place in range(places):
-                best = _Tuner(study, search, place, folder, files, best).run(runner, store.kept)
+            with (
+                ours.at_work(
+                    progress, files, engine=engine, address=address, workers=workers, say=say
+                ) as runner,
+                _writing(folder / JOURNAL),
+            ):
+                for place in range(places):
+                    best = _Tuner(study, search, place, folder, files, best).run(runner, store.kept)
         except KeyboardInterrupt:
             interrupted = True
-        except OSError as error:  # Optuna's: what we write says so itself
-            raise InputError(
-                f"{folder / JOURNAL}: cannot write there ({error.strerror or error}); every row before is kept, "
-                "and the same command goes on from there."
-            ) from None
-        finally:
-            at_work.close()
         if not interrupted:
             store.order()
     return StudyResult(study, folder, read_rows(folder), progress, interrupted)
+
+
+@contextmanager
+def _writing(journal: Path) -> Iterator[None]:
+    """Say in one line what Optuna cannot write; what we cannot says so itself."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{journal}: cannot write there ({error.strerror or error}); every row before is kept, and the same "
+            "command goes on from there."
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hash seed, locale and folder change no byte of what commands write and print (``benchmarks/same_bytes.py``)."""
+"""Hash seed, locale, folder and processor change no byte of what commands write (``benchmarks/same_bytes.py``)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,17 @@ def test_what_differs_is_named(same_bytes: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("plan again",), pytest.param(("plan", "score", "export", "draw"), marks=pytest.mark.wide)]
+    "names",
+    [
+        ("plan again",),
+        pytest.param(("plan", "score", "replan", "export", "draw", "study"), marks=pytest.mark.wide),
+    ],
 )
 def test_the_same_bytes(same_bytes: Any, tmp_path: Path, names: tuple[str, ...]) -> None:
-    other = same_bytes.Circumstance("other", {"PYTHONHASHSEED": "7", "LC_ALL": "C"}, folder="mit Räumen")
+    processor = same_bytes.PROCESSORS["no AVX, AVX2, AVX-512 nor FMA"]
+    other = same_bytes.Circumstance(
+        "other", {"PYTHONHASHSEED": "7", "LC_ALL": "C", **processor}, folder="mit Räumen"
+    )
     first = same_bytes.digests(same_bytes.FIRST, tmp_path, names)
     assert len(first) >= 4
     assert not any("ended with" in name for name in first)

@@ -44,6 +44,9 @@ def _unit_table() -> dict[str, tuple[str, float]]:
 
 
 _UNITS = _unit_table()
+_BARE: Mapping[str, tuple[str, float]] = {
+    "": ("", 1.0), "x": ("x", 1.0), "X": ("x", 1.0), "\u00d7": ("x", 1.0), "%": ("%", 1.0)
+}  # fmt: skip
 _EXAMPLES: Mapping[str, str] = {
     "byte": "80 GiB",
     "byte/s": "4.8 TB/s",
@@ -109,6 +112,19 @@ def _factor(symbol: str, unit: str, place: str) -> float:
     if dimension != unit:
         raise InputError(f'{place} is in {dimension}, but {unit} is needed here, like "{example}".')
     return factor
+
+
+def read_number(text: str) -> tuple[float, str] | None:
+    """Return the number that a text means and of what: ``500 GB/s`` is 5e11 of ``byte/s``, ``2x`` 2 of ``x``.
+
+    Without a unit it is of nothing; None where it is no number, or of a unit that is not known.
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        return None
+    symbol = match[2].strip()
+    known = _UNITS.get(symbol) or _BARE.get(symbol)
+    return None if known is None else (float(match[1]) * known[1], known[0])
 
 
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:

@@ -24,6 +24,7 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
+from topology.units import read_number
 
 Row = Mapping[str, Any]
 VIOLET = "#8f6bff"
@@ -120,9 +121,9 @@ class _places:  # noqa: N801 - a value of this module alone
 
     def __init__(self, rows: Sequence[Row], axis: str) -> None:
         values = [row.get(axis) for row in rows]
-        numbers = [number_of(value) for value in values]
-        if all(number is not None for number in numbers):
-            known = [number for number in numbers if number is not None]
+        numbers = [found for value in values if (found := _number_and_unit(value)) is not None]
+        if len(numbers) == len(values) and len({unit for _, unit in numbers}) == 1:
+            known = [number for number, _ in numbers]
             low, high = min(known), max(known)
             span = (high - low) or 1.0
             log = low > 0 and high / low > 50
@@ -149,17 +150,16 @@ def _short(text: str) -> str:
 
 
 def number_of(value: object) -> float | None:
-    """Return a number, or the one that a text begins with (``2x``, ``8 TB/s``); None where there is none."""
+    """Return a number, or the one that a text means (``2x``, ``500 GB/s``); None where there is none."""
+    found = _number_and_unit(value)
+    return None if found is None else found[0]
+
+
+def _number_and_unit(value: object) -> tuple[float, str] | None:
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | float):
-        return float(value)
-    head = str(value).strip().rstrip("xX").split(" ")[0]
-    try:
-        found = float(head)
-    except ValueError:
-        return None
-    return found if math.isfinite(found) else None
+    found = (float(value), "") if isinstance(value, int | float) else read_number(str(value))
+    return found if found is not None and math.isfinite(found[0]) else None
 
 
 def shown(value: object) -> str:

@@ -140,3 +140,12 @@ def test_a_study_that_is_stopped_goes_on(how: signal.Signals, study: Path, tmp_p
     assert data["rows"] == 900
     assert 0 < before <= 900 - data["priced"]
     assert len(rows(out)) == 900
+
+
+def test_axes_of_figures_that_are_set_are_placed_by_what_they_mean() -> None:
+    from rackplan.views.study_charts import _places
+
+    name = "set.gpu.hbm_bytes_per_s"
+    assert _places([{name: "500 GB/s"}, {name: "1 TB/s"}, {name: "2 TB/s"}], name).at == [0, 1 / 3, 1]
+    mixed = _places([{name: "8 TB/s"}, {name: "2x"}], name)  # of two kinds: words, in the order they come
+    assert (mixed.least, mixed.most) == ("8 TB/s", "2x")

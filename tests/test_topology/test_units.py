@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.errors import InputError
-from topology.units import added, format_number, format_quantity, parse_quantity
+from topology.units import added, format_number, format_quantity, parse_quantity, read_number
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,11 @@ def test_sums_round_after_each_addition_on_every_python() -> None:
     assert added([0.1] * 10) == 0.9999999999999999  # math.fsum, and sum() since 3.12, say 1.0
     assert added([]) == 0.0
     assert added([1, 2]) == 3.0
+
+
+def test_a_number_is_read_with_what_it_is_of() -> None:
+    assert read_number("500 GB/s") == (5e11, "byte/s")
+    assert read_number("2x") == read_number("2 X") == (2.0, "x")
+    assert read_number("9e11") == (9e11, "")
+    assert read_number("+10%") == (10.0, "%")
+    assert [read_number(text) for text in ("gb200", "8 foo", "", "2x4", "x")] == [None] * 5

@@ -59,7 +59,8 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
             layers += rows
             experts += named
     experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
-    what_if = tuple(_what_if(plan, unit, say) for unit in SPREADS)
+    loss = _Loss(plan)
+    what_if = tuple(_what_if(plan, loss, unit, say) for unit in SPREADS)
     return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if)
 
 
@@ -127,13 +128,12 @@ class _After:
     experts_lost: int
 
 
-def _what_if(plan: Plan, unit: Spread, say: Say) -> WhatIf:
+def _what_if(plan: Plan, loss: _Loss, unit: Spread, say: Say) -> WhatIf:
     number = plan.deployment.numbered(unit)
     used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
     choices = list(dict.fromkeys(number[used].tolist()))
     most = _most_tried(plan)
     tried = [choices[i * len(choices) // most] for i in range(most)] if len(choices) > most else choices
-    loss = _Loss(plan)
     found = []
     for turn, choice in enumerate(tried, 1):
         say(f"losing a {'GPU' if unit == 'gpu' else unit}: {turn} of {len(tried)}")

@@ -57,13 +57,11 @@ MODELS = {
     "l1000-e4096": {"num_hidden_layers": 1_000, "num_experts": 4_096},
     "l61-e4096": {"num_hidden_layers": 61, "num_experts": 4_096},
     "l1000": {"num_hidden_layers": 1_000},
-    "l99": {"num_hidden_layers": 99},
-    "l100": {"num_hidden_layers": 100},
-    "l256-e4096": {"num_hidden_layers": 256, "num_experts": 4_096},
-    "l257-e4096": {"num_hidden_layers": 257, "num_experts": 4_096},
-    "l64-e16384": {"num_hidden_layers": 64, "num_experts": 16_384},
-    "l10000-e104": {"num_hidden_layers": 10_000, "num_experts": 104},
-    "e16385": {"num_experts": 16_385},
+    "l61": {"num_hidden_layers": 61},
+    "l62": {"num_hidden_layers": 62},
+    "l160-e4096": {"num_hidden_layers": 160, "num_experts": 4_096},
+    "l161-e4096": {"num_hidden_layers": 161, "num_experts": 4_096},
+    "l10000-e65": {"num_hidden_layers": 10_000, "num_experts": 65, "num_experts_per_tok": 5},
     "top65": {"num_experts_per_tok": 65},
     "hidden": {"hidden_size": 10**9},
     "hidden-most": {"hidden_size": 2**24},
@@ -79,8 +77,8 @@ LOADS = {
     "s1000-small": (1_000, 8, 64),
     "s1000-e4096": (1_000, 8, 4_096),
     "w2": (2, 58, 256),
-    "s32768": (32_768, 8, 64),
-    "s32769": (32_769, 8, 64),
+    "s29296": (29_296, 8, 64),
+    "s29297": (29_297, 8, 64),
     "s100000": (100_000, 8, 64),
 }
 LISTED = """
@@ -202,20 +200,18 @@ case("together", OF_A_MODEL[-1:], m="e4096.json", c="gb200-nvl72", x="--loads s1
 case("together", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72@10080", x="--loads s1000.npy")
 
 for model, cluster in (
-    ("l99.json", "gb200-nvl72@131040"),
-    ("l100.json", "gb200-nvl72@131040"),
+    ("l61.json", "gb200-nvl72@131040"),
+    ("l62.json", "gb200-nvl72@131040"),
     ("deepseek-v3", "gb200-nvl72@131040"),
-    ("l1000.json", "gb200-nvl72@12960"),
-    ("l10000.json", "gb200-nvl72@1296"),
-    ("l256-e4096.json", "gb200-nvl72"),
-    ("l257-e4096.json", "gb200-nvl72"),
-    ("l64-e16384.json", "gb200-nvl72"),
-    ("l10000-e104.json", "gb200-nvl72"),
-    ("e16385.json", "gb200-nvl72"),
+    ("l1000.json", "gb200-nvl72@7992"),
+    ("l10000.json", "gb200-nvl72@792"),
+    ("l160-e4096.json", "gb200-nvl72"),
+    ("l161-e4096.json", "gb200-nvl72"),
+    ("l10000-e65.json", "gb200-nvl72"),
     ("qwen3-30b-a3b", "hgx-h100@100000"),
 ):
     case("products", OF_A_MODEL[-1:], m=model, c=cluster)
-for windows in (32_768, 32_769):
+for windows in (29_296, 29_297):
     loads = f"--loads s{windows}.npy --windows {windows}"
     case("products", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x=loads)
 case("products", OF_A_MODEL[-1:], m="deepseek-v3", c="hgx-h200@100000", x="--ep 8 --stages 1")
@@ -240,7 +236,7 @@ for option in (
 case(
     "other doors",
     ("loads s100000.npy", "sweep --model {m} --cluster {c} --isl 1000000000000 --osl 1"),
-    m="l99.json",
+    m="l61.json",
     c="hgx-h100",
 )
 case("other doors", ("plan --model small.json --cluster hgx-h100@32 --loads s100000.npy -o {t}-plan",))

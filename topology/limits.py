@@ -45,22 +45,22 @@ ZIP_MEMBERS = 1_000_000
 
 LAYERS = 10_000
 """Of a model."""
-EXPERTS = 16_384
+EXPERTS = 4_096
 """Of a layer."""
 GPUS = 131_072
 """Of a cluster, however it is described: its links alone take 0.8 GB."""
 SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never laid."""
-LAYER_GPUS = 13_000_000
+LAYER_GPUS = 8_000_000
 """Layers of a model times GPUs of a cluster: a plan file has a row for each."""
-LAYER_EXPERTS = 2**20
+LAYER_EXPERTS = 655_360
 """MoE layers times experts of each, where experts are placed."""
 PLAN_COPIES = 2**25
 """Replicas times MoE layers times expert copies of each: a plan file has a number for each."""
 PLAN_BYTES = 320_000_000
 """Of a plan file that is read: one of so many copies has up to 290 MB."""
-LOAD_NUMBERS = 2**24
-"""Scenarios times MoE layers times experts: 1,129 scenarios of 58 layers with 256 experts."""
+LOAD_NUMBERS = 15_000_000
+"""Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 TORUS_GPUS = 16_384
 """Of one domain without switches, whose links are followed one by one; the largest that are built have 9,216."""
 LISTED_GPUS = 4_096

@@ -375,3 +375,10 @@ def test_a_name_of_brackets_is_no_name() -> None:
     """Each was looked for its end, to the end of the name."""
     with pytest.raises(InputError, match="unknown cluster"):
         resolve_cluster("(a" * 100_000)
+
+
+def test_a_fifo_without_a_writer_is_empty(tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("there are no FIFOs here")
+    os.mkfifo(tmp_path / "fifo")
+    assert read_text(tmp_path / "fifo", "fifo") == ""

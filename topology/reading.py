@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -341,11 +342,20 @@ def read_bytes(path: Path, where: str, *, most_bytes: int = TEXT_BYTES) -> bytes
     most = most_bytes if path.is_file() else min(most_bytes, TEXT_BYTES)
     data = b""
     if size <= most:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             data = file.read((size if path.is_file() else most) + 1)
     if (size := max(size, len(data))) > most:
         raise InputError(f"{where}: {size:,} bytes is too long; expected {most:,} or fewer.")
     return data
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a FIFO that nobody writes to is empty, and is not waited for."""
+    if not hasattr(os, "mkfifo"):
+        return os.open(path, flags)
+    found = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(found, True)
+    return found
 
 
 def load_yaml(path: Path, where: str) -> object:

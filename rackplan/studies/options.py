@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,7 +111,7 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
     if name.startswith(FIGURE):
         if name.count(".") < 2 or not all(name.split(".")):
             raise InputError(f"{where}: expected {FIGURE}PART.FIGURE, like {FIGURE}gpu.hbm_bytes_per_s.")
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if not isinstance(value, str) and not _number(value):
             raise _wrong(where, value, "a quantity, a factor like 2x, or a number in the SI unit")
         return value
     mapping, _, gpu = name.partition(".")
@@ -154,7 +155,9 @@ def _checked(form: str, value: object, where: str) -> Value:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max  # whole numbers of YAML have no end
 
 
 def _wrong(where: str, value: object, what: str) -> InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -261,9 +262,8 @@ def _grid(fields: Fields, kind: Kind) -> dict[str, list[Value]]:
             )
         found[name] = [require_value(kind, name, value, where) for value in values]
         texts = [json.dumps(value, sort_keys=True) for value in found[name]]
-        twice = next((text for number, text in enumerate(texts) if text in texts[:number]), None)
-        if twice is not None:
-            raise InputError(f"{where}: {twice[:60]} stands twice.")
+        if len(set(texts)) < len(texts):
+            raise InputError(f"{where}: {Counter(texts).most_common(1)[0][0][:60]} stands twice.")
     return found
 
 

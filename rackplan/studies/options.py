@@ -111,7 +111,7 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
     if name.startswith(FIGURE):
         if name.count(".") < 2 or not all(name.split(".")):
             raise InputError(f"{where}: expected {FIGURE}PART.FIGURE, like {FIGURE}gpu.hbm_bytes_per_s.")
-        if not isinstance(value, str) and not _number(value):
+        if not isinstance(value, str | int | float) or not (isinstance(value, str) or _number(value)):
             raise _wrong(where, value, "a quantity, a factor like 2x, or a number in the SI unit")
         return value
     mapping, _, gpu = name.partition(".")

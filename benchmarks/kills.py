@@ -474,7 +474,7 @@ def _look(
         return _state(place.files(), old, new, grows=case.grows)
 
     now = place.files()
-    found.wrong += [f"{where}: {what}" for what in _at_once(found, case, place, now, old, new)]
+    found.wrong += [f"{where}: {what}" for what in _at_once(found, case, place, now, old, new, ended.code)]
     found.wrong += [f"{where}: {what}" for what in _ending_of(ended, how, grows=case.grows)]
     if how in ("INT", "TERM") and state() not in _FINE:
         found.wrong.append(f"{where}: at once {state()}")
@@ -523,6 +523,7 @@ def _at_once(
     now: Mapping[str, bytes],
     old: Mapping[str, bytes],
     new: Mapping[str, bytes],
+    code: int,
 ) -> Iterator[str]:
     """Yield what is wrong with what lies there when the process has just been stopped."""
     if case.grows:
@@ -533,7 +534,7 @@ def _at_once(
         else:
             if found.rows - rows:
                 yield f"{len(found.rows - rows)} rows lost"
-            found.rows |= rows
+            found.rows |= rows if code else set()  # one that met a fault and came to its end has all of them
         return
     torn = [n for n, data in now.items() if data not in (old.get(n), new.get(n)) and (n in old or n in new)]
     lost = [n for n in old if n in new and n not in now]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from placement.fleet.blocks import Block
 from placement.fleet.columns import Column
 from placement.fleet.cpsat import Answer, Problem
+
+_PRICES = 48
+"""Steps of the price of one pool's tokens in the other's."""
 
 
 @dataclass(eq=False)
@@ -31,6 +36,8 @@ def first_answer(problem: Problem, *, cheapest: bool = False) -> Answer:
     """
     groups = sorted({column.group for column in problem.columns})
     tries = [_filled(problem, group, cheapest=cheapest) for group in groups]
+    if not cheapest:
+        tries += [answer for group in groups for answer in _by_patterns(problem, group)]
     if cheapest and any(answer.requests for answer in tries):
         return min(
             (answer for answer in tries if answer.requests),
@@ -73,6 +80,79 @@ def _filled(problem: Problem, group: int, *, cheapest: bool) -> Answer:
             least, best = cost / requests, (tuple(counts), requests)
     patterns = tuple(tuple(tuple(sorted(domain.blocks, reverse=True)) for domain in row) for row in domains)
     return Answer(best[0], patterns, best[1], float(best[1]), _bound(problem), optimal=False)
+
+
+def _by_patterns(problem: Problem, group: int) -> Iterator[Answer]:
+    """Yield fleets of two pools whose domains are cut in two ways: the best at two prices next to each other.
+
+    Of a linear relaxation over whole domains those are the best. Domains of a class take the first way or the second.
+    """
+    keys = list(problem.needs)
+    columns = [
+        (number, one)
+        for number, one in enumerate(problem.columns)
+        if one.group == group and len(one.shape.blocks) == 1 and one.shape.blocks[0].slow < 0
+    ]
+    if len(keys) != 2 or len({column.model for column in problem.columns}) > 1:
+        return
+    ways = [_ways(problem, columns, {keys[0]: n, keys[1]: _PRICES - n}) for n in range(_PRICES + 1)]
+    domains = [number for number, one in enumerate(problem.classes) for _ in range(one.domains)]
+    for first, second in pairwise(ways):
+        if first == second:
+            continue
+        served = dict.fromkeys(keys, 0)
+        for number in domains:
+            _count(problem, second[number], served, 1)
+        best, many = min(served.values()), 0
+        for index, number in enumerate(domains, 1):
+            _count(problem, second[number], served, -1)
+            _count(problem, first[number], served, 1)
+            if min(served.values()) > best:
+                best, many = min(served.values()), index
+        taken = [(first if index < many else second)[number] for index, number in enumerate(domains)]
+        counts = Counter(number for way in taken for number in way)
+        cut = [
+            tuple(sorted((problem.columns[n].shape.blocks[0] for n in way), reverse=True)) for way in taken
+        ]
+        patterns = tuple(
+            tuple(way for way, of in zip(cut, domains, strict=True) if of == number)
+            for number in range(len(problem.classes))
+        )
+        every = tuple(counts[number] for number in range(len(problem.columns)))
+        yield Answer(every, patterns, best, float(best), _bound(problem), optimal=False)
+
+
+def _count(problem: Problem, way: Sequence[int], served: dict[tuple[int, str], int], sign: int) -> None:
+    for number in way:
+        column = problem.columns[number]
+        served[column.model, column.role] += sign * problem.rate(column)
+
+
+def _ways(
+    problem: Problem, columns: Sequence[tuple[int, Column]], price: Mapping[tuple[int, str], int]
+) -> list[list[int]]:
+    """Return the columns that fill a domain of each class with most, by what a request of each pool is worth."""
+    found = []
+    for one in problem.classes:
+        worth = [0] * (one.fast + 1)
+        last: list[int | None] = [None] * (one.fast + 1)
+        for size in range(1, one.fast + 1):
+            worth[size] = worth[size - 1]
+            for number, column in columns:
+                block = column.shape.blocks[0]
+                if block.kind == one.kind and block.size <= size:
+                    more = worth[size - block.size] + price[column.model, column.role] * problem.rate(column)
+                    if more > worth[size]:
+                        worth[size], last[size] = more, number
+        way: list[int] = []
+        left = one.fast
+        while left:
+            taken = last[left]
+            if taken is not None:
+                way.append(taken)
+            left -= 1 if taken is None else problem.columns[taken].shape.blocks[0].size
+        found.append(way)
+    return found
 
 
 def _bound(problem: Problem) -> float:

@@ -211,6 +211,19 @@ def test_a_search_that_is_cut_keeps_what_it_has_found_and_is_repeated(
         assert found.answer.requests <= whole.answer.requests <= found.bound
 
 
+def test_the_first_answer_cuts_whole_domains() -> None:
+    columns = [
+        column(DECODE, 10.0, 5),
+        column(DECODE, 6.0, 4),
+        column(PREFILL, 9.0, 3),
+        column(PREFILL, 30.0, 8),
+    ]
+    problem, answer = solved(columns, classes((8, 20)))
+    first = first_answer(problem)
+    assert first.requests == pytest.approx(answer.requests, rel=0.02)
+    assert sum(map(len, first.patterns[0])) == sum(first.counts)
+
+
 def test_enough_is_enough() -> None:
     whole = solve(many_steps(), Stop(20.0), seed=0)
     assert whole.answer is not None

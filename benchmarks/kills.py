@@ -593,7 +593,8 @@ def main() -> None:
         f"{asked.how}: {total.stops} stops, {total.mixed} mixed after the next start, {total.litter} left something "
         f"after it, {len(total.wrong)} wrong"
     )
-    raise SystemExit(bool(total.wrong))
+    sys.stdout.flush()
+    os._exit(bool(total.wrong))  # threads of libraries that were forked from do not always let a process end
 
 
 if __name__ == "__main__":

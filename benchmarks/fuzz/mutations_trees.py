@@ -156,7 +156,7 @@ def mutate_yaml(data: bytes, random: Random) -> bytes:
 
 
 _TAG = re.compile(r"<[^<>]*>")
-_ATTRIBUTE = re.compile(r'([\w:-]+)="([^"]*)"')
+_ATTRIBUTE = re.compile(r'(?<![\w:-])([\w:-]++)="([^"]*+)"')
 
 
 def mutate_xml(data: bytes, random: Random) -> bytes:

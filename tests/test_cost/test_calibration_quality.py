@@ -23,6 +23,7 @@ def errors(path):
     return points, predict(points)
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
 def test_errors_on_the_silicon_sample():
     points, predictions = errors(SAMPLE)
@@ -58,6 +59,7 @@ def test_intervals_hold_the_first_token_of_the_silicon_sample():
         assert 0.75 <= sum(inside(*row) for row in told) / len(told) <= 0.85, engine
 
 
+@pytest.mark.wide
 def test_errors_on_published_serving():
     points, predictions = errors(SHIPPED["published.csv"])
     told = [i for i, point in enumerate(points) if not unpredictable(point)]

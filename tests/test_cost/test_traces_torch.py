@@ -170,6 +170,7 @@ def test_the_hostile_pickle_of_these_tests_would_run(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.wide
 def test_memory_is_bounded(
     tmp_path: Path, torch_save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

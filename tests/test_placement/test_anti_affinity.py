@@ -200,6 +200,7 @@ def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
     assert (found.bound <= found.max_load).all()
 
 
+@pytest.mark.wide
 def test_a_timed_search_is_not_worse() -> None:
     problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
     found = solve(problem, Stop(1))

@@ -31,6 +31,7 @@ def options_of(split: DispatchPolicy = "even") -> PlanOptions:
     return PlanOptions(8, time_limit_s=0.0, ep=8, tp=1, split=split)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("split", ["even", "source", "lp"])
 @pytest.mark.parametrize("scenarios", [1, 3])
 def test_the_placement_that_chose_the_layout_is_kept(

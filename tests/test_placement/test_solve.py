@@ -76,6 +76,7 @@ def test_the_fast_path_is_the_same_each_time() -> None:
     assert a.assignment.slot_expert.tobytes() == b.assignment.slot_expert.tobytes()
 
 
+@pytest.mark.wide
 def test_time_improves_and_never_worsens() -> None:
     problem = skewed(layers=6, experts=36, gpus=9, redundant=0)
     fast, timed = place(problem), place(problem, time_limit_s=1.5)

@@ -40,6 +40,7 @@ def test_it_improves_every_wide_layer(layers: int) -> None:
     assert any("other copy counts" in line for line in log)
 
 
+@pytest.mark.wide
 def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> None:
     told: list[tuple[int, int, float, float, float]] = []
 

@@ -67,6 +67,7 @@ def all_parts(size: list[int]) -> Ints:
     return np.array(sorted(set(permutations(row.tolist()))))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("size", "k"), [([4, 4], 3), ([3, 2, 2], 3), ([2, 2, 2, 2], 4), ([3, 4], 2)])
 def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) -> None:
     for seed in range(3):

@@ -177,6 +177,7 @@ def test_sequences_within_are_not_noted_nor_is_the_command_after(run: Run) -> No
     assert "notes" not in result.data
 
 
+@pytest.mark.wide
 def test_a_plan_keeps_the_note(run: Run) -> None:
     words = (
         "--model",

@@ -129,6 +129,7 @@ def test_a_limit_beside_none_is_a_difference(run: Run, prepared: Any) -> None:
     assert found["tpot_s"] == {"first": "none", "second": 0.04, "same": False}
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("plans")
 def test_what_is_broken_is_named(run: Run, prepared: Any) -> None:
     prepared("replan", "a/plan.json", "--lost", "d0.n0.g3", "--time-limit", "0", "-o", "e")

@@ -159,6 +159,7 @@ def test_llm_d_labels_roles_and_puts_its_sidecar_before_decode(
     assert "NixlConnector" in container(roles["prefill"])["args"][0]
 
 
+@pytest.mark.wide
 def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_REPLICAS)
     data = exported(run, "pairs/plan.json", "sglang", "slurm", "--hosts", "node[001-002]")
@@ -251,6 +252,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]
 
 
+@pytest.mark.wide
 def test_ranks_that_no_process_a_host_can_have(run: Run, prepared: Run, tmp_path: Path) -> None:
     """vLLM puts stages side by side; hosts with other numbers of GPUs cannot be numbered."""
     prepared(*PLAN, "--cluster", "hgx-h100@16", "--ep", "8", "--stages", "2", "-o", "long")

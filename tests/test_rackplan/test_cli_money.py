@@ -115,6 +115,7 @@ def test_a_sweep_has_dollars_and_megawatts_at_every_point(run: Run, tmp_path: Pa
     assert "USD per million output tokens (decode alone); 20.00 USD/h for 8 GPUs" in " ".join(text.split())
 
 
+@pytest.mark.wide
 def test_matched_pools_pay_for_both(run: Run) -> None:
     asked = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--isl", "512", "--osl", "64")
     one = run(*asked, *YOURS, "--json").data["rate_matching"]["best"]

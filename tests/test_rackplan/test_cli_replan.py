@@ -36,6 +36,7 @@ def planned(prepared: Run, model: Path, tmp_path: Path, monkeypatch: pytest.Monk
     return tmp_path
 
 
+@pytest.mark.wide
 def test_files_and_json(run: Run, planned: Path) -> None:
     result = run("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o", "next", "--json")
     assert (result.code, result.err) == (0, "")

@@ -97,6 +97,7 @@ def test_a_front_is_printed_by_slack(plan: Run, tmp_path: Path) -> None:
     assert [point["slack"] for point in points] == [0, 0.01, 0.02, 0.05, 0.1, 0.2, None]
 
 
+@pytest.mark.wide
 def test_a_replan_follows_tokens_too(run: Run, plan: Run) -> None:
     plan("--routing", "pairs.npy")
     found = run(

@@ -172,6 +172,7 @@ def test_a_cluster_file_is_the_unit(run: Run, tmp_path: Path) -> None:
     assert "1 broken GPU of each two repeats with it" in " ".join(run(*unit).out.split())
 
 
+@pytest.mark.wide
 def test_a_default_time_to_the_first_token_gives_way_as_in_fleets(run: Run) -> None:
     asked = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--isl", "30000", "--osl", "10")
     asked += ("--set", "h100-sxm.flop_per_s=0.05x", "--tpot-ms", "none")

@@ -51,6 +51,7 @@ def test_the_data_have_every_lever_with_its_reasons(run: Callable[..., Result]) 
     assert data["unchanged"]["layout_kept"]["gain"] == pytest.approx(0)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("planned")
 def test_a_lever_is_what_set_would_say(
     run: Callable[..., Result], few_layers: Callable[[str, int], Path]

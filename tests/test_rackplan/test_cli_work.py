@@ -19,6 +19,7 @@ MODEL = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100@8", "--ep", 8, "--tp"
 ASKED = ("plan", *MODEL, "--redundant", 8, "--loads", "lognormal:1.2")
 
 
+@pytest.mark.wide
 def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(10**9))
     with monkeypatch.context() as patch:

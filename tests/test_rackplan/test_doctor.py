@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -206,8 +207,12 @@ def test_without_typer_the_doctor_still_answers(
 ) -> None:
     monkeypatch.setitem(sys.modules, "rackplan.cli", None)
     monkeypatch.setattr(sys, "argv", ["rackplan", *words])
-    with pytest.raises(SystemExit) as ended:
-        start.main()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            start.main()
+    finally:
+        signal.signal(signal.SIGINT, before)  # a process that ends ignores it
     out, err = capsys.readouterr()
     assert ended.value.code == 1
     if words == ["plan"]:

@@ -151,12 +151,14 @@ def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/plan.json").read_text())["model"] == "mixtral-8x7b"
 
 
+@pytest.mark.wide
 def test_a_reader_that_left_is_no_error(tmp_path: Path) -> None:
     ended = shell(f"{' '.join(PLAN)} out | true; exit ${{PIPESTATUS[0]}}", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "out/plan.json").is_file()
 
 
+@pytest.mark.wide
 def test_letters_that_the_terminal_lacks(tmp_path: Path) -> None:
     ended = shell(f"{' '.join(PLAN)} $'\\xc3\\xbc'", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -157,6 +157,7 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
         assert len(charts["chart-balance"]["data"]) == 1 + len(applying)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("model", "cluster"), [("deepseek-v4-pro", "gb200-nvl72"), ("deepseek-v3.2", "hgx-h200@16")]
 )

@@ -41,6 +41,7 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed):
     assert "placing experts" in [one["progress"]["stage"] for one in told]
 
 
+@pytest.mark.wide
 def test_a_loss_stands_beside_the_plan_before(placed):
     found = lose({"plan": placed[0]["plan"], "lost": ["d0.n0.g1"]}, Desk(io.StringIO()))["done"]
     assert (found["lost"], found["lost_gpus"], found["gpus"]) == (["d0.n0.g1"], 1, 7)

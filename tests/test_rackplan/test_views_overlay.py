@@ -36,6 +36,7 @@ def plan_of(model: str, cluster: str, stages: int | None = None) -> Plan:
     return make_plan(deployment, loads, PlanOptions(time_limit_s=0.0, stages=stages))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("model", "cluster", "wanted"), [("llama-3.1-70b", "hgx-h100@16", 1), ("deepseek-v3", "hgx-h100@72", 3)]
 )

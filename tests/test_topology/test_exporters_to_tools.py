@@ -64,6 +64,7 @@ CLUSTERS = {
 }  # fmt: skip
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("form", ["infragraph", "simai"])
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_what_is_exported_is_imported_as_the_same_graph(tmp_path: Path, name: str, form: str) -> None:

@@ -159,6 +159,7 @@ def test_equal_domains_are_interchangeable() -> None:
     }
 
 
+@pytest.mark.wide
 def test_large_clusters_are_quick() -> None:
     graph = resolve_cluster("gb200-nvl72@16384").graph
     leaves = 228 * 4

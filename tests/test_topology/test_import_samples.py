@@ -85,6 +85,7 @@ def test_pcie_host_with_what_it_does_not_say() -> None:
         assert Counter(kind for _, kind in graph.nodes(data="kind")) == {"gpu": 4, "host": 2}
 
 
+@pytest.mark.wide
 def test_hgx_dump_and_tree_give_dual_port_nics_their_rate() -> None:
     imported = take(
         "slurm_topology_tree_topograph.conf",

@@ -123,6 +123,7 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     assert found.mass.evidence.label == kind
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "switches", "optical"),
     [

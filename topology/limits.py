@@ -61,6 +61,8 @@ PLAN_BYTES = 320_000_000
 """Of a plan file that is read: one of so many copies has up to 290 MB."""
 LOAD_NUMBERS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
+DRAWN_PAIRS = 400_000_000
+"""Pairs of GPUs whose traffic is drawn one by one: 268 million take 42 s."""
 TORUS_GPUS = 16_384
 """Of one domain without switches, whose links are followed one by one; the largest that are built have 9,216."""
 LISTED_GPUS = 4_096

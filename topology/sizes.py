@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from topology.errors import InputError
-from topology.limits import GPUS, LAYER_EXPERTS, LAYER_GPUS, LISTED_GPUS, LOAD_NUMBERS, PLAN_COPIES
+from topology.limits import (
+    DRAWN_PAIRS,
+    GPUS,
+    LAYER_EXPERTS,
+    LAYER_GPUS,
+    LISTED_GPUS,
+    LOAD_NUMBERS,
+    PLAN_COPIES,
+)
 
 
 def check_listed_gpus(gpus: int, where: str) -> None:
@@ -82,4 +92,20 @@ def check_load_numbers(scenarios: int, layers: int, experts: int) -> None:
             f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are "
             f"{scenarios * layers * experts:,} numbers, too many to plan for (at most {LOAD_NUMBERS:,}); give at "
             f"most {LOAD_NUMBERS // (layers * experts):,} scenarios, or a recording with fewer `windows`."
+        )
+
+
+def check_drawn_pairs(gpus: int, pattern: str) -> None:
+    """Refuse to draw what each of more pairs of GPUs sends than :data:`topology.limits.DRAWN_PAIRS`.
+
+    Raises
+    ------
+    InputError
+        If they are more; it says how many GPUs would fit.
+    """
+    if gpus * gpus > DRAWN_PAIRS:
+        raise InputError(
+            f"traffic pattern {pattern}: {gpus:,} GPUs are {gpus * gpus:,} pairs to draw, and at most "
+            f"{DRAWN_PAIRS:,} are supported; take at most {math.isqrt(DRAWN_PAIRS):,} GPUs, or lognormal:1, which "
+            "is alike from all."
         )

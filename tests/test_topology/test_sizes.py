@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from unittest.mock import patch
 
@@ -13,7 +14,8 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import resolve_cluster
 from topology.errors import InputError
-from topology.limits import GPUS
+from topology.limits import DRAWN_PAIRS, GPUS
+from topology.routes.traffic import pattern_traffic
 from topology.sizes import check_layer_experts, check_layer_gpus, check_load_numbers, check_plan_copies
 
 
@@ -64,3 +66,12 @@ def test_clusters_of_too_many_gpus(text: str, tmp_path: Path) -> None:
 def test_a_name_with_too_many_gpus() -> None:
     with pytest.raises(InputError, match="at most 131,072 GPUs"):
         resolve_cluster("hgx-h100@131080")
+
+
+def test_pairs_that_are_drawn_one_by_one() -> None:
+    most = math.isqrt(DRAWN_PAIRS)
+    assert pattern_traffic("random", most, 1e6).gpus == most
+    with pytest.raises(
+        InputError, match=r"20,001 GPUs are 400,040,001 pairs .* at most 20,000 GPUs, or lognormal:1"
+    ):
+        pattern_traffic("random", most + 1, 1e6)

@@ -15,6 +15,7 @@ from topology.npy import map_npy
 from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
+from topology.sizes import check_drawn_pairs
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
 _BLOCK_PAIRS = 2_000_000
@@ -180,6 +181,7 @@ def pattern_traffic(
     if kind == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
     if kind == "random":
+        check_drawn_pairs(n, pattern)
         rows = _RandomRows(seed, n, bytes_per_gpu)
         return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
     if kind in ("zipf", "lognormal"):

@@ -97,7 +97,7 @@ def export_plan(
         )
     mapping = mapping_of(plan)
     launch = replace(launch_of(plan, mapping, file, facts, tp=tp, served=served), role=role)
-    reason = engine.cannot_hold(mapping) or engine.cannot_run(launch)
+    reason = engine.cannot_run(launch) or engine.cannot_hold(mapping)
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
     text = engine.write(mapping, facts)

@@ -138,11 +138,11 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
     C ends the process, and the study finds its worker dead.
     """
     able = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    over = late = False
+    over = rung = False
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        nonlocal late
-        late = True
+        nonlocal rung
+        rung = True
         if not over:
             raise _TimeLimit
 
@@ -162,7 +162,7 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)
             faulthandler.cancel_dump_traceback_later()
-    if late:
+    if rung:
         raise _TimeLimit
     return done
 

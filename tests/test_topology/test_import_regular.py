@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topology.build import build_cluster
+from topology.errors import InputError
 from topology.exporters.cluster_yaml import cluster_to_yaml
 from topology.figures import Evidence, Figure
 from topology.importers import ImportOptions, import_files
-from topology.importers.assemble import Assembled
+from topology.importers.assemble import Assembled, uneven
+from topology.importers.graph_found import GraphFound
 from topology.importers.parts import Parts
 from topology.importers.regular import regular_form
 from topology.resolve import resolve_cluster
@@ -84,6 +87,9 @@ def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataO
         elif "g" in links[at].between[0] and links[at].fabric is NIC:
             del links[at]
     damaged = replace(whole, raw=RawTopology(whole.raw.nodes, tuple(links)))
+    graph = GraphFound.of(damaged.raw)
+    assert graph is not None
+    assert not uneven(graph.leaves, one_each=False)
     found = regular_form("c", damaged, parts, "test")
     assert found is not None
     wanted = {
@@ -170,3 +176,39 @@ def test_a_gpu_with_fewer_links_among_many(tmp_path: Path, count: int) -> None:
     else:
         assert [fault.gpu for fault in faults] == ["d6.n0.g3"]
         assert any("n7.g3 has no scale-up link: d6.n0.g3 is broken" in line for line in imported.anomalies)
+
+
+def of_leaves(sizes: list[int], uplinks: bool = True) -> str:
+    """A Slurm tree of so many hosts on each leaf."""
+    rows = [f"SwitchName=s Switches=l[0-{len(sizes) - 1}]"] * uplinks
+    return "\n".join([*rows, *(f"SwitchName=l{n} Nodes=n{n}x[1-{hosts}]" for n, hosts in enumerate(sizes))])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (of_leaves([3, 4, 3]), r"80 GPUs .*unlike size \(l2: 3 hosts, l1: 4 hosts\): only .*GPUs"),
+        (of_leaves([4, 1, 4, 4]), "l1: 1 host, l3: 4 hosts"),
+        (of_leaves([9], uplinks=False), "72 GPUs on 1 switch without uplinks"),
+    ],
+)
+def test_what_is_too_large_and_not_regular_is_refused_soon(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_text(text)
+    with patch("topology.importers.assemble.LISTED_GPUS", 0), pytest.raises(InputError, match=told):
+        import_files([str(path)], ImportOptions(gpu="hgx-h100", uplink="400 Gb/s"))
+
+
+@pytest.mark.wide
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=5), gone=st.integers(0, 3))
+def test_no_regular_cluster_is_refused_for_its_leaves(sizes: list[int], gone: int, tmp_path: Path) -> None:
+    path = tmp_path / "topology.conf"
+    path.write_text(of_leaves([*sizes, *[4] * 20, 4 - gone]))
+    options = ImportOptions(gpu="hgx-h100", uplink="400 Gb/s")
+    regular = import_files([str(path)], options).spec.raw is None
+    with patch("topology.importers.assemble.LISTED_GPUS", 0):
+        try:
+            import_files([str(path)], options)
+        except InputError:
+            assert not regular

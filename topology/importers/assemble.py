@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations
 
 from networkx.utils import UnionFind
 
@@ -24,13 +24,23 @@ from topology.importers.found import (
     commonest,
     switch_kind,
 )
+from topology.importers.graph_found import MOST_LACKING
 from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
-from topology.limits import IMPORTED_GPUS
+from topology.limits import IMPORTED_GPUS, LISTED_GPUS
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
+
+_UNEVEN = 0.25
+"""Part of the places on leaves that may be missing or too many: a regular cluster with all the faults it may have has
+an eighth."""
+
+_ONLY_ALIKE = (
+    f"only alike leaves below spines may have more than {LISTED_GPUS:,} GPUs. Name the hosts to import with option "
+    "`hosts`."
+)
 
 
 @dataclass
@@ -99,6 +109,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
             _check_count(node, host, parts)
     check_nics(fabric, nodes, parts)
     domains = domains_of(fabric, nodes, parts)
+    _refuse_uneven(fabric, domains, gpus)
     draft = Draft()
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
@@ -109,6 +120,47 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     _add_trunks(draft, fabric, parts)
     _join_tops(draft, fabric, parts)
     return Assembled(draft.topology(), domains)
+
+
+def _refuse_uneven(fabric: FabricFound, domains: Mapping[str, Sequence[str]], gpus: int) -> None:
+    """Refuse a cluster too large to be listed link by link whose leaves are those of no regular one."""
+    if gpus <= LISTED_GPUS or not fabric.switches or len(domains) == 1:
+        return
+    if not fabric.trunks and not _tops(fabric):
+        raise InputError(
+            f"{fabric.place}: {gpus:,} GPUs on {plural(len(fabric.switches), 'switch')} without uplinks: "
+            f"{_ONLY_ALIKE}"
+        )
+    of_host = {host: {port.switch for port in own} for host, own in fabric.ports_by_host.items()}
+    on_leaf: dict[str, list[str]] = defaultdict(list)
+    for host in chain.from_iterable(domains.values()):
+        for leaf in of_host.get(host, ()):
+            on_leaf[leaf].append(host)
+    if uneven(on_leaf, one_each=all(len(leaves) == 1 for leaves in of_host.values())):
+        sizes = {len(hosts): leaf for leaf, hosts in on_leaf.items()}
+        few, many = min(sizes), max(sizes)
+        raise InputError(
+            f"{fabric.place}: {gpus:,} GPUs on leaves of unlike size ({sizes[few]}: {plural(few, 'host')}, "
+            f"{sizes[many]}: {plural(many, 'host')}): {_ONLY_ALIKE}"
+        )
+
+
+def uneven(on_leaf: Mapping[str, Sequence[str]], *, one_each: bool) -> bool:
+    """Whether leaves, with the hosts on each in order, are those of no regular fabric.
+
+    There none but the last has fewer hosts than most, but for a few that lack, and none more; of hosts on several
+    leaves each some may have a cable on a wrong one.
+    """
+    sizes = [len(hosts) for hosts in on_leaf.values()]
+    size = commonest(sizes) or 0
+    if one_each or not sizes:
+        lacking = sum(size - hosts for hosts in sizes[:-1])
+        return max(sizes, default=0) > size or lacking > MOST_LACKING * (sum(sizes) + lacking)
+    last = list(on_leaf.values())[-1][-1]
+    whole = sorted(len(hosts) for hosts in on_leaf.values() if last not in hosts) or sorted(sizes)
+    usual = whole[len(whole) // 2]
+    more = sum(max(0, len(hosts) - usual) for hosts in on_leaf.values() if last in hosts)
+    return more + sum(abs(hosts - usual) for hosts in whole) > _UNEVEN * sum(sizes)
 
 
 def linked_as(node: NodeFound, parts: Parts) -> NodeFound:

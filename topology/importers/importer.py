@@ -66,11 +66,12 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     parts.anomalies += [line for one in found for line in one.anomalies]
     name = options.name or _hosts_and_path(paths[0])[1].stem or "imported"
     assembled = _assemble(name, found, parts)
-    if unusual := _unusual_rates(assembled):
-        parts.anomalies.append(unusual)
+    place = " and ".join(one.place for one in found)
     spec = assembled.short
     if spec is None:
-        spec = raw_cluster_spec(name, assembled.raw, (), " and ".join(one.place for one in found))
+        spec = raw_cluster_spec(name, assembled.raw, (), place)
+    if unusual := _unusual_rates(assembled):
+        parts.anomalies.append(unusual)
     return Imported(
         spec=spec,
         files=tuple(found),

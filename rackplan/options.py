@@ -212,7 +212,7 @@ class Money(Group):
         Raises
         ------
         InputError
-            If one is of no GPU of theirs, stands twice, or is no number above 0.
+            If one is of no GPU of theirs, is a duplicate, or is no number above 0.
         """
         from cost.money import PriceBook, gpu_named
         from cost.network import NETWORK

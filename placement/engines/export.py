@@ -167,7 +167,11 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise no_room(error) from None
-        found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
+        try:
+            found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
+        except InputError as error:
+            where = f"{engine.title} cannot hold this plan: its file"
+            raise InputError(str(error).replace(str(path), where)) from None
     if engine.keeps_ranks:
         same, moved = np.array_equal(found.slot_expert, mapping.slot_expert), 0
     else:

@@ -399,7 +399,7 @@ def verify_fleet(fleet: Fleet) -> list[str]:
     idle = [gpu for one in fleet.idle for gpu in one.gpus]
     twice = [gpu for gpu, count in Counter([*used, *idle]).items() if count > 1]
     total = len(fleet.cluster.gpus)
-    wrong += [f"GPU {fleet.cluster.gpus[gpu].id} stands twice" for gpu in twice]
+    wrong += [f"GPU {fleet.cluster.gpus[gpu].id} is in two places" for gpu in twice]
     if sorted([*used, *idle]) != list(range(total)):
         wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle of {total} that work")
     traffic = fleet.traffic

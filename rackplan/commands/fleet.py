@@ -130,7 +130,7 @@ def fleet(
     serving = options.Serving(context=options.CONTEXT if asked.context is None else asked.context)
     where = options.given_clusters([cluster], pricing.settings)[0]
     deployments = [pricing.deployment(name, where, serving) for name, _ in named]
-    _refuse_twice([one.model.name for one in deployments])
+    _refuse_duplicates([one.model.name for one in deployments])
     traffic = asked.traffic(deployments, tuple(share for _, share in named))
     expert_loads: dict[int, ExpertLoads | None] = {}
     with (
@@ -178,7 +178,7 @@ def _shares(texts: list[str]) -> tuple[list[tuple[str, float]], list[str]]:
     return [(name, (share or 0.0) / total) for name, share in found], notes
 
 
-def _refuse_twice(names: list[str]) -> None:
+def _refuse_duplicates(names: list[str]) -> None:
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
-        raise InputError(f"--model {twice}: it stands twice; give it once, with the sum of its shares.")
+        raise InputError(f"--model {twice}: a duplicate; give it once, with the sum of its shares.")

@@ -48,6 +48,17 @@ def test_writes_a_file_that_checks_and_says_how_to_start(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
 
 
+def test_a_file_longer_than_is_read_is_refused_by_the_engine_s_name(
+    run: Run, prepared: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
+    monkeypatch.setattr("placement.engines.strict_text.MOST_YAML_PARTS", 50)
+    line = run("export", "plan/plan.json", "--to", "trtllm", "-o", "x.yaml").error_line
+    assert line == (
+        "rackplan: TensorRT-LLM cannot hold this plan: its file: more than 50 values, which no plan of experts has."
+    )
+
+
 def test_loads_that_make_the_engine_plan_the_same(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     line = run("export", "plan/plan.json", "--to", "lmdeploy", "-o", "no.json").error_line

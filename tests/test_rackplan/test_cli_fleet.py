@@ -144,7 +144,7 @@ def test_refusals(
         (["mixtral-8x7b:0"], "above 0"),
         (["mixtral-8x7b:nan"], "above 0"),
         (["mixtral-8x7b:0.5", "qwen3-235b-a22b"], "give each model its share"),
-        (["mixtral-8x7b:0.5", "mixtral-8x7b:0.5"], "stands twice"),
+        (["mixtral-8x7b:0.5", "mixtral-8x7b:0.5"], "a duplicate"),
     ],
 )
 def test_shares_that_cannot_be(run: Run, models: list[str], said: str) -> None:

@@ -106,7 +106,7 @@ def test_a_range_begins_where_it_says(value: Any, first: object) -> None:
         ({"grid": {"contxt": [1]}}, "no option `contxt`; did you mean context?"),
         ({"grid": {"loads": ["uniform"]}}, "a study of kind score has no option `loads`"),
         ({"grid": {"batch": 8}}, "grid: batch: 8 must be a list of values"),
-        ({"grid": {"batch": [8, 8]}}, "8 stands twice"),
+        ({"grid": {"batch": [8, 8]}}, "8 is a duplicate"),
         ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "must be a quantity"),
         ({"grid": {"accept_length": [10**400]}}, "must be a number"),
         ({"grid": {"batch": ["8"]}}, "'8' must be a whole number"),

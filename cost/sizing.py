@@ -28,11 +28,12 @@ from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
+from topology.limits import TOK_S
 from topology.repeat import alike, repeated
 from topology.shown import Shown
 
-MOST_TOK_S, MOST_SPARES = 1e15, 1_000_000
-"""Tokens per second, and domains kept for failures, that anybody may ask for."""
+MOST_SPARES = 1_000_000
+"""Domains kept for failures that anybody may ask for."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
 _SAMPLE = 64
@@ -63,8 +64,8 @@ class Demand:
 
     def __post_init__(self) -> None:
         require_number("`tok_s`", self.tok_s, above=0)
-        if self.tok_s > MOST_TOK_S:
-            raise InputError(f"`tok_s` {self.tok_s:g}: expected at most {MOST_TOK_S:g} output tokens/s.")
+        if self.tok_s > TOK_S:
+            raise InputError(f"`tok_s` {self.tok_s:g}: expected at most {TOK_S:g} output tokens/s.")
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."

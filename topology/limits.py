@@ -51,6 +51,8 @@ GPUS = 131_072
 """Of a cluster, however it is described: its links alone take 0.8 GB."""
 SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never laid."""
+TOK_S = 1e15
+"""Output tokens per second that a cluster is counted or a fleet is made for."""
 LAYER_GPUS = 8_000_000
 """Layers of a model times GPUs of a cluster: a plan file has a row for each."""
 LAYER_EXPERTS = 655_360

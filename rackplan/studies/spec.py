@@ -263,7 +263,9 @@ def _grid(fields: Fields, kind: Kind) -> dict[str, list[Value]]:
         found[name] = [require_value(kind, name, value, where) for value in values]
         texts = [json.dumps(value, sort_keys=True) for value in found[name]]
         if len(set(texts)) < len(texts):
-            raise InputError(f"{where}: {Counter(texts).most_common(1)[0][0][:60]} is a duplicate; leave one out.")
+            raise InputError(
+                f"{where}: {Counter(texts).most_common(1)[0][0][:60]} is a duplicate; leave one out."
+            )
     return found
 
 

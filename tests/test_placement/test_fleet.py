@@ -216,6 +216,7 @@ def test_options_that_cannot_be_are_refused() -> None:
     for asked, word in (
         ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
         ({"tok_s": float("nan")}, "above 0"),
+        ({"tok_s": 1e300}, r"at most 1e\+15 output tokens/s"),
         ({"tok_s": -1.0}, "above 0"),
         ({"utilization": 0.0, "tok_s": 1.0}, "above 0 and at most 1"),
         ({"utilization": 0.5}, "only with `tok_s`"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -22,3 +23,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A busy machine makes no test fail: what takes long is a benchmark.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let re-plans search little, where the way from plan to plan is tested and not how good it is."""
+    monkeypatch.setattr("placement.migrate.search._PASS", (20, 20))

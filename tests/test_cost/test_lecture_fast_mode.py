@@ -46,7 +46,7 @@ def test_where_compute_binds_speed_is_free() -> None:
     st.floats(1.05, 20),
     st.floats(1.05, 20),
 )
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=4)
 def test_where_caches_bind_a_dense_model_has_the_closed_form(
     params: float, context: float, speed: float, price: float
 ) -> None:

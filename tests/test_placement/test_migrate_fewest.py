@@ -60,9 +60,9 @@ def test_fewest_and_best(seed: int) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("start", range(1000, 1080, 40))
+@pytest.mark.parametrize("start", range(1000, 1040, 20))
 def test_fewest_and_best_of_many(start: int) -> None:
-    for seed in range(start, start + 40):
+    for seed in range(start, start + 20):
         check(seed)
 
 

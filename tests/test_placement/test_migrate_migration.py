@@ -34,12 +34,6 @@ REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search little."""
-    monkeypatch.setattr(search, "_PASS", (20, 20))
-
-
-@pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search as long as small problems need."""
     monkeypatch.setattr(search, "_PASS", (100, 150))

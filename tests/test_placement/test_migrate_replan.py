@@ -14,7 +14,6 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
-from placement.migrate import search
 from placement.migrate.moved import moved
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
@@ -35,10 +34,7 @@ def loads(seed: int, scenarios: int = 1, layers: int = 32) -> ExpertLoads:
     return ExpertLoads(tokens, tuple(f"s{i}" for i in range(scenarios)), synthetic=False)
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search little: what is tested here is the way from plan to plan."""
-    monkeypatch.setattr(search, "_PASS", (20, 20))
+pytestmark = pytest.mark.usefixtures("short")
 
 
 @cache

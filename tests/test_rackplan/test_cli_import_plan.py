@@ -56,6 +56,7 @@ def linear(tmp_path: Path, *, twice: bool = False) -> str:
 
 
 @pytest.mark.wide
+@pytest.mark.usefixtures("short")
 def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> None:
     file = linear(tmp_path)
     assert imported(run, file, "npy", "--loads", "zipf:1.5").code == 0
@@ -69,6 +70,7 @@ def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.wide
+@pytest.mark.usefixtures("short")
 def test_two_copies_on_a_gpu_are_kept_and_said(run: Run, tmp_path: Path) -> None:
     result = imported(run, linear(tmp_path, twice=True), "npy")
     assert result.code == 0, result.err

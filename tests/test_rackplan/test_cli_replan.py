@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from placement.migrate import search
 from placement.plan_file import read_plan
 
 if TYPE_CHECKING:
@@ -28,9 +27,8 @@ def model(few_layers: Callable[[str, int], Path]) -> Path:
 
 
 @pytest.fixture
-def planned(prepared: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def planned(prepared: Run, model: Path, tmp_path: Path, short: None) -> Path:
     """A plan, and other loads beside it; a short search."""
-    monkeypatch.setattr(search, "_PASS", (20, 20))
     prepared("plan", "--model", model, *PLAN, *FAST, "-o", "old")
     np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (LAYERS, 8)))
     return tmp_path

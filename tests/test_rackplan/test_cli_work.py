@@ -39,6 +39,7 @@ def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.wide
+@pytest.mark.usefixtures("short")
 def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*ASKED, "--time-limit", 0, "-o", "old").code == 0
     asked = ("replan", "old", "--loads", "zipf:0.7", "--json")

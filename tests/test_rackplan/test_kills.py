@@ -56,7 +56,7 @@ def test_the_way_of_writing_survives_faults(how: str) -> None:
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("cases", "every"),
-    [(("traffic", "import"), 6), (("study", "study --report"), 20), (("study --optimize",), 50)],
+    [(("traffic", "import"), 6), (("study", "study --report"), 40), (("study --optimize",), 50)],
 )
 def test_commands_survive_kills(cases: tuple[str, ...], every: int) -> None:
     assert "0 wrong" in stopped(*cases, "--every", every)

@@ -17,8 +17,8 @@ PAGES = {
     if blocks(path.read_text(encoding="utf-8"), "console")
 }
 FRESH = ("compare.md", "options.md", "size.md", "sweep.md")
-"""Pages whose figures follow from their commands alone, beside those of test_readme.py; blocks that read a file of the
-reader's are left out."""
+"""Pages whose figures follow from their commands alone, beside those of test_readme.py; blocks that read a file of
+the reader's are left out."""
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.dispatch import DispatchPolicy
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
@@ -235,11 +236,7 @@ def place(
     thorough: bool = False,
     known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate (:func:`placement.placing.place_stages`).
-
-    It has the largest batch, up to the candidate's, that holds the candidate's time per token with its experts as
-    placed.
-    """
+    """Place the experts of a candidate (:func:`placement.placing.place_stages`), at :func:`largest_batch_held`."""
     deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
     groups: list[StageGroup] = []
@@ -250,16 +247,46 @@ def place(
         )
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split
-    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, fair=thorough)
-    batch = deployment.workload.batch
-    if candidate.limit_s is not None and not candidate.fitted.fixed:
-        batch = max(1, batch_within(scorer, batch, candidate.limit_s))
-    if batch != deployment.workload.batch:  # how fast unlike GPUs are depends on it
-        candidate = replace(candidate, deployment=deployment.with_batch(batch))
+    candidate, score, balancedness = largest_batch_held(candidate, experts, loads, split, fair=thorough)
+    return Placed(candidate, tuple(experts), tuple(groups), tuple(results), score, balancedness)
+
+
+def largest_batch_held(
+    candidate: Candidate,
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads | None,
+    split: DispatchPolicy,
+    *,
+    fair: bool,
+) -> tuple[Candidate, Score, dict[int, float]]:
+    """Return a candidate at the largest batch that holds its time per token with these experts, as they score there.
+
+    That is up to :attr:`Candidate.most`, not up to the batch that perfect balance holds: where tokens are few, skewed
+    loads leave some experts unread. It is 1 where nothing holds the time. Balancedness is by layer.
+    """
+    most, limit_s = candidate.most, candidate.limit_s
+    while True:
+        deployment = candidate.deployment
+        batch = deployment.workload.batch
         scorer, balancedness = placement_scorer(
-            candidate.deployment, layout, experts, loads, split, fair=thorough
+            deployment, candidate.layout, experts, loads, split, fair=fair
         )
-    return Placed(candidate, tuple(experts), tuple(groups), tuple(results), scorer.at(batch), balancedness)
+        held = batch
+        if limit_s is not None and not candidate.fitted.fixed:
+            held = _held_near(scorer, batch, min(most, scorer.max_batch), limit_s)
+        if held == batch:
+            return candidate, scorer.at(batch), balancedness
+        # how fast unlike GPUs are depends on the batch: score again, from here on only downwards
+        candidate, most = replace(candidate, deployment=deployment.with_batch(held)), held
+
+
+def _held_near(scorer: LayoutScorer, batch: int, most: int, limit_s: float) -> int:
+    """As :func:`batch_within`, at least 1, where the answer is expected to be ``batch``."""
+    if scorer.at(batch).tpot_s > limit_s:
+        return max(1, batch_within(scorer, batch, limit_s))
+    if batch >= most or scorer.at(batch + 1).tpot_s > limit_s:
+        return batch
+    return batch_within(scorer, most, limit_s, least=batch + 1)
 
 
 def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least: int = 1) -> int:
@@ -304,6 +331,11 @@ class Candidate:
     def worth(self) -> tuple[float, float]:
         """How good it is by the goal, the larger the better: a level, and a figure among those of one level."""
         return self.aim(self.layout, self.score)
+
+    @property
+    def most(self) -> int:
+        """The largest batch it may have: the user's or what HBM holds; for the least latency 1."""
+        return 1 if self.aim.goal == "latency" else self.fitted.batch
 
     @property
     def slots(self) -> tuple[Ints, ...]:

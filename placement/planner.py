@@ -14,7 +14,7 @@ from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
 from placement.failures import FEW_TOKENS, find_failures
 from placement.fitting import Fitted
-from placement.layout_choice import Placed, choose_layout, place
+from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
 from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
@@ -147,9 +147,10 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
         cut_short(result, group_problem(group, loads, options))
         for group, result in zip(fast.groups, fast.results, strict=True)
     )
-    deployment, layout = fast.candidate.deployment, fast.candidate.layout
-    score, balancedness = score_placement(deployment, layout, fast.experts, loads, options.split)
-    return replace(fast, results=results, score=score, balancedness=balancedness)
+    candidate, score, balancedness = largest_batch_held(
+        fast.candidate, fast.experts, loads, options.split, fair=True
+    )
+    return replace(fast, candidate=candidate, results=results, score=score, balancedness=balancedness)
 
 
 def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, stop: Stop, say: Say) -> Plan:

@@ -143,7 +143,7 @@ def _best_placed(
     loads: ExpertLoads | None,
     options: PlanOptions,
 ) -> Placed | None:
-    """Return the shape with its experts placed, at the batch there was or its largest; None where neither does."""
+    """Return the shape with its experts placed, split for the batch there was or its largest; None if none fits."""
     slots = stage_slots(asked, shape, options.copies, options.spread)
     if slots is None:
         return None
@@ -153,9 +153,10 @@ def _best_placed(
     for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
         if fit is None or not options.admits(fit.layout):
             continue
-        fixed = placed.candidate.fitted.fixed
+        most = asked.workload.wanted_batch(fit.scorer.max_batch)
+        whole = replace(fit, batch=most, fixed=placed.candidate.fitted.fixed)
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
-        for candidate in candidates(deployment, [replace(fit, fixed=fixed)], limit_s, aim):
+        for candidate in candidates(deployment, [whole], limit_s, aim):
             trial = place(candidate, loads, options)
             if trial.meets and (best is None or trial.worth > best.worth):
                 best = trial

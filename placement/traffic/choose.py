@@ -16,7 +16,7 @@ from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
 from placement.findings import FrontPoint, LayerChanges, TrafficReport, TrafficRow
-from placement.layout_choice import Placed, batch_within
+from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
@@ -150,7 +150,8 @@ def choose_by_traffic(
     batch = placed.score.batch
     best = _best(able, placed, loads, batch)
     best, changes = _followed(best, placed, loads, options, batch)
-    chosen, batch = _taken(placed, best, loads, options)
+    chosen = _taken(placed, best, loads, options)
+    batch = chosen.score.batch
     rows = tuple(one.row(placed, loads, batch) for one in judged)
     of_slack = {by_slack[row.placement]: row for row in rows if row.placement in by_slack}
     points = tuple(_front_point(slack, of_slack.get(slack, rows[0])) for slack in slacks)
@@ -211,29 +212,25 @@ def _judge(placed: Placed, candidate: Candidate, loads: ExpertLoads, options: Pl
     return _Judged(candidate, scorer, balancedness)
 
 
-def _taken(placed: Placed, best: _Judged, loads: ExpertLoads, options: PlanOptions) -> tuple[Placed, int]:
+def _taken(placed: Placed, best: _Judged, loads: ExpertLoads, options: PlanOptions) -> Placed:
     """Return ``placed`` with the best placement, at the largest batch that holds its time per token."""
-    candidate, batch = placed.candidate, placed.score.batch
     if best.candidate.experts is placed.experts:
-        return placed, batch
-    limit = candidate.limit_s
-    if limit is not None and not candidate.fitted.fixed:
-        most = min(candidate.fitted.batch, best.scorer.max_batch)
-        batch = max(batch, batch_within(best.scorer, most, limit, least=batch))
-        candidate = replace(candidate, deployment=candidate.deployment.with_batch(batch))
+        return placed
+    candidate, score, balancedness = largest_batch_held(
+        placed.candidate, best.candidate.experts, loads, options.split, fair=True
+    )
     results = tuple(
         _result(group, result, best.candidate.experts, loads, options)
         for group, result in zip(placed.groups, placed.results, strict=True)
     )
-    chosen = replace(
+    return replace(
         placed,
         candidate=candidate,
         experts=best.candidate.experts,
         results=results,
-        score=best.scorer.at(batch),
-        balancedness=best.balancedness,
+        score=score,
+        balancedness=balancedness,
     )
-    return chosen, batch
 
 
 def _result(

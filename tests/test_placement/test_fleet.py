@@ -190,6 +190,7 @@ def test_a_plan_of_a_replica_has_its_layout_gpus_and_service_level() -> None:
         assert ours == [found.cluster.gpus[gpu].id for gpu in pool.replicas[0].gpus]
         assert (plan.layout.tp, plan.layout.stages) == (pool.column.tp, pool.column.shape.stages)
         assert plan.score.tpot_s <= 0.05
+        assert plan.score.batch <= pool.column.batch
         assert plan.score.tok_s_per_gpu * len(ours) == pytest.approx(pool.column.tok_s, rel=0.1)
 
 

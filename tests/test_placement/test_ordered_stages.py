@@ -92,6 +92,16 @@ def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch)
         assert found.score.tok_s_per_gpu == pytest.approx(best, rel=1e-3)
 
 
+def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_s = 3 * plan_of(unlike(), batch=4).score.tpot_s
+    for order in permutations(domain_gpus(unlike())):
+        shapes = [fitting.Shape((order,), 1)]
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, shapes=shapes: shapes)
+        found = plan_of(unlike(), batch=0, tpot_s=limit_s)
+        longer = plan_of(unlike(), batch=found.score.batch + 1)
+        assert found.score.tpot_s <= limit_s < longer.score.tpot_s
+
+
 def test_alike_domains_and_single_stages_have_no_proof() -> None:
     assert plan_of(resolve_cluster("hgx-h100@16")).order is None
     assert plan_of(unlike(), stages=1, ep=4).order is None

@@ -215,6 +215,16 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
 
 
 @LITTLE
+def test_the_least_latency_stays_that_of_one_sequence() -> None:
+    """A time per token that leaves room is no reason to fill it."""
+    where = replace(setting(phase="decode"), workload=Workload(1024))
+    fastest = make_plan(where, topical(1), replace(CUT, goal="latency"))
+    assert fastest.by_traffic is not None
+    assert fastest.by_traffic.after.placement == "traffic"
+    asked = replace(CUT, goal="latency", tpot_s=2 * fastest.score.tpot_s)
+    assert make_plan(where, topical(1), asked).score == fastest.score
+
+
 def test_a_plan_in_one_node_has_no_choice_to_make() -> None:
     deployment = Deployment(
         resolve_cluster("hgx-h100"), model_of("mixtral-8x7b", 1), Workload(1024, 1, phase="prefill")

@@ -208,9 +208,10 @@ def _simplest(
 def _best(
     found: Sequence[Candidate], loads: ExpertLoads | None, options: PlanOptions, known: Known, say: Say
 ) -> Placed:
-    """Return the best of the first candidates with experts really placed; no placement beats perfect balance.
+    """Return the best of the first candidates with experts really placed.
 
-    Where none of them holds the time per token, that which comes nearest.
+    No placement beats perfect balance, but where tokens are so few that some experts are not read. Where none of them
+    holds the time per token, it is that which comes nearest.
     """
     best: Placed | None = None
     missed: list[Placed] = []

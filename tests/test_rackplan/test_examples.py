@@ -33,7 +33,7 @@ Report first-plan.html
 ...
 for day 0.999 0.578 1,002
 for night 0.572 0.999 1,000
-for both 0.984 0.984 1,140
+for both 0.984 0.984 1,205
 """,
     "03_node_loss": """
 Before 385,218 output tokens/s of 72 GPUs

@@ -452,12 +452,20 @@ def _link(source: Path, target: Path) -> None:
 
 def _remove(base: Path, name: PurePath) -> None:
     """Remove a file that a set has no more, and its folder where that is empty then."""
-    if name.is_absolute() or ".." in name.parts or "\0" in str(name):
+    if name.is_absolute() or ".." in name.parts:
         return
-    if not (base / name).parent.resolve().is_relative_to(base.resolve()):
-        return  # by a link that leads out
-    with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    try:
+        if not Path(os.path.realpath((base / name).parent)).is_relative_to(os.path.realpath(base)):
+            return  # by a link that leads out
         (base / name).unlink()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        pass
+    except ValueError:
+        return  # a name that no file can have
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        return
     if len(name.parts) > 1:
         with suppress(OSError):
             (base / name).parent.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -267,7 +268,7 @@ def replan(
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
-    if output.resolve() == (plan if plan.is_dir() else plan.parent).resolve():
+    if os.path.realpath(output) == os.path.realpath(plan if plan.is_dir() else plan.parent):
         raise InputError(
             f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
         )

@@ -133,6 +133,7 @@ async def _body(request: Request) -> dict[str, Any]:
     text = await request.body()
     try:
         data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair: no answer could repeat it
     except (ValueError, RecursionError):
         raise FieldError({"request": "expected one JSON object."}) from None
     if not isinstance(data, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +38,7 @@ def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
         If there is none, or no folder was named for the results of a file.
     """
     if path.is_dir():
-        if folder is not None and folder.resolve() != path.resolve():
+        if folder is not None and os.path.realpath(folder) != os.path.realpath(path):
             raise InputError(
                 f"-o {folder}: {path} is a folder of results already; leave -o out to go on with it."
             )

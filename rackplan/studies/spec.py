@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,9 +175,9 @@ class Files:
             path = text
             try:
                 beside = self._base / text
-                path = str(beside.resolve()) if beside.exists() else text
+                path = os.path.realpath(beside) if beside.exists() else text
                 if path == text and Path(text).exists():
-                    path = str(Path(text).resolve())
+                    path = os.path.realpath(text)
                 read = digests([path])
             except (OSError, ValueError):  # a text that cannot be a path
                 path, read = text, {}

@@ -226,3 +226,5 @@ def test_the_folder_of_the_plan_is_not_overwritten(run: Run, planned: Path) -> N
     assert result.code == 2
     assert "would be overwritten" in result.error_line
     assert (planned / "old/plan.json").read_bytes() == before
+    (planned / "loop").symlink_to("loop")
+    assert "loop" in run("replan", "old/plan.json", *FAST, "-o", "loop").error_line

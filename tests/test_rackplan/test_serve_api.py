@@ -230,6 +230,7 @@ def test_what_does_not_fit_is_said_of_its_cluster(client):
         (b"x" * (MOST_BODY + 1), "application/json", 413),
         (b'{"isl": NaN}', "application/json", 422),
         (b'{"isl": 1e999}', "application/json", 422),
+        (b'{"\\ud800": 1}', "application/json", 422),
     ],
 )
 def test_hostile_bodies_get_a_message(client, body, kind, status):

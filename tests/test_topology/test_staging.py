@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -63,6 +64,30 @@ def test_the_next_start_removes_what_is_half_and_finishes_what_is_whole(here: Pa
     settle([])
     assert names(here) == ["new", "new/deep", "new/deep/a.json", "old", "old/a.json"]
     assert (old / "a.json").read_text() == "new"
+
+
+def test_names_that_no_file_can_have_hold_up_no_set(here: Path) -> None:
+    (here / "old").mkdir()
+    killed(here / "old", "ready")
+    (ready,) = (path.parent for path in here.rglob("a.json"))
+    (here / "loop").symlink_to("loop")
+    bad = [
+        "\ud800",
+        "\ud800/b",
+        "a\0",
+        "x" * 300,
+        "y/" * 3000 + "z",
+        "/a",
+        "../a",
+        "",
+        ".",
+        "../../loop/b",
+        "loop/b",
+    ]
+    (ready / ".rackplan-gone").write_text(json.dumps(bad))
+    settle([])
+    assert (here / "old/a.json").read_text() == "new"
+    assert names(here) == ["loop", "old", "old/a.json"]
 
 
 def open_files() -> int:

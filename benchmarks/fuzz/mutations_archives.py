@@ -75,7 +75,7 @@ def mutate_npy(data: bytes, random: Random) -> bytes:
     elif kind < 0.6:
         header = re.sub(r"'descr': *'[^']*'", f"'descr': {random.choice(_TYPES)}".replace("\\", ""), header)
     elif kind < 0.7:
-        header = mutate_text(header.encode(), random).decode("latin-1")
+        header = mutate_text(header.encode("utf-8", "replace"), random).decode("latin-1")
     elif kind < 0.75:
         header = header.replace("False", "True")
     else:
@@ -173,7 +173,8 @@ def pack(files: dict[str, bytes]) -> bytes:
     """Return a folder as bytes: names and contents with their lengths before them."""
     found = b""
     for name, content in files.items():
-        found += struct.pack("<HI", len(name.encode()), len(content)) + name.encode() + content
+        raw = name.encode("utf-8", "replace")
+        found += struct.pack("<HI", len(raw), len(content)) + raw + content
     return found
 
 

@@ -56,7 +56,7 @@ def mutate_text(data: bytes, random: Random) -> bytes:
         elif kind < 0.9:  # what goes back over a long run takes its square
             found = replaced(found, _WORD, random, lambda r, word: word + hostile.run(r))
         else:
-            return mutate_bytes(found.encode(), random)
+            return mutate_bytes(found.encode("utf-8", "replace"), random)
     return found.encode("utf-8", "replace")[:1_000_000]
 
 

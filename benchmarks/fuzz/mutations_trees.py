@@ -171,7 +171,7 @@ def mutate_xml(data: bytes, random: Random) -> bytes:
         elif kind < 0.78:
             found = f'<!DOCTYPE a [<!ENTITY x "{"y" * 50}">]>' + found.replace('"1"', '"&x;"', 1)
         else:
-            found = mutate_text(found.encode(), random).decode("utf-8", "replace")
+            found = mutate_text(found.encode("utf-8", "replace"), random).decode("utf-8", "replace")
     return found.encode("utf-8", "replace")[:1_000_000]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
@@ -277,7 +278,7 @@ def _parquet(path: Path) -> Any:
             "[tokens, layers, k]."
         ) from None
     try:
-        opened = ParquetFile(path)
+        opened = ParquetFile(os.path.abspath(path))  # pyarrow takes `x:y` for an address and `~` for a home
         schema = opened.schema_arrow
     except (ArrowException, ValueError) as error:
         raise InputError(f"{path}: not a whole Parquet file ({one_line(error)}).") from error

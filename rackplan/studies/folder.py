@@ -47,6 +47,8 @@ def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
         folder = Path(path.stem)
         if folder.exists() and not (folder / RECORD).is_file():
             raise InputError(f"-o is needed: {folder} is there and holds no study.")
+    if ".." in folder.parts:  # what is before it need not be there
+        folder = Path(os.path.realpath(folder))
     content = read_content(path)
     return study_of(content, str(path), path.parent.resolve()), folder
 

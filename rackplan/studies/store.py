@@ -349,7 +349,8 @@ def _table(part: Path, columns: list[str] | None = None) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(part, columns=columns)
+        with part.open("rb") as file:  # pyarrow takes a name for an address (`con:`), and `~` for a home
+            return pq.read_table(file, columns=columns)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise _no_results(part, error) from None
 

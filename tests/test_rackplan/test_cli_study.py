@@ -78,6 +78,17 @@ def test_a_larger_grid_goes_on_with_the_rows_that_are_there(
     assert before.items() <= rows(out).items()
 
 
+@pytest.mark.parametrize("name", ["~", "con:", "a/b/../c"])
+def test_a_folder_may_have_any_name(
+    study: Path, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study.write_text(STUDY.replace("[1024, 4096, 16384]", "[1024]").replace("[8, 16, 17]", "[8]"))
+    assert run("study", study, "-o", name, "--workers", 1, "--json").data["priced"] == 3
+    there = Path("a/c" if name.startswith("a") else name)
+    assert run("study", there, "--json").data["priced"] == 0
+
+
 def test_a_folder_of_something_else_is_left_alone(
     study: Path, run: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -38,7 +38,9 @@ def mutate_folder(data: bytes, random: Random) -> bytes:
     elif kind < 0.94:
         files[_renamed(name, random)] = files[name]
     else:
-        files["@" + name] = random.choice((b"../canary", b"/dev/zero", b"nowhere", b".", name.encode("utf-8", "replace")))
+        files["@" + name] = random.choice(
+            (b"../canary", b"/dev/zero", b"nowhere", b".", name.encode("utf-8", "replace"))
+        )
     return pack(files)
 
 

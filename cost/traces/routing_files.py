@@ -278,7 +278,7 @@ def _parquet(path: Path) -> Any:
             "[tokens, layers, k]."
         ) from None
     try:
-        opened = ParquetFile(os.path.abspath(path))  # pyarrow takes `x:y` for an address and `~` for a home
+        opened = ParquetFile(os.path.realpath(path))  # pyarrow takes `x:y` for an address and `~` for a home
         schema = opened.schema_arrow
     except (ArrowException, ValueError) as error:
         raise InputError(f"{path}: not a whole Parquet file ({one_line(error)}).") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 from math import comb
 
@@ -49,9 +50,7 @@ def limited_hits(
     size = routing.experts // groups
     picked = np.array([*combinations(range(groups), chosen)])
     group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
-    group_load = group_load / group_load.sum(axis=2, keepdims=True)
-    drawn = group_load[..., picked].sum(axis=3)  # load of each choice of groups, [scenarios, layers, choices]
-    weight = _weights(group_load, drawn, picked)
+    drawn, weight = _choices(group_load.tobytes(), group_load.shape, chosen)
     served = _served(assignment, use, groups, size)
     places: Sequence[Ints] = (
         np.arange(assignment.gpus, dtype=np.int64),
@@ -68,6 +67,19 @@ def limited_hits(
     ]
     gpus, by_node, by_domain = (chance[:, :, None] for chance in reached)
     return TokenHits(gpus, pairs[:, :, None], by_node, by_domain, places[1], places[2], 0)
+
+
+@lru_cache(maxsize=1)
+def _choices(group_load: bytes, shape: tuple[int, ...], chosen: int) -> tuple[Floats, Floats]:
+    """Return the load and the chance of each choice of groups; the same loads are often asked for once more."""
+    load = np.frombuffer(group_load).reshape(shape)
+    load = load / load.sum(axis=2, keepdims=True)
+    picked = np.array([*combinations(range(shape[2]), chosen)])
+    drawn = load[..., picked].sum(axis=3)
+    weight = _weights(load, drawn, picked)
+    for found in (drawn, weight):
+        found.flags.writeable = False
+    return drawn, weight
 
 
 def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:
@@ -123,10 +135,17 @@ def _reached(
     for column in picked.T[1:]:
         share += there[:, :, column]
     share /= np.maximum(drawn, 1e-300)[..., None]
-    held = np.clip(share, 0.0, 1.0) * experts
-    missed = np.ones_like(held)
+    others = np.minimum(share, 1.0)  # shares are never below 0
+    others *= experts
+    np.subtract(experts, others, out=others)
+    missed, part = np.ones_like(others), np.empty_like(others)
     for draw in range(routing.top_k):
-        missed *= np.clip((experts - held - draw) / (experts - draw), 0.0, 1.0)
-    hit = np.minimum(1.0 - missed, routing.top_k * share)
-    reached: Floats = np.minimum((hit * weight[..., None]).sum(axis=2), 1.0)  # sums of chances round
+        np.subtract(others, draw, out=part)
+        part /= experts - draw
+        missed *= np.maximum(part, 0.0, out=part)
+    hit = np.subtract(1.0, missed, out=missed)
+    share *= routing.top_k
+    np.minimum(hit, share, out=hit)
+    hit *= weight[..., None]
+    reached: Floats = np.minimum(hit.sum(axis=2), 1.0)  # sums of chances round
     return reached

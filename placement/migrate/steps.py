@@ -160,7 +160,7 @@ def spread_over_sources(
     """
     layer, target, expert = moves
     node, domain = places
-    by_expert, holder = np.nonzero(held.transpose(0, 2, 1).reshape(-1, held.shape[1]))
+    by_expert, holder = np.divmod(np.flatnonzero(held.transpose(0, 2, 1)), held.shape[1])
     begins = np.searchsorted(by_expert, np.arange(held.shape[0] * held.shape[2] + 1))
     key = layer * held.shape[2] + expert
     count = begins[key + 1] - begins[key]
@@ -181,7 +181,7 @@ def spread_over_sources(
     several = np.flatnonzero(choices > 1)
     for at in several[np.argsort(choices[several], kind="stable")].tolist():
         own = there[begins[at] : begins[at] + choices[at]].tolist()
-        chosen = min(own, key=lambda gpu: (sent[gpu], gpu))
+        chosen = min(own, key=sent.__getitem__)  # of equals the first
         source[at] = chosen
         sent[chosen] += amount[at]
     return source

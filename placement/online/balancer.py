@@ -168,7 +168,7 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
             begin, why, allowed = fresh, "first re-plan, free to move", None
     loads, weights = votes(state.last, state.memory, state.stored)
-    needed = _moves(state, placed, begin)
+    needed = 0 if begin is placed else _moves(state, placed, begin)
     left = copies if allowed is None else max(0, allowed - needed)
     prices = _prices(state.options.least_gain)
     found = descend(loads, weights, begin, state.slots_per_gpu, most=left, prices=prices)

@@ -137,7 +137,9 @@ class FlashLB:
         trial[:, end:] = rest[layer, left[layer] - number]
         placed, complete = self._placed(stages[layer], order[layer], trial)
         score = np.full(tried.shape, -1.0)
-        score[layer, which] = np.where(complete, self._balancedness(stages[layer], placed), 0.0)
+        score[layer, which] = 0.0
+        layer, which = layer[complete], which[complete]
+        score[layer, which] = self._balancedness(stages[layer], placed[complete])
         best: Ints = tried[np.arange(len(tried)), score.argmax(axis=1)]
         return best
 
@@ -155,20 +157,19 @@ class FlashLB:
         index = np.arange(rows)
         repeats = np.take_along_axis(number, turn, axis=1)
         sequence = np.repeat(turn.ravel(), repeats.ravel()).reshape(rows, gpus * each)
-        apart = (stages - stages.mean(axis=1, keepdims=True)) / (np.sqrt(max(1, times - 1)) * number[:, None])
+        if times == 1:
+            placed, complete = _dealt(np.take_along_axis(mean, sequence, axis=1), sequence, gpus)
+            return placed, complete & (placed >= 0).all(axis=1)
+        apart = (stages - stages.mean(axis=1, keepdims=True)) / (np.sqrt(times - 1) * number[:, None])
         load, swing = np.zeros((rows, gpus)), np.zeros((rows, gpus, times))
         last, fill = np.full((rows, gpus), -1), np.zeros((rows, gpus), dtype=np.int64)
         placed = np.full((rows, gpus, each), -1, dtype=np.int32)
         complete = np.ones(rows, dtype=bool)
         for step in range(gpus * each):
             expert = sequence[:, step]
-            if times > 1:
-                moved = swing + apart[index, :, expert][:, None]
-                risk = load + _QUARTILE * np.sqrt(
-                    (moved * moved).sum(axis=2)
-                )  # its own mean is the same everywhere
-            else:
-                risk = load.copy()
+            moved = swing + apart[index, :, expert][:, None]
+            # its own mean is the same everywhere
+            risk = load + _QUARTILE * np.sqrt((moved * moved).sum(axis=2))
             # copies of an expert come one after another
             risk[(fill == each) | (last == expert[:, None])] = np.inf
             rank = risk.argmin(axis=1)
@@ -176,11 +177,43 @@ class FlashLB:
             spot = np.minimum(fill[index, rank], each - 1)
             placed[index, rank, spot] = expert
             load[index, rank] += mean[index, expert]
-            if times > 1:
-                swing[index, rank] = moved[index, rank]
+            swing[index, rank] = moved[index, rank]
             fill[index, rank] += 1
             last[index, rank] = expert
         return placed.reshape(rows, gpus * each), complete & (placed >= 0).all(axis=(1, 2))
+
+
+def _dealt(weight: Floats, sequence: Ints, gpus: int) -> tuple[Experts, Bools]:
+    """Put copies, heaviest first, on the lightest rank that has room and not that expert: one stage has no swing.
+
+    ``weight`` and ``sequence`` are loads and experts of the copies, those of an expert one after another, ``[rows,
+    copies]``. Returns experts by slot, and whether each copy found such a rank.
+    """
+    rows, slots = sequence.shape
+    each = slots // gpus
+    experts, weights = np.ascontiguousarray(sequence.T), np.ascontiguousarray(weight.T)
+    again = np.zeros(experts.shape, dtype=bool)
+    again[1:] = experts[1:] == experts[:-1]
+    load = np.zeros((rows, gpus))  # inf where a rank is full
+    last, room = np.full(rows * gpus, -1), np.full(rows * gpus, each)
+    placed, complete = np.full(rows * slots, -1, dtype=np.int32), np.ones(rows, dtype=bool)
+    flat, first, number = load.ravel(), np.arange(rows) * gpus, np.arange(gpus)
+    for expert, added, repeated in zip(experts, weights, again, strict=True):
+        at = load.argmin(axis=1)
+        at += first
+        row = repeated.nonzero()[0]
+        if row.size:  # a rank has it already
+            ranks = first[row, None] + number
+            risk = np.where(last[ranks] == expert[row, None], np.inf, load[row])
+            rank = risk.argmin(axis=1)
+            at[row] = first[row] + rank
+            complete[row] &= risk[np.arange(row.size), rank] < np.inf
+        left = np.maximum(room[at] - 1, 0)
+        placed[at * each + left] = expert
+        now = np.where(left == 0, np.inf, flat[at] + added)
+        flat[at], room[at], last[at] = now, left, expert
+    # where all ranks were full another copy was replaced, and a slot is left open
+    return placed.reshape(rows, gpus, each)[:, :, ::-1].reshape(rows, slots), complete
 
 
 def _fewer(stages: Floats) -> Floats:

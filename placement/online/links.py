@@ -39,7 +39,8 @@ def fetched(task: MigrationTask, new: Experts, node: Ints, domain: Ints, expert_
     Each move comes from the nearest GPU of the group that holds the expert, of those the one that sends least.
     ``node`` and ``domain`` ``[gpus]`` say where they are; ``expert_bytes`` ``[layers]`` is the size of one expert.
     """
-    layer, target, expert = np.nonzero(task.problem.on_gpus(new) & ~task.held)
+    come = np.flatnonzero(task.problem.on_gpus(new) > task.held)
+    layer, target, expert = np.unravel_index(come, task.held.shape)
     size = expert_bytes[layer]
     source = spread_over_sources(task.held, (layer, target, expert), (node, domain), size)
     return Fetched(source, target, size)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy
 from placement.arrays import Experts, Floats, Ints
 from placement.migrate.start import align_slots
@@ -83,6 +84,10 @@ class Group:
     @cached_property
     def _uniform(self) -> Problem:
         return self.problem(np.ones((self.layers, self.experts)))
+
+    def assignment(self, slot_expert: Experts) -> Assignment:
+        """Return the placement ``[layers, slots]`` on the GPUs of this group."""
+        return self._uniform.assignment(slot_expert)
 
     def task(self, old: Experts) -> MigrationTask:
         """Return what is asked of the links where ``old`` ``[layers, slots]`` runs, whatever the loads."""

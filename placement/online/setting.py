@@ -94,7 +94,7 @@ class PlanCosts:
         plan = self._plan
         experts = list(plan.experts)
         for index, group, rows in zip(self._stages, self._groups, placed, strict=True):
-            experts[index] = group.problem(np.ones((group.layers, group.experts))).assignment(rows)
+            experts[index] = group.assignment(rows)
         loads = ExpertLoads(window[None], ("window",), synthetic=False)
         score, balance = score_placement(plan.deployment, plan.layout, experts, loads, plan.split)
         links = sum(seconds for name, seconds in score.limits_s.items() if name not in RESOURCES)

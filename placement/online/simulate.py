@@ -251,12 +251,14 @@ def replay(
     """
     _check(windows, setting)
     stop = stop or Stop()
-    players = [_Player(entry, setting) for entry in entries]
+    costs = _Remembered(setting.costs)
+    players = [_Player(entry, setting, costs) for entry in entries]
     scored = 0
     with stop:
         for number in range(len(windows) - 1):
             if stop.interrupted:
                 break
+            costs.forget()
             for player in players:
                 if on_progress is not None:
                     on_progress(number + 1, len(windows), player.entry.name)
@@ -288,11 +290,38 @@ def _check(windows: Floats, setting: Setting) -> None:
         )
 
 
+class _Remembered:
+    """Costs that are asked for once where policies place alike, as vLLM's and SGLang's do."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all: another window follows."""
+        self._steps: dict[object, Step] = {}
+        self._moves: dict[object, Moves] = {}
+
+    def step(self, window: Floats, placed: Placed) -> Step:
+        """Return a step under the load of the one window that is served now."""
+        key = tuple(part.tobytes() for part in placed)
+        if key not in self._steps:
+            self._steps[key] = self._costs.step(window, placed)
+        return self._steps[key]
+
+    def moves(self, old: Placed, new: Placed) -> Moves:
+        """Return what it takes to go from one placement to another."""
+        key = tuple(part.tobytes() for placed in (old, new) for part in placed)
+        if key not in self._moves:
+            self._moves[key] = self._costs.moves(old, new)
+        return self._moves[key]
+
+
 class _Player:
     """A policy at work: what lies where now, and what it cost so far."""
 
-    def __init__(self, entry: Entry, setting: Setting) -> None:
-        self.entry, self._setting = entry, setting
+    def __init__(self, entry: Entry, setting: Setting, costs: _Remembered) -> None:
+        self.entry, self._setting, self._costs = entry, setting, costs
         self._policies: list[Policy] = [entry.make(group) for group in setting.groups]
         self._placed = [_linear(group) if entry.linear else group.start for group in setting.groups]
         self._balancedness: list[Floats] = []
@@ -311,14 +340,14 @@ class _Player:
             self._cpu_s.append(time.process_time() - begun)
             for group, new in zip(self._setting.groups, placed, strict=True):
                 _require_placed(self.entry.name, group, new)
-            self._replans.append((number, self._setting.costs.moves(self._placed, placed)))
+            self._replans.append((number, self._costs.moves(self._placed, placed)))
             self._placed = placed
         else:
             self._cpu_s.append(time.process_time() - begun)
 
     def serve(self, window: Floats) -> None:
         """Serve a window with what lies there now."""
-        step = self._setting.costs.step(window, self._placed)
+        step = self._costs.step(window, self._placed)
         if len(self._lost) < len(self._replans):
             # bytes of moves and of tokens share the links: as long as moves last, sending takes as much longer
             share = 1.0 if self.entry.blocking else step.links_s / step.seconds

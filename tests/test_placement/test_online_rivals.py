@@ -75,3 +75,10 @@ def test_flashlb_leaves_layers_that_are_as_good_as_promised():
 def test_unequal_slots_are_refused(make):
     with pytest.raises(InputError, match="unequal"):
         make(Group(np.array([3, 2]), 4, START[:, :5] % 4, np.zeros(2, int), np.zeros(2, int)))
+
+
+def test_flashlb_passes_over_copies_that_find_no_rank():
+    start = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 0]], dtype=np.int32)  # one expert wants more copies than ranks
+    policy = FlashLB(Group(np.full(3, 3), 4, start, np.zeros(3, int), np.zeros(3, int)))
+    policy.observe(np.array([[100.0, 1, 1, 1]]))
+    assert set(policy.place(start)[0].tolist()) == {0, 1, 2, 3}

@@ -93,19 +93,14 @@ class Demand:
     seconds: float = 0.0
     least: float = 0.0
 
-    def by_class(self, sources: Ints, rows: int, targets: Ints, columns: int) -> Demand:
-        """Return the demand between classes: ``sources [gpus]`` of ``rows``, ``targets [gpus]`` of ``columns``.
-
-        A class of -1 is left out.
-        """
+    def by_class(self, sources: Any, targets: Any) -> Demand:
+        """Return the demand between classes: ``sources`` and ``targets`` are :func:`members` of those of either."""
         from scipy.sparse import eye_array
 
-        senders, receivers = (
-            self.senders @ _members(sources, rows),
-            self.receivers @ _members(targets, columns),
-        )
+        senders, receivers = self.senders @ sources, self.receivers @ targets
         each = np.diff(senders.indptr) @ np.diff(receivers.indptr)
         if each <= 2 * (senders.nnz + receivers.nnz):  # pairs, rather than groups: added up now
+            rows = senders.shape[1]
             senders, receivers = eye_array(rows, format="csr"), (senders.T @ receivers).tocsr()
         return replace(self, senders=senders, receivers=receivers)
 
@@ -148,8 +143,8 @@ class Demand:
         return self.amount * np.asarray(self.receivers.T @ self.senders.sum(axis=1)).reshape(-1)
 
 
-def _members(labels: Ints, classes: int) -> Any:
-    """Return ``[gpus, classes]`` who is in which class."""
+def members(labels: Ints, classes: int) -> Any:
+    """Return who is in which class ``[gpus, classes]``, a sparse matrix, by ``labels [gpus]``; -1 is left out."""
     known = np.flatnonzero(labels >= 0)
     return ones_at(known, labels[known], (len(labels), classes))
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from topology.errors import InputError
 from topology.routes.classes import ENTRY, EXIT, PLAIN, Classes, Ways, added
-from topology.routes.demand import Demand, runs
+from topology.routes.demand import Demand, members, runs
 from topology.routes.network import Bools, Floats, Ints, Network
 
 _CELLS = 2_000_000  # numbers in the largest arrays that are made at once
@@ -186,21 +186,24 @@ class Ecmp:
 
     def _sums(self, demand: Demand) -> _Sums:
         """Return the sums of a demand over the classes."""
-        copies, row = len(self._places), self._c.sender_row
+        (sources, nodes), (rows, classes), hung = self._members
+        to_nodes, to_classes = demand.by_class(sources, nodes), demand.by_class(rows, classes)
+        near = demand.by_class(hung, nodes).within().reshape(len(self._places), len(self._c.to_node)).T
+        return _Sums(demand, to_nodes, to_classes, near)
+
+    @cached_property
+    def _members(self) -> tuple[tuple[Any, Any], tuple[Any, Any], Any]:
+        """Who sends and receives as members of which classes, of which are summed to nodes, to classes, and near."""
+        row = self._c.sender_row
+
+        def of(local: Ints, size: int) -> Any:
+            return members(self._labels(local, size), len(self._places) * size)
+
         senders, nodes, rows = len(self._c.senders), len(self._c.to_node), int(row.max(initial=-1)) + 1
-        ranks = self._labels(self._c.target_rank, nodes)
-        hung = self._labels(np.where(self._c.lone, self._c.target_rank, -1), nodes)
-        to_nodes = demand.by_class(
-            self._labels(self._c.source_class, senders), copies * senders, ranks, copies * nodes
-        )
-        to_classes = demand.by_class(
-            self._labels(row[self._c.source], rows),
-            copies * rows,
-            self._labels(self._c.target_class, len(self._c.receivers)),
-            copies * len(self._c.receivers),
-        )
-        near = demand.by_class(hung, copies * nodes, ranks, copies * nodes).within()
-        return _Sums(demand, to_nodes, to_classes, near.reshape(copies, nodes).T)
+        ranks = of(self._c.target_rank, nodes)
+        hung = of(np.where(self._c.lone, self._c.target_rank, -1), nodes)
+        receivers = of(self._c.target_class, len(self._c.receivers))
+        return (of(self._c.source_class, senders), ranks), (of(row[self._c.source], rows), receivers), hung
 
     def _labels(self, local: Ints, size: int) -> Ints:
         """Return the class of each GPU of the cluster among those of all copies, -1 for others."""

@@ -92,15 +92,15 @@ class ScaleUp:
             own = alike.among(one.places)
             if not own.any and not len(mine.sources):
                 continue
-            demand = alike_within(self._domain, own)
+            demand = [alike_within(self._domain, own)] if own.any else []
             if not one.ways[0].joins_all:
-                mine, own = joined(mine, demand.pairs()), nothing_alike(self._net.gpus)
+                mine = joined(mine, *(each.pairs() for each in demand))
+                own, demand = nothing_alike(self._net.gpus), []
             for way, note, some in one.deal(mine):
                 if isinstance(way, DimensionOrder):
                     found.add(way.route(some, own))
                 else:
-                    inside = [demand] if own.any else []
-                    found.add(way.route([some.demand(self._net.gpus), *inside], _WHERE))
+                    found.add(way.route([some.demand(self._net.gpus), *demand], _WHERE))
                 found.notes += [note] * (note != "" and note not in found.notes)
         return found
 

@@ -174,6 +174,8 @@ case(
         "score {p} --loads s1000.npy",
         "replan {p} --loads s1000.npy --max-moves 100 -o {t}-moved",
         "replay {p} --loads s1000.npy",
+        "replay {p} --loads s1000.npy --windows 382",
+        "replay {p} --loads s1000.npy --policy static --policy vllm --policy rackplan",
         "fleet --model {m} --cluster {c} --loads s1000.npy -o {t}-fleet",
         "compare {c} hgx-h100 --model {m} --loads s1000.npy",
         "plan --model {m} --cluster {c} --loads s1000.npy --time-limit 5 -o {t}-timed",

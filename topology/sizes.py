@@ -13,6 +13,7 @@ from topology.limits import (
     LISTED_GPUS,
     LOAD_NUMBERS,
     PLAN_COPIES,
+    REPLAY_WORK,
 )
 
 
@@ -92,6 +93,25 @@ def check_load_numbers(scenarios: int, layers: int, experts: int) -> None:
             f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are "
             f"{scenarios * layers * experts:,} numbers, too many to plan for (at most {LOAD_NUMBERS:,}); give at "
             f"most {LOAD_NUMBERS // (layers * experts):,} scenarios, or a recording with fewer `windows`."
+        )
+
+
+def check_replay(windows: int, work: float, policies: int, layers: int, experts: int) -> None:
+    """Refuse a replay of more windows than :data:`topology.limits.REPLAY_WORK` leaves time for.
+
+    ``work`` is that of one window over all ``policies``, each interval of one counted.
+
+    Raises
+    ------
+    InputError
+        If they are more; it says how many windows would fit, and what else makes it smaller.
+    """
+    if windows * work > REPLAY_WORK:
+        fit = max(2, int(REPLAY_WORK // work))
+        raise InputError(
+            f"loads: {windows:,} windows x {layers:,} MoE layers x {experts:,} experts, re-planned after by "
+            f"{policies} policies and intervals, take more than two minutes; "
+            f"take at most {fit:,} `windows` (more are merged), fewer of `policy`, or a longer `interval`."
         )
 
 

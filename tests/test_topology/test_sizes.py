@@ -12,11 +12,18 @@ from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
+from placement.online.policies import DEFAULT, entries, work_of_a_window
 from topology import resolve_cluster
 from topology.errors import InputError
 from topology.limits import DRAWN_PAIRS, GPUS
 from topology.routes.traffic import pattern_traffic
-from topology.sizes import check_layer_experts, check_layer_gpus, check_load_numbers, check_plan_copies
+from topology.sizes import (
+    check_layer_experts,
+    check_layer_gpus,
+    check_load_numbers,
+    check_plan_copies,
+    check_replay,
+)
 
 
 def test_layers_times_gpus() -> None:
@@ -38,6 +45,16 @@ def test_layers_times_experts_and_scenarios() -> None:
         read_loads(["uniform"], moe_layers=range(10_000), layers=10_000, experts=4096, seed=0)
     with pytest.raises(InputError, match="5,000 scenarios x 58 MoE layers"):
         read_loads(["uniform"] * 5000, moe_layers=range(58), layers=61, experts=256, seed=0)
+
+
+def test_windows_of_a_replay() -> None:
+    every = entries(DEFAULT, steps_per_window=3000, windows=1000, layers=58, planned=True)
+    work = work_of_a_window(every, 58, 256)
+    check_replay(380, work, len(every), 58, 256)
+    with pytest.raises(InputError, match=r"1,000 windows .* by 9 policies .* take at most 382 `windows`"):
+        check_replay(1000, work, len(every), 58, 256)
+    one = entries(["rackplan:1%"], steps_per_window=3000, windows=1000, layers=58, planned=True)
+    check_replay(1000, work_of_a_window(one, 58, 256), len(one), 58, 256)
 
 
 def test_copies_of_a_plan() -> None:

@@ -47,6 +47,7 @@ OWN = {
     "cost.attention.grouped:GroupedQuery.cache_bytes": "a formula",
     "cost.attention.sparse:AsIfSparse.read_bytes": "a formula",
     "cost.terms.attention:_decode_scores": "a formula",
+    "cost.limited_use:_choices": "loads that were read",
     "cost.lecture:model_price_step_context.over": "a formula",
     "cost.calibration.alltoall:load_kernels": "the calibration",
     "cost.calibration.errors:error_table": "the calibration",

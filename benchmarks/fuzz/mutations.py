@@ -86,7 +86,11 @@ def mutate_words(data: bytes, random: Random) -> bytes:
             )
         if not words:
             break
-    return "\n".join(words).encode("utf-8", "surrogateescape")
+    found = "\n".join(words)
+    try:
+        return found.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a pair, which stands for no byte
+        return found.encode("utf-8", "replace")
 
 
 @cache

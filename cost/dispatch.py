@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -430,9 +431,15 @@ class ExpertUse:
         A token uses a slot with probability ``top_k * slot_share``, so a slot is read with probability
         ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
         """
-        chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
-        touched = -portable.expm1(tokens * portable.log1p(-np.minimum(chance, 1 - 1e-15)))
+        touched = -portable.expm1(tokens * self._log_missed)
         return sum_by_gpu(touched, self.slot_gpu, self.gpus)
+
+    @cached_property
+    def _log_missed(self) -> NDArray[np.float64]:
+        """Log of the chance that a token misses a slot, ``[scenarios, layers, slots]``, the same at every batch."""
+        chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
+        found: NDArray[np.float64] = portable.log1p(-np.minimum(chance, 1 - 1e-15))
+        return found
 
     def token_share(self) -> NDArray[np.float64]:
         """Fraction of the tokens that a GPU receives, one copy a GPU, ``[scenarios, layers, gpus]``.

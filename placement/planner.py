@@ -27,7 +27,7 @@ from placement.stop import Cancel, OnProgress, Say, Stop
 from placement.traffic.choose import choose_by_traffic
 from placement.verify import verify_plan
 from topology.errors import InputError
-from topology.sizes import check_plan_copies
+from topology.sizes import check_plan_copies, check_planned_loads
 
 _OVERLOOKED = 0.001  # of the goal's figure
 
@@ -64,6 +64,8 @@ def make_plan(
             f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
         )
+    if loads is not None:
+        check_planned_loads(*loads.tokens.shape)
     if options.ep and model.moe is not None:
         # at least one copy of each expert, in however many stages
         gpus = min(options.ep * (options.stages or MOST_STAGES), len(deployment.cluster.gpus))

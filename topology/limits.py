@@ -63,9 +63,11 @@ PLAN_BYTES = 320_000_000
 """Of a plan file that is read: one of so many copies has up to 290 MB."""
 LOAD_NUMBERS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
-REPLAY_WORK = 66_000_000
-"""Windows of a replay times what all its policies do in one, about 1.8 microseconds each: see
-:func:`placement.online.policies.work_of_a_window`; 380 windows of 58 layers with 256 experts and all policies."""
+PLANNED_NUMBERS = 9_000_000
+"""Of them, for a plan: 606 scenarios, each placed and priced."""
+REPLAY_WORK = 38_000_000
+"""Windows of a replay times what all its policies do in one, about 2.9 microseconds each: see
+:func:`placement.online.policies.work_of_a_window`; 220 windows of 58 layers with 256 experts and all policies."""
 DRAWN_PAIRS = 400_000_000
 """Pairs of GPUs whose traffic is drawn one by one: 268 million take 42 s."""
 TORUS_GPUS = 16_384

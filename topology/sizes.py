@@ -13,6 +13,7 @@ from topology.limits import (
     LISTED_GPUS,
     LOAD_NUMBERS,
     PLAN_COPIES,
+    PLANNED_NUMBERS,
     REPLAY_WORK,
 )
 
@@ -93,6 +94,22 @@ def check_load_numbers(scenarios: int, layers: int, experts: int) -> None:
             f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are "
             f"{scenarios * layers * experts:,} numbers, too many to plan for (at most {LOAD_NUMBERS:,}); give at "
             f"most {LOAD_NUMBERS // (layers * experts):,} scenarios, or a recording with fewer `windows`."
+        )
+
+
+def check_planned_loads(scenarios: int, layers: int, experts: int) -> None:
+    """Refuse to plan for more scenarios than :data:`topology.limits.PLANNED_NUMBERS` leaves time for.
+
+    Raises
+    ------
+    InputError
+        If they are more; it says how many scenarios would fit.
+    """
+    if scenarios * layers * experts > PLANNED_NUMBERS:
+        raise InputError(
+            f"loads: a plan for {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts takes more "
+            f"than two minutes; give at most {PLANNED_NUMBERS // (layers * experts):,} scenarios, or as many "
+            "`windows` of a recording (more are merged)."
         )
 
 

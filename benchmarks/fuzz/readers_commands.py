@@ -202,7 +202,7 @@ def _named(path: Path) -> None:
     """Give everything hostile names, and look at all that is written."""
     folder = _prepared(path.parent)
     name, what = json.loads(path.read_bytes())
-    label = re.sub(r"[/\0]", "_", name)[:60] or "x"
+    label = re.sub(r"[/\0\ud800-\udfff]", "_", name)[:60] or "x"
     config = {**seeds_files.CONFIG, "_name_or_path": name, "architectures": [name]}
     cluster = f"name: {json.dumps(name)}\ngpus: {{{json.dumps(name)}: {{hbm_bytes: 80 GB, hbm_bytes_per_s: 3 TB/s, bf16_flop_per_s: 900 TFLOP/s}}}}\n"
     cluster += f"prices: {{{json.dumps(name)}: 2 USD/h}}\ndomains: [{{gpu: {json.dumps(name)}, gpus: 8, gpus_per_node: 8, structure: mesh, link: 64 GB/s}}]\n"

@@ -101,7 +101,8 @@ def parallel_words(text: str, gpus: int = 0) -> dict[str, Words]:
 
     ``gpus`` are all GPUs of the row, for words like "4 nodes, large EP".
     """
-    plain = _spaced(re.sub(r"\([^)]*\)", " ", text))
+    closed, end, rest = text.rpartition(")")  # an open bracket alone would be looked at to the end, each anew
+    plain = _spaced(re.sub(r"\([^)]*\)", " ", closed + end) + rest)
     wide = gpus if re.search(r"\b(?:large|wide)[ -]EP\b", text, re.IGNORECASE) else 0
     sides = [side for side, pattern in _SIDE.items() if re.search(pattern, plain, re.IGNORECASE)]
     if not sides:
@@ -115,7 +116,7 @@ def parallel_words(text: str, gpus: int = 0) -> dict[str, Words]:
 
 def _spaced(text: str) -> str:
     """``4xTEP8`` as ``4 x TEP8``."""
-    return re.sub(rf"(\d+)\s*x\s*(?={_KIND}\d)", r"\1 x ", text, flags=re.IGNORECASE)
+    return re.sub(rf"(?<!\d)(\d++)\s*+x\s*+(?={_KIND}\d)", r"\1 x ", text, flags=re.IGNORECASE)
 
 
 def _count(pattern: str, text: str) -> int:

@@ -65,6 +65,11 @@ def test_compress_then_expand_is_the_same(names: list[str]) -> None:
     assert expand_hosts(compress_hosts(names), "here") == names
 
 
+def test_long_numbers_are_looked_at_once() -> None:
+    names = [f"{'9' * 100_000}x{n}" for n in (1, 2)]
+    assert expand_hosts(compress_hosts(names), "here") == names
+
+
 def test_compress_is_short() -> None:
     assert compress_hosts([f"n{i:03d}" for i in range(1, 101)]) == "n[001-100]"
     assert compress_hosts(["n1", "n2", "n4", "m1"]) == "n[1-2,4],m1"

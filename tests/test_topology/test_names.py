@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.catalog import cluster_names, fabric_names, gpu_names
-from topology.catalog.spelled import fabric_called, find_gpu, system_called
+from topology.catalog.spelled import counted, fabric_called, find_gpu, system_called
 from topology.errors import InputError
 from topology.names import Names, plain_words
 from topology.resolve import cluster_called, cluster_remark, resolve_cluster
@@ -120,6 +120,15 @@ def test_clusters_in_any_spelling(text: str, name: str) -> None:
 )
 def test_gpus_in_any_spelling(text: str, name: str) -> None:
     assert find_gpu(text) == name
+
+
+@pytest.mark.parametrize("text", ["450" + " " * 10**6 + "x", "1x" * 10**6 + "!", "h100x8" + " x" * 10**6])
+def test_long_texts_count_nothing(text: str) -> None:
+    assert counted(text) is None
+
+
+def test_spaces_around_a_count_do_not_matter() -> None:
+    assert counted("  8   x  h100   gpus ") == counted("8 x h100")
 
 
 def test_what_means_none_or_several_is_refused() -> None:

@@ -22,6 +22,7 @@ from topology.sizes import (
     check_layer_gpus,
     check_load_numbers,
     check_plan_copies,
+    check_planned_loads,
     check_replay,
 )
 
@@ -45,16 +46,19 @@ def test_layers_times_experts_and_scenarios() -> None:
         read_loads(["uniform"], moe_layers=range(10_000), layers=10_000, experts=4096, seed=0)
     with pytest.raises(InputError, match="5,000 scenarios x 58 MoE layers"):
         read_loads(["uniform"] * 5000, moe_layers=range(58), layers=61, experts=256, seed=0)
+    check_planned_loads(606, 58, 256)
+    with pytest.raises(InputError, match="give at most 606 scenarios, or as many `windows`"):
+        check_planned_loads(607, 58, 256)
 
 
 def test_windows_of_a_replay() -> None:
     every = entries(DEFAULT, steps_per_window=3000, windows=1000, layers=58, planned=True)
     work = work_of_a_window(every, 58, 256)
-    check_replay(380, work, len(every), 58, 256)
-    with pytest.raises(InputError, match=r"1,000 windows .* by 9 policies .* take at most 382 `windows`"):
+    check_replay(220, work, len(every), 58, 256)
+    with pytest.raises(InputError, match=r"1,000 windows .* by 9 policies .* take at most 220 `windows`"):
         check_replay(1000, work, len(every), 58, 256)
     one = entries(["rackplan:1%"], steps_per_window=3000, windows=1000, layers=58, planned=True)
-    check_replay(1000, work_of_a_window(one, 58, 256), len(one), 58, 256)
+    check_replay(800, work_of_a_window(one, 58, 256), len(one), 58, 256)
 
 
 def test_copies_of_a_plan() -> None:

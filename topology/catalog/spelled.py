@@ -98,6 +98,8 @@ _COUNTED = (
     re.compile(rf"(?P<name>.+?)\s*[x*:]\s*(?P<sizes>{_SIZES})"),
 )
 """A number before a name (``8 x H100``) and behind one (``h100x8``, ``h100:8``)."""
+_LONGEST = 200
+"""Characters of a number and a name, several times those of the longest."""
 
 
 def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
@@ -111,7 +113,10 @@ def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
     InputError
         If the name may mean several systems.
     """
-    plain = re.sub(r"\s+gpus?$", "", text.strip().lower().replace("\u00d7", "x"))
+    words = text.lower().replace("\u00d7", "x").split()
+    plain = " ".join(words[: -1 if words[1:] and words[-1] in {"gpu", "gpus"} else None])
+    if len(plain) > _LONGEST:  # the patterns take the square of a length
+        return None
     for pattern in _COUNTED:
         found = pattern.fullmatch(plain)
         name = found and find_system(found["name"])

@@ -13,6 +13,7 @@ from topology.reading import shown
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_LAST_NUMBER = re.compile(r"(.*?)(?<!\d)(\d++)(\D*+)")  # as written each digit is looked at once
 _LONGEST_NUMBER = 18
 _BRACKETS = 8
 
@@ -55,7 +56,7 @@ def _compressed(names: list[str]) -> Iterator[str]:
     """Yield names, those that differ in their last number alone folded into one bracket."""
     folded: list[tuple[tuple[str, str], list[str]]] = []
     for name in names:
-        match = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
+        match = _LAST_NUMBER.fullmatch(name)
         key = (match[1], match[3]) if match and len(match[2]) <= _LONGEST_NUMBER else (name, "")
         digits = match[2] if match and len(match[2]) <= _LONGEST_NUMBER else ""
         if folded and digits and folded[-1][0] == key and folded[-1][1] != [""]:

@@ -77,8 +77,8 @@ LOADS = {
     "s1000-small": (1_000, 8, 64),
     "s1000-e4096": (1_000, 8, 4_096),
     "w2": (2, 58, 256),
-    "s17578": (17_578, 8, 64),
-    "s17579": (17_579, 8, 64),
+    "s15625": (15_625, 8, 64),
+    "s15626": (15_626, 8, 64),
     "s100000": (100_000, 8, 64),
 }
 LISTED = """
@@ -163,7 +163,7 @@ case("gpus", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72@10080")
 case("gpus", OF_A_MODEL[-1:], m="small.json", c="trn2-ultra@102400")
 case("gpus", OF_A_MODEL[-1:], m="small.json", c="cm384@99840")
 case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy")
-case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy --windows 606")
+case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy --windows 538")
 case("scenarios", OF_A_PLAN, m="deepseek-v3", c="gb200-nvl72", p="scenarios-0-plan")
 case("scenarios", OF_A_MODEL[-1:], m="deepseek-v3", c="gb200-nvl72", x="--loads s1000.npy --objective worst")
 case("scenarios", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x="--loads s1000-small.npy")
@@ -213,7 +213,7 @@ for model, cluster in (
     ("qwen3-30b-a3b", "hgx-h100@100000"),
 ):
     case("products", OF_A_MODEL[-1:], m=model, c=cluster)
-for windows in (17_578, 17_579):
+for windows in (15_625, 15_626):
     loads = f"--loads s{windows}.npy --windows {windows}"
     case("products", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x=loads)
 case("products", OF_A_MODEL[-1:], m="deepseek-v3", c="hgx-h200@100000", x="--ep 8 --stages 1")

@@ -63,8 +63,8 @@ PLAN_BYTES = 320_000_000
 """Of a plan file that is read: one of so many copies has up to 290 MB."""
 LOAD_NUMBERS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
-PLANNED_NUMBERS = 9_000_000
-"""Of them, for a plan: 606 scenarios, each placed and priced."""
+PLANNED_NUMBERS = 8_000_000
+"""Of them, for a plan: 538 scenarios, each placed and priced."""
 REPLAY_WORK = 38_000_000
 """Windows of a replay times what all its policies do in one, about 2.9 microseconds each: see
 :func:`placement.online.policies.work_of_a_window`; 220 windows of 58 layers with 256 experts and all policies."""

@@ -46,9 +46,9 @@ def test_layers_times_experts_and_scenarios() -> None:
         read_loads(["uniform"], moe_layers=range(10_000), layers=10_000, experts=4096, seed=0)
     with pytest.raises(InputError, match="5,000 scenarios x 58 MoE layers"):
         read_loads(["uniform"] * 5000, moe_layers=range(58), layers=61, experts=256, seed=0)
-    check_planned_loads(606, 58, 256)
-    with pytest.raises(InputError, match="give at most 606 scenarios, or as many `windows`"):
-        check_planned_loads(607, 58, 256)
+    check_planned_loads(538, 58, 256)
+    with pytest.raises(InputError, match="give at most 538 scenarios, or as many `windows`"):
+        check_planned_loads(539, 58, 256)
 
 
 def test_windows_of_a_replay() -> None:

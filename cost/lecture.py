@@ -178,7 +178,8 @@ class Roofline:
 
         An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
         """
-        rest = max(float(portable.log1p(-self.routed_fraction)), -1e300)  # finite where all experts are used
+        # finite where all experts are used, times any batch
+        rest = max(float(portable.log1p(-self.routed_fraction)), -1e280)
         idle: Batch = portable.exp(rest * (batch - 1))
         return self.total_params - (self.total_params - self.active_params) * idle
 

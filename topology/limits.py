@@ -20,6 +20,8 @@ TABLE_BYTES = 256_000_000
 DEEPEST = 64
 """Levels of lists, mappings and elements within each other."""
 XML_ELEMENTS = 200_000
+HOST_NAME = 1_000
+"""Characters of a host in a hostlist: four times those of the longest that a network knows."""
 HOSTLIST_NAMES = 200_000
 """Names that one hostlist stands for."""
 IMPORTED_GPUS = 131_072

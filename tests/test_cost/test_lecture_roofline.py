@@ -55,6 +55,12 @@ def test_larger_batches_are_slower_and_cheaper_and_never_below_the_floors(
     assert step_s[0] == pytest.approx(line.step_s(batch))  # an array and its numbers agree
 
 
+def test_all_experts_used_by_each_token_and_a_batch_of_billions() -> None:
+    assert replace(LINE, routed_fraction=1.0).params_read(np.array([1e9, 1e18])) == pytest.approx(
+        LINE.total_params
+    )
+
+
 def test_both_floors_are_reached() -> None:
     assert LINE.step_s(1.0) == pytest.approx(LINE.latency_floor_s(), rel=0.01)
     assert LINE.cost_per_token(1e9) == pytest.approx(LINE.best_cost_per_token(), rel=1e-5)

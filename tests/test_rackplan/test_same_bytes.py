@@ -27,7 +27,7 @@ def test_what_differs_is_named(same_bytes: Any) -> None:
     "names",
     [
         ("plan again",),
-        pytest.param(("plan", "score", "replan", "export", "draw", "study"), marks=pytest.mark.wide),
+        pytest.param(("plan", "score", "export", "draw", "study"), marks=pytest.mark.wide),
     ],
 )
 def test_the_same_bytes(same_bytes: Any, tmp_path: Path, names: tuple[str, ...]) -> None:

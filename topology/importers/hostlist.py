@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from topology.errors import InputError, printable
-from topology.limits import HOSTLIST_NAMES
+from topology.limits import HOST_NAME, HOSTLIST_NAMES
 from topology.reading import shown
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -27,7 +27,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
     Raises
     ------
     InputError
-        If brackets do not close, a range runs backwards, a name is duplicate, or there are too many names.
+        If brackets do not close, a range runs backwards, a name is duplicate or too long, or they are too many.
     """
     names: list[str] = []
     for item in _items(text, where):
@@ -38,6 +38,11 @@ def expand_hosts(text: str, where: str) -> list[str]:
             if count + len(names) > HOSTLIST_NAMES:
                 raise _too_many(text, where)
             pieces.append(piece)
+        longest = sum(max(map(len, piece)) for piece in pieces if piece)
+        if longest > HOST_NAME:
+            raise InputError(
+                f"{where}: {shown(item)} has {longest:,} characters; a host name may have {HOST_NAME:,}."
+            )
         names += ["".join(parts) for parts in product(*pieces)]
     if not names:
         raise InputError(f"{where}: the hostlist is empty.")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
 from networkx.utils import UnionFind
 
 from topology.errors import InputError
@@ -76,6 +77,13 @@ def read_infragraph(source: Source) -> WholeFound:
     return _Graph(source, data).found()
 
 
+def _ones(bits: int) -> list[int]:
+    """Return the places of the ones in a number."""
+    octets = np.frombuffer(bits.to_bytes((bits.bit_length() + 7) // 8, "little"), dtype=np.uint8)
+    found: list[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()
+    return found
+
+
 @dataclass
 class _Device:
     """Components by name with kind and count, and edges inside as pairs with the name of their link."""
@@ -125,7 +133,8 @@ class _Device:
             hops.update(dict.fromkeys(further, hops[edge[0]] + 1))
             bits.update(further)
             edge = list(further)
-        lists = {own: [xpu for xpu, i in number.items() if own >> i & 1] for own in set(bits.values())}
+        sets = {own for part, own in bits.items() if part not in number}
+        lists = {own: [self.xpus[i] for i in _ones(own)] for own in sets}
         near: dict[Part, list[Part]] = {}
         between: dict[Part, Part | None] = {}
         for start in ((name, i) for name, (_, count) in self.components.items() for i in range(count)):

@@ -44,6 +44,7 @@ _ANY = re.compile(rf"\b({'|'.join(sorted(_CALLS | set().union(*_OF.values())))})
 
 OWN = {
     "topology.catalog:FigureFile.__init__": "the catalog",
+    "topology.importers.infragraph:_ones": "bits of a number",
     "cost.attention.grouped:GroupedQuery.cache_bytes": "a formula",
     "cost.attention.sparse:AsIfSparse.read_bytes": "a formula",
     "cost.terms.attention:_decode_scores": "a formula",

@@ -48,9 +48,8 @@ def limited_hits(
     if not groups or comb(groups, chosen) > _MOST_CHOICES:
         return None
     size = routing.experts // groups
-    picked = np.array([*combinations(range(groups), chosen)])
     group_load = load.reshape(*load.shape[:2], groups, size).sum(axis=3)
-    drawn, weight = _choices(group_load.tobytes(), group_load.shape, chosen)
+    picked, drawn, weight = _choices(group_load.tobytes(), group_load.shape, chosen)
     served = _served(assignment, use, groups, size)
     places: Sequence[Ints] = (
         np.arange(assignment.gpus, dtype=np.int64),
@@ -70,16 +69,16 @@ def limited_hits(
 
 
 @lru_cache(maxsize=1)
-def _choices(group_load: bytes, shape: tuple[int, ...], chosen: int) -> tuple[Floats, Floats]:
-    """Return the load and the chance of each choice of groups; the same loads are often asked for once more."""
+def _choices(group_load: bytes, shape: tuple[int, ...], chosen: int) -> tuple[Ints, Floats, Floats]:
+    """Return choices of groups, the load and the chance of each; the same loads are often asked for once more."""
     load = np.frombuffer(group_load).reshape(shape)
     load = load / load.sum(axis=2, keepdims=True)
     picked = np.array([*combinations(range(shape[2]), chosen)])
     drawn = load[..., picked].sum(axis=3)
     weight = _weights(load, drawn, picked)
-    for found in (drawn, weight):
+    for found in (picked, drawn, weight):
         found.flags.writeable = False
-    return drawn, weight
+    return picked, drawn, weight
 
 
 def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:

@@ -28,9 +28,9 @@ from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
-from topology.limits import TOK_S
 from topology.repeat import alike, repeated
 from topology.shown import Shown
+from topology.sizes import check_tok_s
 
 MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
@@ -64,8 +64,7 @@ class Demand:
 
     def __post_init__(self) -> None:
         require_number("`tok_s`", self.tok_s, above=0)
-        if self.tok_s > TOK_S:
-            raise InputError(f"`tok_s` {self.tok_s:g}: expected at most {TOK_S:g} output tokens/s.")
+        check_tok_s(self.tok_s)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."

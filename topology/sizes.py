@@ -15,6 +15,7 @@ from topology.limits import (
     PLAN_COPIES,
     PLANNED_NUMBERS,
     REPLAY_WORK,
+    TOK_S,
 )
 
 
@@ -31,6 +32,18 @@ def check_listed_gpus(gpus: int, where: str) -> None:
             f"{where}: nodes: {gpus:,} GPUs listed one by one; at most {LISTED_GPUS:,} are supported. What "
             f"`domains:` and `fabric:` can say may have up to {GPUS:,}."
         )
+
+
+def check_tok_s(tok_s: float) -> None:
+    """Refuse to plan for more output tokens per second than :data:`topology.limits.TOK_S`.
+
+    Raises
+    ------
+    InputError
+        If they are more.
+    """
+    if tok_s > TOK_S:
+        raise InputError(f"`tok_s` {tok_s:g}: expected at most {TOK_S:g} output tokens/s.")
 
 
 def check_layer_gpus(layers: int, gpus: int, model: str, cluster: str) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from placement.work import require_work
 from topology.errors import InputError
-from topology.limits import TOK_S
+from topology.sizes import check_tok_s
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
@@ -61,8 +61,8 @@ class FleetOptions:
             require_goal(self.goal)
         if self.tok_s is not None and not (math.isfinite(self.tok_s) and self.tok_s > 0):
             raise InputError(f"`tok_s` {self.tok_s:g}: expected output tokens per second above 0.")
-        if self.tok_s is not None and self.tok_s > TOK_S:
-            raise InputError(f"`tok_s` {self.tok_s:g}: expected at most {TOK_S:g} output tokens/s.")
+        if self.tok_s is not None:
+            check_tok_s(self.tok_s)
         if not 0 < self.utilization <= 1:
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."

@@ -16,10 +16,11 @@ from topology.errors import InputError
 from topology.exporters.cluster_yaml import cluster_to_yaml
 from topology.figures import Evidence, Figure
 from topology.importers import ImportOptions, import_files
-from topology.importers.assemble import Assembled, uneven
+from topology.importers.assemble import Assembled
 from topology.importers.graph_found import GraphFound
 from topology.importers.parts import Parts
 from topology.importers.regular import regular_form
+from topology.importers.shapes import uneven
 from topology.resolve import resolve_cluster
 from topology.spec import ClusterSpec, FabricSpec, RawLink, RawNode, RawTopology, ScaleOutSpec
 

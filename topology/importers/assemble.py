@@ -24,18 +24,14 @@ from topology.importers.found import (
     commonest,
     switch_kind,
 )
-from topology.importers.graph_found import MOST_LACKING
 from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
+from topology.importers.shapes import uneven
 from topology.limits import IMPORTED_GPUS, LISTED_GPUS
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
-
-_UNEVEN = 0.25
-"""Part of the places on leaves that may be missing or too many: a regular cluster with all the faults it may have has
-an eighth."""
 
 _ONLY_ALIKE = (
     f"only alike leaves below spines may have more than {LISTED_GPUS:,} GPUs. Name the hosts to import with option "
@@ -143,24 +139,6 @@ def _refuse_uneven(fabric: FabricFound, domains: Mapping[str, Sequence[str]], gp
             f"{fabric.place}: {gpus:,} GPUs on leaves of unlike size ({sizes[few]}: {plural(few, 'host')}, "
             f"{sizes[many]}: {plural(many, 'host')}): {_ONLY_ALIKE}"
         )
-
-
-def uneven(on_leaf: Mapping[str, Sequence[str]], *, one_each: bool) -> bool:
-    """Whether leaves, with the hosts on each in order, are those of no regular fabric.
-
-    There none but the last has fewer hosts than most, but for a few that lack, and none more; of hosts on several
-    leaves each some may have a cable on a wrong one.
-    """
-    sizes = [len(hosts) for hosts in on_leaf.values()]
-    size = commonest(sizes) or 0
-    if one_each or not sizes:
-        lacking = sum(size - hosts for hosts in sizes[:-1])
-        return max(sizes, default=0) > size or lacking > MOST_LACKING * (sum(sizes) + lacking)
-    last = list(on_leaf.values())[-1][-1]
-    whole = sorted(len(hosts) for hosts in on_leaf.values() if last not in hosts) or sorted(sizes)
-    usual = whole[len(whole) // 2]
-    more = sum(max(0, len(hosts) - usual) for hosts in on_leaf.values() if last in hosts)
-    return more + sum(abs(hosts - usual) for hosts in whole) > _UNEVEN * sum(sizes)
 
 
 def linked_as(node: NodeFound, parts: Parts) -> NodeFound:

@@ -65,8 +65,8 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     parts = Parts(options, _sm(found), infiniband=infiniband)
     parts.anomalies += [line for one in found for line in one.anomalies]
     name = options.name or _hosts_and_path(paths[0])[1].stem or "imported"
-    assembled = _assemble(name, found, parts)
     place = " and ".join(one.place for one in found)
+    assembled = _assemble(name, found, parts, place)
     spec = assembled.short
     if spec is None:
         spec = raw_cluster_spec(name, assembled.raw, (), place)
@@ -88,10 +88,9 @@ def _lines(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(printable(text) for text in texts)
 
 
-def _assemble(name: str, found: Sequence[Found], parts: Parts) -> Assembled:
+def _assemble(name: str, found: Sequence[Found], parts: Parts, place: str) -> Assembled:
     """Return the raw graph, with the short form where all is regular but for a few faults."""
     fabric, nodes = merge_found(found, parts)
-    place = " and ".join(one.place for one in found)
     if isinstance(found[0], WholeFound):
         assembled = assemble_whole(found[0], parts)
     elif fabric is None:

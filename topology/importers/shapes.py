@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from networkx.utils import UnionFind
 
 from topology.importers.found import commonest
-from topology.importers.graph_found import GraphFound, rate_of
+from topology.importers.graph_found import MOST_LACKING, GraphFound, rate_of
 from topology.spec import (
     DomainSpec,
     FabricSpec,
@@ -18,6 +18,10 @@ from topology.spec import (
     ScaleOutSpec,
 )
 from topology.units import format_quantity
+
+_UNEVEN = 0.25
+"""Part of the places on leaves that may be missing or too many: a regular cluster with all the faults it may have has
+an eighth."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,24 @@ def _filled(
     if sum(map(len, filled)) < len(graph.gpus) or any(len(own) != per_domain for own in filled):
         return None
     return filled
+
+
+def uneven(on_leaf: Mapping[str, Sequence[str]], *, one_each: bool) -> bool:
+    """Whether leaves, with the hosts on each in order, are those of no regular fabric.
+
+    There none but the last has fewer hosts than most, but for a few that lack, and none more; of hosts on several
+    leaves each some may have a cable on a wrong one.
+    """
+    sizes = [len(hosts) for hosts in on_leaf.values()]
+    size = commonest(sizes) or 0
+    if one_each or not sizes:
+        lacking = sum(size - hosts for hosts in sizes[:-1])
+        return max(sizes, default=0) > size or lacking > MOST_LACKING * (sum(sizes) + lacking)
+    last = list(on_leaf.values())[-1][-1]
+    whole = sorted(len(hosts) for hosts in on_leaf.values() if last not in hosts) or sorted(sizes)
+    usual = whole[len(whole) // 2]
+    more = sum(max(0, len(hosts) - usual) for hosts in on_leaf.values() if last in hosts)
+    return more + sum(abs(hosts - usual) for hosts in whole) > _UNEVEN * sum(sizes)
 
 
 def _planes(graph: GraphFound) -> list[GraphFound]:

@@ -358,8 +358,9 @@ def candidates(
     """Return the layouts that may be chosen, best first by ``aim``.
 
     Every layout is scored with ideally balanced experts, which no placement beats unless tokens are so few that some
-    experts get none: one that loses even so need not be placed. With a limit on the time per token each takes its largest batch within it, for the least
-    latency the smallest; those that cannot come near the best, of these or ``best`` tok/s/GPU, are left out.
+    experts get none: one that loses even so need not be placed. With a limit on the time per token each takes its
+    largest batch within it, for the least latency the smallest; those that cannot come near the best, of these or
+    ``best`` tok/s/GPU, are left out.
     """
 
     def at(fit: Fitted, batch: int) -> Candidate:

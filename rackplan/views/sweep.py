@@ -196,7 +196,7 @@ def _imbalance(found: Sweep) -> ImbalanceData:
 def _experts(found: Sweep) -> str:
     said = _imbalance(found)
     if said["value"] == 1:
-        return "perfectly balanced, faster than any placement unless some experts get no token: `rackplan plan` places them"
+        return "perfectly balanced, beaten only where experts get no token: `rackplan plan` places them"
     where = f"in groups of {said['from_gpus']} GPUs or more" if said["from_gpus"] > 1 else "everywhere"
     return f"the busiest GPU has {said['value']:g} times the mean load {where} ({said['kind']}; --imbalance)"
 

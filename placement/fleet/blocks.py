@@ -287,29 +287,28 @@ def _gpu_name(classes: Sequence[DomainClass], block: Block) -> str:
 
 def stand(classes: Sequence[DomainClass], shape: Shape) -> tuple[Group, ...] | None:
     """Return GPUs that a replica of ``shape`` may lie on, by stage, to price it on; None where there are none."""
-    taken: set[int] = set()
+    taken: Counter[int] = Counter()
     blocks: list[Group] = []
     for block in shape.blocks:
         found = _free(classes, block, taken)
         if found is None:
             return None
-        taken.add(found[0])
         blocks.append(found)
     return shape.groups(blocks)
 
 
-def _free(classes: Sequence[DomainClass], block: Block, taken: set[int]) -> Group | None:
-    """GPUs of a block in the first domain that no other block of the replica lies in."""
+def _free(classes: Sequence[DomainClass], block: Block, taken: Counter[int]) -> Group | None:
+    """GPUs of a block in the first domain that no other block of the replica lies in.
+
+    ``taken``: how many domains of each class have one, which are its first; one more of that block's.
+    """
     for one in classes:
-        if one.kind != block.kind or one.size < block.size:
-            continue
-        for gpus in one.gpus:
-            if taken.intersection(gpus):
-                continue
-            if block.slow == one.number:
-                return gpus[-block.size :]
-            if block.slow < 0 and block.size <= one.fast:
-                return gpus[: block.size]
+        slow = block.slow == one.number
+        fits = one.size >= block.size if slow else block.slow < 0 and one.fast >= block.size
+        if one.kind == block.kind and fits and taken[one.number] < len(one.gpus):
+            gpus = one.gpus[taken[one.number]]
+            taken[one.number] += 1
+            return gpus[-block.size :] if slow else gpus[: block.size]
     return None
 
 

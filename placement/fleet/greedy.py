@@ -179,20 +179,22 @@ def _next(
 
 def _places(column: Column, domains: Sequence[_Domain]) -> list[_Domain] | None:
     """Domains with room for each block, no two in one: of those the fullest; None where there are none."""
-    found: list[_Domain] = []
+    found: dict[_Domain, None] = {}
+    able = {block: iter(_fullest_first(block, domains)) for block in set(column.shape.blocks)}
     for block in column.shape.blocks:
-        able = [
-            domain
-            for domain in domains
-            if domain.kind == block.kind
-            and domain.left >= block.size
-            and block.slow < 0
-            and domain not in found
-        ]
-        if not able:
+        chosen = next((domain for domain in able[block] if domain not in found), None)
+        if chosen is None:
             return None
-        found.append(min(able, key=lambda domain: (domain.left, domain.number)))
-    return found
+        found[chosen] = None
+    return list(found)
+
+
+def _fullest_first(block: Block, domains: Sequence[_Domain]) -> list[_Domain]:
+    """Domains with room for a block."""
+    if block.slow >= 0:
+        return []
+    able = [domain for domain in domains if domain.kind == block.kind and domain.left >= block.size]
+    return sorted(able, key=lambda domain: (domain.left, domain.number))
 
 
 def thinned(problem: Problem, answer: Answer) -> Answer:

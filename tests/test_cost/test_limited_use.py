@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations
 from math import comb
 
@@ -137,3 +138,15 @@ def test_without_a_limit_there_is_nothing_to_say() -> None:
     use = expert_use(assignment, ExpertLoads(load, ("even",), synthetic=False), 2)
     where = np.arange(8)
     assert limited_hits(assignment, use, load, Routing(8, 2), nodes=where, domains=where) is None
+
+
+def test_memory_does_not_grow_with_the_layers() -> None:
+    routing, gpus, layers = Routing(64, 4, 8, 4), 512, 40
+    rows = np.stack([np.random.default_rng(layer).permutation(512) % 64 for layer in range(layers)])
+    tracemalloc.start()
+    found = hits_of(rows, routing, np.arange(gpus) // 8)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < layers * comb(8, 4) * gpus * 8  # one number for each layer, choice and GPU
+    alone = hits_of(rows[:1], routing, np.arange(gpus) // 8)
+    np.testing.assert_array_equal(found.gpus[:, :1], alone.gpus)

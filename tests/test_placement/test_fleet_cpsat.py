@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.fleet import cpsat
-from placement.fleet.assign import assign
-from placement.fleet.blocks import Block, DomainClass, even
+from placement.fleet.assign import _Cut, _nearest, assign
+from placement.fleet.blocks import Block, DomainClass, Shape, even, stand
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
 from placement.fleet.cpsat import Answer, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
@@ -130,6 +130,38 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     assert answer.requests / problem.scale == pytest.approx(15.0, rel=3e-4)
     (slow,) = [one for one in assign(of, columns, answer, [0] * 5) if one.column.shape.blocks[0].slow == 0]
     assert 4 in slow.gpus
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.DataObject) -> None:
+    of = classes((4, data.draw(st.integers(1, 3))), (3, 2), slow=data.draw(st.integers(0, 1)))
+    size, slow = st.integers(1, 4), st.sampled_from([-1, -1, 0])
+    blocks = data.draw(st.lists(st.builds(Block, st.just(0), size, slow), min_size=1, max_size=6))
+    rooms = [(one, gpus) for one in of for gpus in one.gpus]
+    expected: list[tuple[int, ...]] = []
+    for block in blocks:  # the first that is free and large enough
+        able = [
+            (at, gpus[-block.size :] if block.slow == one.number else gpus[: block.size])
+            for at, (one, gpus) in enumerate(rooms)
+            if block.size <= (one.size if block.slow == one.number else one.fast * (block.slow < 0))
+        ]
+        if not able:
+            break
+        at, gpus = able[0]
+        expected.append(gpus)
+        del rooms[at]
+    found = stand(of, Shape(tuple(blocks), (sum(block.size for block in blocks),)))
+    assert found == (
+        (tuple(gpu for gpus in expected for gpu in gpus),) if len(expected) == len(blocks) else None
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
+def test_the_nearest_of_places_is_found(places: list[int], place: int) -> None:
+    cuts = [_Cut(one, ()) for one in sorted(places)]
+    assert _nearest(cuts, place) == min(range(len(cuts)), key=lambda at: (abs(cuts[at].place - place), at))
 
 
 def test_all_replicas_keep_the_limits_of_one_group() -> None:

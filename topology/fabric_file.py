@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.errors import InputError
-from topology.fabrics import FABRICS, check_scale_out
+from topology.fabrics import FABRICS, check_planes, check_scale_out
 from topology.fabrics.asked import Asked
 from topology.figures import Evidence, Figure
 from topology.plausible import check_nic
@@ -65,7 +65,10 @@ def read_fabric(
     if design is None or not FABRICS[design.kind].rails:
         design = load_scale_out(_REFERENCE)
     fabric = FABRICS[row.choice("kind", FABRICS)]
-    scale_out = fabric.read(Asked(row, _blank(row, 1 + fabric.cores), domains, design))
+    asked = Asked(row, _blank(row, 1 + fabric.cores), domains, design)
+    scale_out = fabric.read(asked)
+    if "radix" in row and not asked.radix_used:
+        row.fail("radix", f"a {fabric.kind} fabric of these sizes does not follow from it; leave it out.")
     check_nic(row, scale_out, parts)
     row.done()
     return check_scale_out(scale_out, row.where)
@@ -84,7 +87,7 @@ def _blank(row: Fields, tiers: int) -> ScaleOutSpec:
         ratios = row.numbers("oversubscription")
     else:
         ratios = (row.number("oversubscription", 1.0),)
-    return ScaleOutSpec(
+    out = ScaleOutSpec(
         kind=kind,
         fabric=FabricSpec(
             f"{kind} {row.text('nic')}", "scale-out", nic, stand_in_latency(row, scale_up=False)
@@ -96,3 +99,4 @@ def _blank(row: Fields, tiers: int) -> ScaleOutSpec:
         core_oversubscription=ratios[1] if len(ratios) > 1 else 1.0,
         planes=planes,
     )
+    return check_planes(out, row.where)

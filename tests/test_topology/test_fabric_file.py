@@ -87,6 +87,14 @@ def test_all_sizes_given() -> None:
         ("{kind: fat-tree, nic: 300 Gb/s}", "needs the key `radix`"),
         ("{kind: dragonfly, nic: 300 Gb/s}", "needs the key `radix`"),
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "no room for 8 links"),
+        (
+            "{kind: rail, nic: 400 Gb/s, radix: 8}",
+            "fabric: radix: a rail fabric of these sizes does not follow",
+        ),
+        (
+            "{kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 2, radix: 8}",
+            "does not follow from it",
+        ),
         ("{kind: dragonfly, nic: 400 Gb/s, radix: 16}", "`nodes_per_router` or a larger `radix`"),
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 16}", "use `kind: fat-tree`"),
         ("{kind: fat-tree, nic: 400 Gb/s, radix: 16}", "64 pods need 64 ports|no room|ports of each core"),

@@ -91,5 +91,9 @@ def test_nics_go_evenly_to_planes(tmp_path: Path) -> None:
     spec = read(tmp_path, FABRICS["rail"], "nic: 400 Gb/s, planes: 2").spec
     assert spec.scale_out is not None
     assert spec.scale_out.nic_links_per_gpu == 2
-    with pytest.raises(InputError, match="3 NIC links of a GPU do not go evenly to 2 planes"):
-        read(tmp_path, FABRICS["rail"], "nic: 400 Gb/s, planes: 2, nics_per_gpu: 3")
+    for fabric in FABRICS.values():
+        for nics, planes in ((3, 2), (1, 2)):
+            with pytest.raises(
+                InputError, match=f"{nics} NIC links of a GPU do not go evenly to {planes} planes"
+            ):
+                read(tmp_path, fabric, f"nic: 400 Gb/s, planes: {planes}, nics_per_gpu: {nics}")

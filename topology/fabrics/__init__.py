@@ -36,12 +36,23 @@ def check_scale_out(out: ScaleOutSpec, where: str) -> ScaleOutSpec:
     if out.kind != "raw":
         if out.kind not in FABRICS:
             raise InputError(f"{where}: fabric kind {out.kind!r} is not known; {', '.join(FABRICS)} are.")
-        if out.nic_links_per_gpu % out.planes:
-            raise InputError(
-                f"{where}: {out.nic_links_per_gpu} NIC links of a GPU do not go evenly to {out.planes} planes; give "
-                f"`nics_per_gpu` {out.planes} or a multiple of it."
-            )
-        FABRICS[out.kind].check(out, where)
+        FABRICS[out.kind].check(check_planes(out, where), where)
+    return out
+
+
+def check_planes(out: ScaleOutSpec, where: str) -> ScaleOutSpec:
+    """Return ``out``, whose switches may be still to come, if the NICs of a GPU go evenly to its planes.
+
+    Raises
+    ------
+    InputError
+        If they do not.
+    """
+    if out.nic_links_per_gpu % out.planes:
+        raise InputError(
+            f"{where}: {out.nic_links_per_gpu} NIC links of a GPU do not go evenly to {out.planes} planes; give "
+            f"`nics_per_gpu` {out.planes} or a multiple of it."
+        )
     return out
 
 

@@ -25,6 +25,8 @@ class Asked:
         The fabric with its switches still to come.
     design:
         The rails that say what the row does not.
+    radix_used:
+        Whether a size followed from the ports of a switch.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class Asked:
         self.gpus_per_node = max(domain.gpus_per_node for domain in domains)
         self.hosts = sum(domain.nodes for domain in domains)
         self._radix = row.count("radix", 0)
+        self.radix_used = False
 
     @property
     def ports(self) -> int:
         """Ports of one switch: given, or usual for the rate of the NIC; asked for where it is needed and neither."""
+        self.radix_used = True
         rate = self.blank.fabric.link_bytes_per_s.value
         if not self._radix and rate not in PORTS:
             raise InputError(

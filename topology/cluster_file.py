@@ -108,9 +108,13 @@ class _Gpus:
                 self._own[known] = own
         if "prices" in fields:
             prices = fields.sub("prices")
+            priced = set()
             for name in prices.names():
                 price = user_figure(prices, name, "USD/h", source=fields.where)
                 known = name if name in self._own else _spelled(name)
+                if known in priced:
+                    prices.fail(name, f"{known} has two prices; keep one of them.")
+                priced.add(known)
                 self._own.setdefault(known, {})["usd_per_h"] = price
 
     def __call__(self, name: str, where: str) -> GpuSpec:

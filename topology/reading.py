@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -516,12 +517,30 @@ def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
             raise _at_line(where, line, "YAML aliases (`*name`) are not read here; write the values out.")
         if getattr(event, "tag", None):
             raise _at_line(where, line, f"a YAML tag ({event.tag[:40]}) has no place here.")
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+            _check_plain(event.value, where, line)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > deepest:
                 raise _at_line(where, line, f"is nested more than {deepest} deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+
+
+_OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]++|[1-9][0-9_]*+(?::[0-5]?[0-9])++(?:\.[0-9_]*+)?)")
+"""What YAML 1.1 reads in base 8 and in base 60."""
+
+
+def _check_plain(text: str, where: str, line: int | None) -> None:
+    """Refuse what stands without quotes and would become another number, or keys that no duplicate is seen among."""
+    if text == "<<":
+        raise _at_line(where, line, "YAML merge keys (`<<`) are not read here; write the keys out.")
+    if _OTHER_BASES.fullmatch(text):
+        base = "in base 60" if ":" in text else "as octal"
+        what = (
+            f"YAML reads {text[:_LONGEST_SHOWN]} {base}; quote it if it is a name, else write a plain number."
+        )
+        raise _at_line(where, line, what)
 
 
 @dataclass

@@ -61,6 +61,11 @@ def test_many_keys_take_no_longer_than_they_must() -> None:
         ("a: 1\nb: {c: 1, c: 2}", "x: line 2: duplicate key 'c'."),
         ("a: &b 1\nc: *b", "x: line 2: YAML aliases"),
         ("a: !!python/object:os.system x", "YAML tag"),
+        ("a: 1\nb: {<<: {a: 1}, a: 2}", "x: line 2: YAML merge keys"),
+        ("a: 1\nb: [07, 08]", "x: line 2: YAML reads 07 as octal; quote it if it is a name"),
+        ("a: -0_10", "YAML reads -0_10 as octal"),
+        ("a: 1:30", "YAML reads 1:30 in base 60"),
+        ("10:00: a", "YAML reads 10:00 in base 60"),
         ("[" * 100, "is nested more than 64 deep"),
         ("a: [1", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
@@ -70,6 +75,11 @@ def test_yaml_that_is_refused(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_yaml(text, "x")
     assert words in str(caught.value)
+
+
+def test_yaml_that_is_as_it_looks() -> None:
+    text = "[0, 10, 0x10, 1_000, 08, '07', \"1:30\", a:1, 0.5, '<<', 192.168.0.1:80]"
+    assert parse_yaml(text, "x") == [0, 10, 16, 1000, "08", "07", "1:30", "a:1", 0.5, "<<", "192.168.0.1:80"]
 
 
 def test_a_number_too_long_to_print() -> None:

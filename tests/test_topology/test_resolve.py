@@ -166,6 +166,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         (ONE + "nodes: []", "two ways"),
         (ONE + "prices: {gb200: 10 USD/h}", "no domain has it"),
         (ONE + "prices: {h100-sxm: 10}", "USD/h"),
+        (ONE + "prices: {h100-sxm: 2 USD/h, H100 SXM: 3 USD/h}", "prices: H100 SXM: h100-sxm has two prices"),
         (ONE + "gpus: {h100-sxm: {hbm: 10 GB}}", "hbm_bytes"),
         (ONE + "color: red", "unknown key `color`"),
         (ONE + "1: red", "unknown key `1`"),

@@ -491,12 +491,11 @@ def tokens_per_s(text: str, flag: str = "--tok-s") -> float:
     InputError
         If it is not a number above 0.
     """
-    number = text.strip().lower().removesuffix("tok/s").strip().replace(",", "").replace("_", "")
+    from topology.units import plain_number
+
+    number = text.strip().lower().removesuffix("tok/s").strip().replace("_", "")
     suffix = number[-1:] if number[-1:] in _THOUSANDS else ""
-    try:
-        value = float(number.removesuffix(suffix)) * _THOUSANDS[suffix]
-    except ValueError:
-        value = math.nan
+    value = (plain_number(number.removesuffix(suffix)) or math.nan) * _THOUSANDS[suffix]
     if not math.isfinite(value) or value <= 0:
         raise InputError(
             f"{flag} {text}: expected output tokens per second above 0, like 200e6, 200M or 128k."

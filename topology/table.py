@@ -12,6 +12,7 @@ from topology.errors import InputError
 from topology.limits import TABLE_BYTES
 from topology.names import plain_words
 from topology.reading import Fields, nearest, read_text, shown
+from topology.units import plain_number
 
 _LARGEST = 1e15
 _SMALLEST = 1e-15
@@ -43,9 +44,8 @@ class Row(Fields):
     def figure_of(self, key: str) -> object:
         """Return the number that a cell spells; its text where it spells none."""
         text = self.need(key)
-        try:
-            value = float(text.replace(",", ""))
-        except ValueError:
+        value = plain_number(text)
+        if value is None:
             return text
         return int(value) if value.is_integer() else value
 

@@ -59,6 +59,9 @@ _EXAMPLES: Mapping[str, str] = {
 }
 # A leading sign is read so that "-1 GB" is refused as negative, not as unreadable.
 _QUANTITY = re.compile(r"([+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)\s*+(.*)")
+_PLAIN = re.compile(
+    r"[+-]?(?:(?:[0-9]{1,3}(?:,[0-9]{3})++|[0-9]++)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+)
 _BOTH_WAYS = re.compile(r"bi-?dir|both (?:ways|directions)|duplex", re.IGNORECASE)
 _SPARSE = re.compile(r"spars", re.IGNORECASE)
 
@@ -125,6 +128,14 @@ def read_number(text: str) -> tuple[float, str] | None:
     symbol = match[2].strip()
     known = _UNITS.get(symbol) or _BARE.get(symbol)
     return None if known is None else (float(match[1]) * known[1], known[0])
+
+
+def plain_number(text: str) -> float | None:
+    """Return the number that a text spells, commas between thousands or not; None where it spells none.
+
+    ``1,5`` is none (1.5 to some, 15 to Python), nor are other scripts' digits, ``1_000``, ``inf`` and ``nan``.
+    """
+    return float(text.replace(",", "")) if _PLAIN.fullmatch(text.strip()) else None
 
 
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:

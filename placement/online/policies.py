@@ -17,6 +17,7 @@ from placement.online.simulate import Entry
 from placement.online.state import OnlineOptions
 from placement.online.swift import SwiftBalancer
 from topology.errors import InputError
+from topology.units import plain_number
 
 OURS = "rackplan"
 NAMES = ("static", "vllm", "sglang", "flashlb", "swift", OURS)
@@ -156,13 +157,10 @@ def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
     found = []
     for text in texts:
         given = text.strip().lower()
-        try:
-            value = int(given.removesuffix("w").replace(",", ""))
-        except ValueError:
-            value = 0
-        if value < 1:
+        value = plain_number(given.removesuffix("w")) or 0.0
+        if value < 1 or not value.is_integer():
             raise InputError(f"`interval` {text}: expected steps, like 3000, or windows, like 2w; 1 or more.")
-        found.append(value if given.endswith("w") else max(1, round(value / steps_per_window)))
+        found.append(int(value) if given.endswith("w") else max(1, round(value / steps_per_window)))
     return list(dict.fromkeys(found))
 
 

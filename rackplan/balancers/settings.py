@@ -135,7 +135,7 @@ def _yes(name: str, text: str) -> bool:
 
 
 def _windows(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= _MOST_WINDOWS:
+    if not (text.isascii() and text.isdigit() and len(text) < 10) or not 1 <= int(text) <= _MOST_WINDOWS:
         raise InputError(f"{name} {text!r}: expected a number of windows from 1 to {_MOST_WINDOWS}.")
     return int(text)
 

@@ -269,10 +269,12 @@ def test_names_that_nobody_knows_stay_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"measured": "nan"}, "row 2, column measured: nan must be a number"),
+        ({"measured": "nan"}, "row 2, column measured: 'nan' must be a number"),
         ({"measured": "-3"}, "column measured: -3 must be a number greater than zero"),
         ({"measured": "0"}, "column measured: 0 must be a number greater than zero"),
         ({"measured": "12 ms"}, "'12 ms' must be a number"),
+        ({"measured": "12,5"}, "'12,5' must be a number"),
+        ({"measured": "1_000"}, "'1_000' must be a number"),
         (
             {"measured": "5e-324"},
             "row 2, column measured: '5e-324' is too small for a measurement",

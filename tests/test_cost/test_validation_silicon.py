@@ -250,7 +250,7 @@ def test_drafts_are_not_recorded_in_dated_dumps(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"silicon_tpot_ms": "nan"}, "row 2, column silicon_tpot_ms: nan must be a number"),
+        ({"silicon_tpot_ms": "nan"}, "row 2, column silicon_tpot_ms: 'nan' must be a number"),
         ({"silicon_tpot_ms": "fast"}, "column silicon_tpot_ms: 'fast'"),
         ({"silicon_ttft_ms": ""}, "column silicon_ttft_ms: it is blank"),
         ({"silicon_ttft_ms": "-1"}, "column silicon_ttft_ms: -1"),

@@ -158,6 +158,8 @@ def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
         ([*FILES, "--policy", "vllm:3%"], "only rackplan takes a budget"),
         ([*FILES, "--policy", "vllm", "--policy", "vllm"], "twice"),
         ([*FILES, "--interval", "0"], "--interval 0: expected steps"),
+        ([*FILES, "--interval", "1,5w"], "--interval 1,5w: expected steps"),
+        ([*FILES, "--interval", "9" * 400], "expected steps"),
         ([*FILES, "--policy", "static", "--interval", "2w"], "never re-plans"),
         ([*FILES, "--policy", "vllm", "--scenarios", "stored.npy"], "know stored loads"),
         ([*FILES, "--steps-per-window", "0"], "--steps-per-window"),

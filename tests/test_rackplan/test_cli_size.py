@@ -154,7 +154,7 @@ def test_tokens_per_second_as_people_write_them() -> None:
         options.tokens_per_s(text) for text in ("200e6", "200M", "128k", "1.5B", "1,000", "2 M tok/s", "7")
     ]
     assert read == [200e6, 200e6, 128e3, 1.5e9, 1000, 2e6, 7]
-    for text in ("", "k", "-1", "nan", "inf", "1e400", "1kk", "200Mi"):
+    for text in ("", "k", "-1", "nan", "inf", "1e400", "1kk", "200Mi", "1,5M", "\uff12M"):
         with pytest.raises(InputError, match="expected output tokens"):
             options.tokens_per_s(text)
 

@@ -9,7 +9,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.errors import InputError
-from topology.units import added, format_number, format_quantity, parse_quantity, read_number
+from topology.units import added, format_number, format_quantity, parse_quantity, plain_number, read_number
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12),
+        (" 1,234,567.5 ", 1234567.5),
+        ("-.5e3", -500),
+        ("1.", 1),
+        *(
+            (text, None)
+            for text in (
+                "",
+                ",",
+                "1,5",
+                "12,34",
+                "1,2345",
+                "1_000",
+                "\uff12",
+                "nan",
+                "inf",
+                "0x10",
+                "1 2",
+                ".",
+            )
+        ),
+    ],
+)
+def test_numbers_without_a_unit(text: str, value: float | None) -> None:
+    assert plain_number(text) == value
 
 
 @pytest.mark.parametrize(

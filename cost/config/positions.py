@@ -46,7 +46,12 @@ def _scaled(stated: int, config: Mapping[str, object]) -> int:
     if not isinstance(scaling, Mapping):
         return stated
     kind, factor = scaling.get("rope_type", scaling.get("type", "")), scaling.get("factor")
-    if kind in _STATE_THE_PRODUCT or isinstance(factor, bool) or not isinstance(factor, int | float):
+    if (
+        not isinstance(kind, str)
+        or kind in _STATE_THE_PRODUCT
+        or isinstance(factor, bool)
+        or not isinstance(factor, int | float)
+    ):
         return stated
     if not math.isfinite(factor) or factor < 1:
         return stated

@@ -208,6 +208,8 @@ def npz_array(path: Path, key: str = KEY) -> FileArray:
             if key not in names:
                 keys = ", ".join(names)[:200] or "nothing"
                 raise InputError(f"{path}: has no array {key!r}, only {keys}; save it under that key.")
+            if names.count(key) > 1:
+                raise InputError(f"{path}: has {names.count(key)} arrays {key!r}; keep one of them.")
             member = archive.getinfo(f"{key}.npy" if f"{key}.npy" in archive.namelist() else key)
             with archive.open(member) as file:
                 return _header(file, Place(path, 0, member.file_size, member.filename))

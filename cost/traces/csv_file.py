@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError, one_line
+from topology.reading import shown
 
 Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 
@@ -36,6 +37,9 @@ def table_of_cells(
     absent = [column for column in COLUMNS if column not in header]
     if absent:
         raise InputError(f"{name}: has no column {', '.join(absent)}; give {', '.join(COLUMNS)}.")
+    twice = [column for column in COLUMNS if header.count(column) > 1]
+    if twice:
+        raise InputError(f"{name}: has two columns {twice[0]}; leave one out.")
     table: dict[tuple[str, int, int], float] = {}
     for line, row in cells:
         scenario = (row["scenario"] or "").strip()
@@ -70,19 +74,31 @@ def table_of_cells(
 def _whole(name: str, line: int, row: Mapping[str, str | None], column: str) -> int:
     text = (row[column] or "").strip()
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise InputError(f"{name}, line {line}: {column} {text!r} is not a whole number from 0.")
+        raise InputError(f"{name}, line {line}: {column} {shown(text)} is not a whole number from 0.")
     return int(text)
 
 
 def _tokens(name: str, line: int, row: Mapping[str, str | None]) -> float:
     text = (row["tokens"] or "").strip()
     try:
-        tokens = float(text.replace("_", "?"))  # Python reads 1_000 as a number; a CSV file does not mean one
+        # Python reads 1_000 and other scripts' digits as a number; a CSV file does not mean one
+        tokens = float(text.replace("_", "?") if text.isascii() else "?")
     except ValueError:
-        raise InputError(f"{name}, line {line}: tokens {text!r} is not a number.") from None
+        raise InputError(f"{name}, line {line}: tokens {shown(text)} is not a number.") from None
     if not 0 <= tokens < float("inf"):  # false for nan as well
         raise InputError(f"{name}, line {line}: tokens {text} is not a count; give a finite number from 0.")
     return tokens
+
+
+def _numbered(name: str, reader: csv.DictReader[str]) -> Cells:
+    """Yield each row with its line; one that has more cells than the header is refused."""
+    for row in reader:
+        if None in row:
+            raise InputError(
+                f"{name}, line {reader.line_num}: more cells than the header has columns; write numbers without "
+                "commas, and quote texts that hold one."
+            )
+        yield reader.line_num, row
 
 
 def read_csv(path: Path, wanted: Wanted | None) -> Recording:
@@ -97,7 +113,7 @@ def read_csv(path: Path, wanted: Wanted | None) -> Recording:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines)
             header = reader.fieldnames or []
-            cells = ((reader.line_num, row) for row in reader)
+            cells = _numbered(str(path), reader)
             values, names, layers = table_of_cells(
                 str(path), header, cells, experts=wanted.experts if wanted else None
             )

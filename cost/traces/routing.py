@@ -211,7 +211,7 @@ class _Collected:
 
     def _count(self, piece: NDArray[Any]) -> None:
         most = max(int(piece.max()) + 1 if piece.size else 0, self.counts.shape[1], self.experts or 0)
-        if most > self.counts.shape[1]:
+        if most > self.counts.shape[1] or not len(self.counts):
             self.counts = np.pad(
                 self.counts, ((0, self.source.rows - len(self.counts)), (0, most - self.counts.shape[1]))
             )

@@ -173,4 +173,6 @@ def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
     found = np.dtype(str(dtype)).newbyteorder("<")
     if len(raw) != size * found.itemsize:
         raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; it is cut short.")
+    if not size:  # beside a length of 0 another may be larger than an array can have
+        return np.zeros((0, 1, 1), dtype=found)
     return np.frombuffer(raw, dtype=found).reshape(shape)

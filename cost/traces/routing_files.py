@@ -78,9 +78,15 @@ def is_routing(text: str, wanted: Wanted | None = None) -> bool:
     Raises
     ------
     InputError
-        If it is an ``.npy`` or ``.npz`` that is not whole.
+        If it cannot be read, or is an ``.npy`` or ``.npz`` that is not whole.
     """
-    path = Path(text)
+    try:
+        return _is_routing(Path(text), wanted)
+    except OSError as error:  # in the middle of a file it has no name
+        raise InputError(f"{text}: cannot be read ({error.strerror or error}).") from error
+
+
+def _is_routing(path: Path, wanted: Wanted | None) -> bool:
     if path.is_dir():
         return any(_LAYER_FILE.fullmatch(file.name) for file in path.iterdir())
     suffix = path.suffix.lower()

@@ -46,6 +46,8 @@ from cost.config.positions import most_positions
         ({"max_position_embeddings": 2048, "rope_scaling": {"type": "linear", "factor": float("nan")}}, 2048),
         ({"max_position_embeddings": 2048, "rope_scaling": {"type": "linear", "factor": 1e30}}, 2048),
         ({"max_position_embeddings": 2048, "rope_scaling": "none"}, 2048),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"type": ["linear"], "factor": 4}}, 2048),
+        ({"max_position_embeddings": 2048, "rope_scaling": {"type": None, "factor": 4}}, 2048),
         ({"max_position_embeddings": 2048, "rope_parameters": {"full": {"rope_type": "linear"}}}, 2048),
     ],
 )  # fmt: skip

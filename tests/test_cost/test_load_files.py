@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +166,18 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,-4"), "line 5: tokens -4"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4_0"), "line 5: tokens '4_0'"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3"), "line 5: tokens ''"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,\uff14"), "line 5: tokens '\uff14'"),
+        (
+            "x.csv",
+            cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"),
+            "line 5: more cells than the header",
+        ),
+        (
+            "x.csv",
+            cells(GOOD, [1, 2]).replace("a,1,3,4", 'a,1,3,"' + "4\n" * 99),
+            r"\.\.\. is not a number",
+        ),
+        ("x.csv", cells(GOOD, [1, 2]).replace("tokens", "tokens,tokens"), "two columns tokens"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,x,3,4"), "line 5: layer 'x'"),
         ("x.csv", "layer,expert\n1,2", "no column scenario, tokens"),
         ("x.csv", "scenario,layer,expert,tokens\n", "no loads below"),
@@ -253,6 +267,17 @@ def test_an_npz_under_the_name_of_an_npy(tmp_path: Path) -> None:
     path = save(tmp_path, {"loads": GOOD}, "x.npz").rename(tmp_path / "y.npy")
     with pytest.raises(InputError, match="zip archive"):
         read(path)
+
+
+@pytest.mark.parametrize("names", [("loads.npy", "loads.npy"), ("loads.npy", "loads")])
+def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    array = save(tmp_path, GOOD).read_bytes()
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            archive.writestr(name, array)
+    with pytest.raises(InputError, match="has 2 arrays 'loads'; keep one"):
+        read(tmp_path / "x.npz")
 
 
 def test_a_model_without_experts_or_no_loads_at_all() -> None:

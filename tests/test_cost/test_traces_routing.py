@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from topology.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cost.traces.routing import RoutingTrace
 
@@ -245,6 +245,11 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
             '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "object"}}',
             "its dtype",
         ),
+        (
+            "a.json",
+            '{"routed_experts": {"data": "", "shape": [0, 4611686018427387904, 2], "dtype": "int16"}}',
+            "no 'routed_experts' in its answers",
+        ),
         ("b.npy", "", "there is no such file"),
     ],
 )
@@ -256,6 +261,24 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
         path.write_text(text)
     with pytest.raises(InputError, match=message):
         read(path)
+
+
+def test_a_trace_of_no_choices_without_a_model(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npy", np.full_like(CHOICES, -1))
+    with pytest.raises(InputError, match="no choice of an expert in its 40 tokens"):
+        read(path, None)
+
+
+def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("{}")
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(InputError, match=r"a\.json: cannot be read \(Input/output error\)"):
+        is_routing(str(path))
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from rackplan.serve.plot import plot
 from rackplan.serve.point import drawing, point_data
 from rackplan.serve.security import Guard, TooLongError
 from rackplan.serve.start import Start
-from topology.errors import RackplanError
+from topology.errors import InputError, RackplanError
+from topology.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -132,13 +133,27 @@ async def _body(request: Request) -> dict[str, Any]:
     """
     text = await request.body()
     try:
-        data = json.loads(text)
+        data = parse_json(text.decode(), "the request")
         json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair: no answer could repeat it
+    except InputError as error:
+        raise FieldError({"request": str(error)}) from None
     except (ValueError, RecursionError):
         raise FieldError({"request": "expected one JSON object."}) from None
     if not isinstance(data, dict):
         raise FieldError({"request": "expected one JSON object."})
     return data
+
+
+def _only(data: dict[str, Any], *known: str) -> None:
+    """Refuse keys of a request that are not among ``known``.
+
+    Raises
+    ------
+    FieldError
+        If there are some.
+    """
+    if unknown := [name for name in data if name not in known]:
+        raise FieldError({name[:40]: "unknown field." for name in unknown})
 
 
 async def _page(_: Request, served: Served) -> Response:
@@ -192,6 +207,7 @@ async def _of_point(
     request: Request, served: Served, answer: Callable[[Asked, Point], dict[str, Any]]
 ) -> Response:
     data = await _body(request)
+    _only(data, "asked", "point")
     asked = read_asked(data.get("asked"))
     point = read_point(data.get("point"), len(asked.clusters))
     return JSONResponse(await served.compute.run(lambda: answer(asked, point), request.is_disconnected))
@@ -203,12 +219,14 @@ async def _order(request: Request, served: Served) -> Response:
     kind = data.get("kind")
     order: dict[str, Any] = {"kind": kind}
     if kind in ("place", "report") and "asked" in data:
+        _only(data, "kind", "asked", *(["order"] if kind == "place" else []))
         asked = read_asked(data["asked"])
         order["asked"] = data["asked"]
         if kind == "place":
             read_order(data.get("order"), len(asked.clusters))
             order["order"] = data["order"]
     elif kind in ("lose", "report"):
+        _only(data, "kind", "of", *(["lost"] if kind == "lose" else []))
         of = _job(data.get("of"), served)
         if not of.plan:
             raise FieldError({"of": "that job has no plan."})
@@ -216,8 +234,9 @@ async def _order(request: Request, served: Served) -> Response:
         if kind == "lose":
             order["lost"] = list(read_lost(data.get("lost")))
     elif kind == "open":
+        _only(data, "kind", "plan")
         place = data.get("plan", 0)
-        if not isinstance(place, int) or not 0 <= place < len(served.start.plans):
+        if type(place) is not int or not 0 <= place < len(served.start.plans):
             raise FieldError({"plan": "no plan of that number was opened."})
         opened = served.start.plans[place]
         order |= {"plan": opened.text, "command": opened.command}

@@ -25,6 +25,8 @@ MOST_GPUS = 4_608
 """GPUs of a cluster on the page: what is larger is a matter of minutes, and the command line's."""
 MOST_TEXT = 262_144
 """Characters of a dropped file."""
+_MOST_DIGITS = 15
+"""Of a number that a message repeats: JSON has whole ones that no float can hold."""
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
 """What the sliders reach."""
 SLIDERS: Mapping[str, str] = {
@@ -306,7 +308,8 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
         if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
             raise InputError(f"expected a whole number from {least:,} to {most:,}.")
         if not least <= value <= most:
-            raise InputError(f"{value:,g}: expected a whole number from {least:,} to {most:,}.")
+            said = f"{value:,g}: " if abs(value) < 10**_MOST_DIGITS else ""
+            raise InputError(f"{said}expected a whole number from {least:,} to {most:,}.")
         return int(value)
 
     return lambda value: _finite(read, value)
@@ -319,8 +322,8 @@ def _finite(read: Callable[[Any], T], value: object) -> T:
 
 
 def _number(value: object, least: float, most: float) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not (good and least <= value <= most):  # type: ignore[operator]
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (good and least <= value <= most):  # type: ignore[operator] # false for nan as well
         raise InputError(f"expected a number from {least:g} to {most:g}.")
     return float(value)  # type: ignore[arg-type]
 
@@ -489,20 +492,20 @@ def _cluster(named: Named) -> Cluster:
         label = label_of(named)
         spec = read_cluster(parse_yaml(named.text, named.name), named.name, label)
         if (count := sum(domain.gpus for domain in spec.domains)) > MOST_GPUS:
-            raise InputError(_too_many(count))
+            raise InputError(_too_many(f"{count:,}"))
         found = build_cluster(spec)
     else:
         if named.name.lower().endswith((".yaml", ".yml")):
             raise InputError(f"{named.name}: drop the file here; the page opens none by name.")
         called = cluster_called(named.name)
         _, _, size = called.partition("@")
-        if size.isdigit() and int(size) > MOST_GPUS:
-            raise InputError(_too_many(int(size)))
+        if size.isdecimal() and (len(size) > _MOST_DIGITS or int(size) > MOST_GPUS):
+            raise InputError(_too_many(size if len(size) > _MOST_DIGITS else f"{int(size):,}"))
         found = resolve_cluster(called)
     if len(found.gpus) > MOST_GPUS:
-        raise InputError(_too_many(len(found.gpus)))
+        raise InputError(_too_many(f"{len(found.gpus):,}"))
     return found
 
 
-def _too_many(count: int) -> str:
-    return f"{count:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more."
+def _too_many(count: str) -> str:
+    return f"{count:.{_MOST_DIGITS}} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more."

@@ -139,9 +139,12 @@ def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
     prices: dict[str, float] = {}
     for name, price in asked.prices:
         try:
-            prices[gpu_named(name, clusters)] = price
+            gpu = gpu_named(name, clusters)
         except RackplanError as error:
             raise FieldError({"prices": str(error)}) from None
+        if gpu in prices:
+            raise FieldError({"prices": f"{name}: {gpu} has two prices; leave one out."})
+        prices[gpu] = price
     return prices
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MOST_BODY = 2_000_000
 """Bytes of a request: five dropped files and what is asked beside them."""
+_LENGTH = re.compile(r"[0-9]{1,15}")
 POLICY = (
     # Plotly styles what it draws with style attributes; scripts are files of ours, and nothing is asked elsewhere
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -78,7 +80,7 @@ class Guard:
             if kind != "application/json":
                 return 415, "expected application/json."
             length = found.get(b"content-length", ["0"])[0]
-            if not length.isdigit() or int(length) > MOST_BODY:
+            if not _LENGTH.fullmatch(length) or int(length) > MOST_BODY:
                 return 413, f"more than {MOST_BODY:,} bytes."
         return None
 

@@ -176,6 +176,11 @@ WRONG = [
     ({"isl": "many"}, "isl"),
     ({"isl": True}, "isl"),
     ({"osl": 10**12}, "osl"),
+    ({"osl": 10**400}, "osl"),
+    ({"tpot_ms": 10**400}, "tpot_ms"),
+    ({"clusters": [{"name": "hgx-h100@\u00b2"}]}, "clusters.0"),
+    ({"clusters": [{"name": "hgx-h100@" + "9" * 5000}]}, "clusters.0"),
+    ({"prices": {"h100-sxm": 3, "H100": 2}}, "prices"),
     ({"weights": "fp3"}, "weights"),
     ({"kv_dtype": "int4"}, "kv_dtype"),
     ({"draft_tokens": 9}, "draft_tokens"),
@@ -231,6 +236,7 @@ def test_what_does_not_fit_is_said_of_its_cluster(client):
         (b'{"isl": NaN}', "application/json", 422),
         (b'{"isl": 1e999}', "application/json", 422),
         (b'{"\\ud800": 1}', "application/json", 422),
+        (b'{"kind": "open", "kind": "open"}', "application/json", 422),
     ],
 )
 def test_hostile_bodies_get_a_message(client, body, kind, status):
@@ -238,6 +244,18 @@ def test_hostile_bodies_get_a_message(client, body, kind, status):
         found = client.post(path, content=body, headers={"content-type": kind})
         assert found.status_code == status
         assert found.json()["errors"]
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "\u00b2".encode("latin-1"), "-1", ""])
+def test_a_length_that_is_none(client, length):
+    headers = {"content-type": "application/json", "content-length": length}
+    assert client.post("/api/plot", content=b"{}", headers=headers).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/api/point", "/api/drawing"])
+def test_an_unknown_key_beside_a_point(client, path):
+    found = client.post(path, json={"asked": SMALL, "points": {}})
+    assert (found.status_code, found.json()["errors"]) == (422, {"points": "unknown field."})
 
 
 def test_a_body_that_hides_its_length_is_cut(client):
@@ -312,6 +330,10 @@ def test_a_point_that_is_gone_says_so(client):
         {"kind": "place", "asked": SMALL, "order": {"cluster": 3}},
         {"kind": "open", "plan": 0},
         {"kind": "open", "plan": "../x"},
+        {"kind": "open", "plan": False},
+        {"kind": "place", "asked": SMALL, "orders": {"batch": 1}},
+        {"kind": "report", "asked": SMALL, "of": "job-1"},
+        {"kind": "lose", "of": "job-1", "losts": ["d0.n0"]},
     ],
 )
 def test_orders_that_cannot_be_get_a_message(client, order):

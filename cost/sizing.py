@@ -30,7 +30,7 @@ from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.repeat import alike, repeated
 from topology.shown import Shown
-from topology.sizes import check_tok_s
+from topology.sizes import check_peak, check_tok_s
 
 MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
@@ -69,6 +69,7 @@ class Demand:
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."
             )
+        check_peak(self.tok_s, self.utilization)
         if not 0 <= self.spares <= MOST_SPARES:
             raise InputError(
                 f"`spares` {self.spares}: expected a number of domains from 0 to {MOST_SPARES:,}."

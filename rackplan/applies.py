@@ -12,6 +12,8 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
+from topology.limits import WHOLE
+from topology.reading import shown
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -256,6 +258,9 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         for one in parameters
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
+    for name, typed in given.items():
+        if isinstance(value := values[name], int) and abs(value) > WHOLE:
+            raise InputError(f"{typed.split()[0]} {shown(value)}: has more than {len(str(WHOLE))} digits.")
     asked = Asked(values, given)
     for rule in RULES:
         for name in rule.options.split():

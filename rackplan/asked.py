@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from inspect import Parameter, signature
@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from topology.errors import InputError, RackplanError
+from topology.limits import WHOLE
 from topology.reading import nearest, shown
 
 P = ParamSpec("P")
@@ -119,6 +120,8 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
     if not any(fits[one] for one in known):
         said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
         raise InputError(f"`{name}`: expected {' or '.join(said)}, not {shown(value)}.")
+    if number and isinstance(value, int) and abs(value) > WHOLE:
+        raise InputError(f"`{name}` {shown(value)}: has more than {len(str(WHOLE))} digits.")
     if "int" in known and "float" not in known and number and isinstance(value, float):
         return int(value)
     return value
@@ -159,7 +162,7 @@ def positive(value: float, name: str) -> float:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not (math.isfinite(value) and value > 0)
+        or not 0 < value <= sys.float_info.max  # whole numbers have no end
     ):
         raise InputError(f"`{name}` {shown(value)}: expected a number above 0.")
     return float(value)

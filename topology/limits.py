@@ -53,6 +53,8 @@ GPUS = 131_072
 """Of a cluster, however it is described: its links alone take 0.8 GB."""
 SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never laid."""
+WHOLE = 10**18 - 1
+"""Of a whole number that is asked for: what counts in 64 bits and in floats takes it."""
 TOK_S = 1e15
 """Output tokens per second that a cluster is counted or a fleet is made for."""
 LAYER_GPUS = 8_000_000

@@ -46,6 +46,20 @@ def check_tok_s(tok_s: float) -> None:
         raise InputError(f"`tok_s` {tok_s:g}: expected at most {TOK_S:g} output tokens/s.")
 
 
+def check_peak(tok_s: float, utilization: float) -> None:
+    """Refuse a mean of ``tok_s`` whose peak, at a utilization above 0, is more than :data:`topology.limits.TOK_S`.
+
+    Raises
+    ------
+    InputError
+        If it is more.
+    """
+    if tok_s > TOK_S * utilization:
+        raise InputError(
+            f"`utilization` {utilization:g}: the peak of {tok_s:g} output tokens/s would be above {TOK_S:g}."
+        )
+
+
 def check_layer_gpus(layers: int, gpus: int, model: str, cluster: str) -> None:
     """Refuse a model on a cluster whose layers times GPUs are beyond :data:`topology.limits.LAYER_GPUS`.
 

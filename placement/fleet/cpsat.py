@@ -376,7 +376,7 @@ def _run(steps: _Steps, limit: float, seed: int, gap: float) -> None:
     solver.parameters.max_deterministic_time = limit
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 2
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % 2**31  # an int32
     solver.parameters.relative_gap_limit = gap
     solver.parameters.catch_sigint_signal = False
     solver.best_bound_callback = steps.bound_is

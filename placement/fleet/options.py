@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from placement.work import require_work
 from topology.errors import InputError
-from topology.sizes import check_tok_s
+from topology.sizes import check_peak, check_tok_s
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
@@ -69,6 +69,8 @@ class FleetOptions:
             )
         if self.utilization < 1 and self.tok_s is None:
             raise InputError("`utilization`: only with `tok_s`, the mean that is served.")
+        if self.tok_s is not None:
+            check_peak(self.tok_s, self.utilization)
         if self.spares < 0:
             raise InputError(f"`spares` {self.spares}: expected 0 or more domains.")
         if self.seed < 0:

@@ -374,7 +374,7 @@ def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.
         return solver, status
     solver.parameters.max_deterministic_time = stop.left() / 1000
     solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % 2**31  # an int32
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(1) as pool, stop:
         running = pool.submit(solver.solve, model)

@@ -14,6 +14,7 @@ from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import Group, arg, opt
 from topology.errors import InputError
+from topology.limits import WHOLE
 
 if TYPE_CHECKING:
     from placement.migrate.replan import ReplanOptions
@@ -403,11 +404,11 @@ def _copies(text: str) -> int | Literal["auto"]:
     if text == AUTO:
         return AUTO
     try:
-        return int(text)
+        if abs(count := int(text)) <= WHOLE:
+            return count
     except ValueError:
-        raise InputError(
-            f"--redundant {text}: expected 0 or more copies above one of each expert, or auto."
-        ) from None
+        pass
+    raise InputError(f"--redundant {text}: expected 0 or more copies above one of each expert, or auto.")
 
 
 def _say_interrupted(plan: Plan, what: str) -> None:

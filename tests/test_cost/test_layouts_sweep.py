@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -295,8 +297,9 @@ def test_imbalance_of_wide_groups() -> None:
         assert (stated.step_s[others] >= even.step_s[rows]).all()
         wide = even.ep[rows] >= 16
         assert (stated.step_s[others][wide] > even.step_s[rows][wide]).all()
-    with pytest.raises(InputError, match=r"`imbalance` 0\.5"):
-        swept("mixtral-8x7b", "hgx-h100", imbalance=0.5)
+    for wrong in (0.5, 1e308, math.inf, math.nan):
+        with pytest.raises(InputError, match=f"`imbalance` {re.escape(f'{wrong:g}')}"):
+            swept("mixtral-8x7b", "hgx-h100", imbalance=wrong)
 
 
 def test_hits_are_never_slower_at_the_same_batch() -> None:

@@ -181,6 +181,7 @@ def test_what_nothing_keeps_says_the_best() -> None:
         {"tok_s": 1e16},
         {"utilization": 0.0},
         {"utilization": 1.5},
+        {"utilization": 5e-324},
         {"spares": -1},
         {"tpot_s": 0.0},
         {"ttft_s": math.inf},

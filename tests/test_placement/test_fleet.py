@@ -213,6 +213,10 @@ def test_classes_are_counted() -> None:
     assert block_sizes(where.spec.domains[0], {8, 7}) == [*range(1, 9)]
 
 
+def test_a_seed_may_be_longer_than_the_solver_takes() -> None:
+    assert fleet("hgx-h100", "mixtral-8x7b", seed=2**40).pools
+
+
 def test_options_that_cannot_be_are_refused() -> None:
     for asked, word in (
         ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
@@ -221,6 +225,7 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"tok_s": -1.0}, "above 0"),
         ({"utilization": 0.0, "tok_s": 1.0}, "above 0 and at most 1"),
         ({"utilization": 0.5}, "only with `tok_s`"),
+        ({"utilization": 5e-324, "tok_s": 1.0}, "the peak of 1 output tokens/s would be above"),
         ({"spares": -1}, "0 or more"),
         ({"time_limit_s": 0.0}, "seconds above 0"),
     ):

@@ -251,6 +251,8 @@ BAD = [
     ((*PLAN, "--model", "llama-3.1-8b", "--loads", "uniform"), "no routed experts"),
     ((*PLAN, "--redundant", -1), "--redundant -1"),
     ((*PLAN, "--redundant", 1000), "--redundant 1000"),
+    ((*PLAN, "--redundant", 10**30), "expected 0 or more copies"),
+    ((*PLAN, "--seed", 10**30), "has more than 18 digits"),
     ((*PLAN, "--tpot-ms", 0), "--tpot-ms"),
     ((*PLAN, "--tpot-ms", "nan"), "--tpot-ms"),
     ((*PLAN, "--time-limit", -1), "--time-limit"),

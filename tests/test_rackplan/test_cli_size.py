@@ -133,6 +133,12 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
         (("--tok-s", "1e99"), "at most 1e+15"),
         (("--tok-s", "1M", "--utilization", "nan"), "--utilization nan"),
         (("--tok-s", "1M", "--utilization", "60"), "above 0 and at most 1"),
+        (("--tok-s", "1M", "--utilization", "5e-324"), "--utilization 4.94066e-324: the peak of 1e+06"),
+        (
+            ("--tok-s", "1M", "--redundant", "9" * 30),
+            "--redundant 999999999999999999999999999999: has more than 18",
+        ),
+        (("--tok-s", "1M", "--imbalance", "1e308"), "at most 1,000,000"),
         (("--tok-s", "1M", "--spares", "-1"), "--spares -1"),
         (("--tok-s", "1M", "--tpot-ms", "soon"), "expected milliseconds, or none"),
         (("--tok-s", "1M", "--tpot-ms", "-1"), "above 0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,6 +232,7 @@ def traffic_from_options(
         If they cannot be used.
     """
     from topology.routes import pattern_traffic, read_traffic
+    from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 
     members = None if gpus is None else _range(gpus, count)
     if pattern.lower().endswith(".npy"):
@@ -243,8 +243,8 @@ def traffic_from_options(
         return read_traffic(Path(pattern), count, members)
     text = DEFAULT_BYTES if bytes_per_gpu is None else bytes_per_gpu
     amount = options.amount(text, "--bytes-per-gpu")
-    if not math.isfinite(amount) or amount <= 0:
-        raise InputError(f"--bytes-per-gpu {text}: must be greater than zero and finite.")
+    if not LEAST_BYTES <= amount <= MOST_BYTES:
+        raise InputError(f"--bytes-per-gpu {text}: must be greater than zero, at most {MOST_BYTES:g}.")
     return pattern_traffic(pattern, count, amount, members, seed)
 
 

@@ -149,6 +149,7 @@ def test_random_by_seed(run: Run) -> None:
         (["--gpus", "4-4"], "at least two"),
         (["--bytes-per-gpu", "0"], "greater than zero"),
         (["--bytes-per-gpu", "nan"], "greater than zero"),
+        (["--bytes-per-gpu", "1e308"], "at most 1e+30"),
         (["--bytes-per-gpu", "10 Gb/s"], "byte is needed"),
         (["--bytes-per-gpu", "lots"], "not a number"),
     ],

@@ -129,7 +129,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for shape in ((3, 3), (4,), (4, 4, 1), (0, 0)):
         np.save(path, np.ones(shape))
         refused(r"must be \(4, 4\)")
-    for bad in (np.nan, np.inf, -1.0):
+    for bad in (np.nan, np.inf, -1.0, 1e308, 5e-324):
         matrix = np.ones((4, 4))
         matrix[2, 3] = bad
         np.save(path, matrix)
@@ -155,6 +155,8 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         ("shift:16", 1.0, None, "from each to itself"),
         ("shift:" + "9" * 400, 1.0, None, "a whole number of GPUs"),
         ("ring", float("nan"), None, "greater than zero"),
+        ("ring", 5e-324, None, "greater than zero"),
+        ("all-to-all", 1e308, None, "at most 1e+30"),
         ("ring", 1.0, [3], "at least two"),
         ("ring", 1.0, [3, 8], "from 0 to 7"),
         ("ring", 1.0, [-1, 2], "from 0 to 7"),

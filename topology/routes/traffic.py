@@ -23,6 +23,8 @@ _FEW_ROWS = 4  # of a matrix whose senders are alike
 _EXAMPLES = {"zipf": "zipf:1.2", "lognormal": "lognormal:0.63", "shift": "shift:8"}
 _MOST_SKEW = 10.0  # above, one GPU gets everything
 _MOST_GPUS = 1e9
+LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
+"""Of a GPU or a pair that sends any: sums over pairs, and times, stay numbers of floating point."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,10 @@ def pattern_traffic(
         If the pattern is not known, fewer than two GPUs take part, or the bytes are not above zero.
     """
     kind, value = _parameter(pattern)
-    if not np.isfinite(bytes_per_gpu) or bytes_per_gpu <= 0:
-        raise InputError(f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero and finite.")
+    if not LEAST_BYTES <= bytes_per_gpu <= MOST_BYTES:
+        raise InputError(
+            f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero, at most {MOST_BYTES:g}."
+        )
     who = _members(members, gpus)
     n = len(who)
     if kind == "all-to-all":
@@ -284,11 +288,12 @@ def traffic_matrix(
         raise InputError(f"{where}: holds {np.asarray(matrix).dtype}, not numbers; write bytes as floats.")
     for first in range(0, len(who), 1024):
         rows = np.asarray(matrix[first : first + 1024])
-        if not np.isfinite(rows).all() or (rows < 0).any():
-            bad = np.argwhere(~np.isfinite(rows) | (rows < 0))[0]
+        good = (rows == 0) | ((rows >= LEAST_BYTES) & (rows <= MOST_BYTES))  # false for nan as well
+        if not good.all():
+            bad = np.argwhere(~good)[0]
             raise InputError(
                 f"{where}: bytes from GPU {first + bad[0]} to GPU {bad[1]} are {rows[tuple(bad)]}; "
-                "they must be finite and not negative."
+                f"they must be finite and not negative, 0 or from {LEAST_BYTES:g} to {MOST_BYTES:g}."
             )
     traffic = Traffic(name, gpus, matrix=np.asarray(matrix), members=who)
     if next(traffic.blocks(), None) is None:

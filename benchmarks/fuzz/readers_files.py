@@ -376,7 +376,7 @@ READERS = (
         _routing,
         (
             "cost.traces.routing_files:_read_npy",
-            "cost.traces.routing_files:is_routing",
+            "cost.traces.routing_files:_is_routing",
             f"{_ARRAYS}:npy_array",
         ),
         15,

@@ -263,6 +263,13 @@ def test_text_that_is_not_text(tmp_path: Path) -> None:
         read(tmp_path / "deep.json")
 
 
+def test_a_table_that_is_too_long(tmp_path: Path) -> None:
+    with (tmp_path / "x.csv").open("wb") as file:
+        file.truncate(2**40)  # a hole, of one line
+    with pytest.raises(InputError, match="1,099,511,627,776 bytes is too long for a table"):
+        read(tmp_path / "x.csv")
+
+
 def test_an_npz_under_the_name_of_an_npy(tmp_path: Path) -> None:
     path = save(tmp_path, {"loads": GOOD}, "x.npz").rename(tmp_path / "y.npy")
     with pytest.raises(InputError, match="zip archive"):

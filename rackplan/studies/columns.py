@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from rackplan.studies.spec import Study
 from rackplan.studies.statuses import STATUSES
+from topology.reading import shown
 
 Row = dict[str, Any]
 WHEN = ("seconds", "cpu_s", "host", "finished")
@@ -91,6 +93,9 @@ def checked_row(row: object) -> Row:
         value = found[name]
         if value is not None and (isinstance(value, bool) or not isinstance(value, _READ_AS[kind])):
             raise ValueError(f"its {name} is a {type(value).__name__}")
+    for name, value in found.items():
+        if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"its {name} is {shown(value)}")
     return found
 
 

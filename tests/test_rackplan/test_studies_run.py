@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rackplan.studies.columns import checked_row
 from rackplan.studies.engines import MachineLostError, WorkerLostError
 from rackplan.studies.progress import Progress
 from rackplan.studies.run import Runner
@@ -218,6 +220,15 @@ def test_what_a_kill_left_of_a_line_is_cut_off(tmp_path: Path, lost: int) -> Non
     assert len(again.digests) == whole
     again.add([row_of(task) for task in tasks])
     assert len(again.digests) == 40
+
+
+@pytest.mark.parametrize("cell", [[0], {"a": 1}, math.nan])
+def test_a_row_that_no_study_wrote_is_none(cell: object) -> None:
+    point = points()[0]
+    row = row_of((point.number, point.digest, dict(point.options)))
+    assert checked_row(row)["digest"] == row["digest"]
+    with pytest.raises(ValueError, match="its cluster is"):
+        checked_row(row | {"cluster": cell})
 
 
 def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> None:

@@ -378,7 +378,8 @@ def candidates(
         fit, least = candidate.fitted, 1
         if aim.goal == "throughput":
             sequences = (1 - LOST_AT_MOST) * best * limit_s * len(deployment.cluster.gpus)
-            least = max(1, math.ceil(sequences / fit.layout.gpus_used))
+            # beyond its batch there is none, however long the limit
+            least = max(1, math.ceil(min(sequences / fit.layout.gpus_used, fit.batch + 1)))
         batch = batch_within(fit.scorer, fit.batch, limit_s, least=fit.batch if fit.fixed else least)
         if batch:
             found.append(at(fit, batch))

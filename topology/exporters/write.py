@@ -86,17 +86,34 @@ def node_link_json(cluster: Cluster) -> str:
 
     ``nodes`` have an ``id``, ``links`` a ``source`` and a ``target``.
     """
+    return "\n".join(_node_link_lines(cluster)) + "\n"
+
+
+def _node_link_lines(cluster: Cluster) -> Iterator[str]:
     nodes = ({"id": node, **_values(data, NODE_ATTRIBUTES)} for node, data in cluster.graph.nodes(data=True))
     links = (
         {"source": a, "target": b, **_values(data, EDGE_ATTRIBUTES)}
         for a, b, data in cluster.graph.edges(data=True)
     )
     head = {"directed": False, "multigraph": False, "graph": _graph_values(cluster)}
-    text = json.dumps(head)[:-1]
-    for name, rows in (("nodes", nodes), ("links", links)):
-        lines = ",\n".join(map(json.dumps, rows))
-        text += f',\n"{name}": [\n{lines}' + ("\n]" if lines else "]")
-    return f"{text}}}\n"
+    yield f"{json.dumps(head)[:-1]},"
+    yield '"nodes": ['
+    yield from _rows(nodes)
+    yield "],"
+    yield '"links": ['
+    yield from _rows(links)
+    yield "]}"
+
+
+def _rows(values: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """Yield a line for each value, all but the last with a comma."""
+    lines = map(json.dumps, values)
+    last = next(lines, None)
+    for line in lines:
+        yield f"{last},"
+        last = line
+    if last is not None:
+        yield last
 
 
 def _graph_values(cluster: Cluster) -> dict[str, str]:

@@ -55,6 +55,10 @@ class Here:
             for number, digest in handle
         ]
 
+    def began(self, handle: object) -> float:  # noqa: ARG002 - as engines have it
+        """Return when it began: at once."""
+        return 0.0
+
     def end(self, handle: object) -> None:
         """Nothing hangs."""
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from rackplan.studies.options import Kind
 from rackplan.studies.store import version
-from rackplan.studies.work import Shipped, Task, ignore_interrupts, pack, run_points, unpack
+from rackplan.studies.work import Shipped, Task, ignore_interrupts, load, pack, run_points, unpack
 from topology.errors import InputError, one_line
 from topology.host import cores
 from topology.shared_memory import note_semaphores
@@ -59,6 +61,9 @@ class Engine(Protocol):
             If the whole machine did.
         """
 
+    def began(self, handle: Any) -> float | None:
+        """Return when a worker began with a handle, of the monotonic clock; None where none did."""
+
     def end(self, handle: Any) -> None:
         """End the worker of a handle, if it can be, and perhaps others with it: theirs are then lost too."""
 
@@ -81,6 +86,7 @@ class LocalEngine:
         self._workers = workers or cores()
         self._open = ExitStack()
         self._held = self._open.enter_context(scratch())
+        self._marks: dict[Future[Rows], Path] = {}
         self._pool = self._made()
 
     @property
@@ -99,12 +105,15 @@ class LocalEngine:
     def submit(self, tasks: Sequence[Task]) -> Future[Rows]:
         """Begin with some points, on a new pool where the last one broke."""
         kind, limit_s, files = self._call
+        mark = self._held / f"{tasks[0][1]}-{time.monotonic_ns()}"
+        call = _run_marked, mark, kind, tasks, limit_s, files
         try:
-            found: Future[Rows] = self._pool.submit(run_points, kind, tasks, limit_s, files)
+            found: Future[Rows] = self._pool.submit(*call)
         except (RuntimeError, OSError):  # broken, between two submissions
             self._pool.shutdown(wait=False, kill_workers=True)
             self._pool = self._made()
-            found = self._pool.submit(run_points, kind, tasks, limit_s, files)
+            found = self._pool.submit(*call)
+        self._marks[found] = mark
         if not self._noted:  # the first one makes two more
             note_semaphores(self._held)
             self._noted = True
@@ -119,7 +128,7 @@ class LocalEngine:
         from concurrent.futures.process import BrokenProcessPool
 
         try:
-            return handle.result()
+            found = handle.result()
         except (
             BrokenProcessPool,
             self._loky.process_executor.ShutdownExecutorError,
@@ -127,6 +136,15 @@ class LocalEngine:
             EOFError,
         ) as error:
             raise WorkerLostError(one_line(error)) from None
+        self._marks.pop(handle).unlink(missing_ok=True)
+        return found
+
+    def began(self, handle: Future[Rows]) -> float | None:
+        """Return what its worker wrote down when it began."""
+        try:
+            return float(self._marks[handle].read_text(encoding="ascii"))
+        except (OSError, ValueError):  # not yet there, or not yet written
+            return None
 
     def end(self, handle: Future[Rows]) -> None:  # noqa: ARG002 - a pool ends with one of its workers
         """End all workers: the next points begin a new pool."""
@@ -136,6 +154,16 @@ class LocalEngine:
         """End the processes, whatever they do."""
         self._pool.shutdown(wait=False, kill_workers=True)
         self._open.close()
+
+
+@dataclass(eq=False)
+class _RayCall:
+    """A task of Ray: it says that it begins, and then its rows."""
+
+    said: Any
+    began: float | None = None
+    rows: Rows | None = None
+    error: Exception | None = None
 
 
 class RayEngine:
@@ -166,7 +194,9 @@ class RayEngine:
         except BaseException:
             self._quiet.close()
             raise
-        self._task = ray.remote(max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")(_run_shipped)
+        self._task = ray.remote(
+            max_retries=0, num_cpus=1, scheduling_strategy="SPREAD", num_returns="streaming"
+        )(_run_shipped)
         self._files = ray.put((pack(files), dict(files)))
         self._call = kind, limit_s
 
@@ -176,36 +206,51 @@ class RayEngine:
         there = int(self._ray.cluster_resources().get("CPU", 0))
         return max(1, there if self._most is None else min(there, self._most))
 
-    def submit(self, tasks: Sequence[Task]) -> Any:
+    def submit(self, tasks: Sequence[Task]) -> _RayCall:
         """Begin with some points."""
         kind, limit_s = self._call
-        return self._task.remote(kind, list(tasks), limit_s, self._files, version())
+        return _RayCall(self._task.remote(kind, list(tasks), limit_s, self._files, version()))
 
-    def wait(self, handles: Iterable[Any], timeout_s: float) -> list[Any]:
+    def wait(self, handles: Iterable[_RayCall], timeout_s: float) -> list[_RayCall]:
         """Return those that are done."""
-        every = list(handles)
-        done, _ = self._ray.wait(every, num_returns=1, timeout=timeout_s, fetch_local=False)
-        if done and len(every) > 1:
-            done, _ = self._ray.wait(every, num_returns=len(every), timeout=0, fetch_local=False)
-        return list(done)
+        calls = {call.said: call for call in handles}
+        every = list(calls)
+        ready, _ = self._ray.wait(every, num_returns=1, timeout=timeout_s, fetch_local=False)
+        if ready and len(every) > 1:
+            ready, _ = self._ray.wait(every, num_returns=len(every), timeout=0, fetch_local=False)
+        return [calls[said] for said in ready if self._heard(calls[said])]
 
-    def rows(self, handle: Any) -> Rows:
+    def _heard(self, call: _RayCall) -> bool:
+        """Take what a task says; return whether it was the last."""
+        try:
+            call.rows = self._ray.get(next(call.said))
+        except self._ray.exceptions.RayError as error:
+            call.error = error
+            return True
+        if call.rows is None:
+            call.began = time.monotonic()
+        return call.rows is not None
+
+    def rows(self, handle: _RayCall) -> Rows:
         """Return the rows of a handle that is done."""
         errors = self._ray.exceptions
-        try:
-            found: Rows = self._ray.get(handle)
-        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-            raise WorkerLostError(one_line(error)) from None
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, InputError | ImportError | RuntimeError):
-                why = 'lacks what is installed here; install the same "rackplan[ray]" on every node'
-            else:
-                why = "cannot run points; every row is kept, and the same command goes on from there"
-            said = one_line(error.cause or error)
-            raise InputError(f"--engine ray: a node of the cluster {why} ({said}).") from None
-        except errors.RayError as error:
-            raise MachineLostError(one_line(error)) from None
-        return found
+        error = handle.error
+        if error is None:
+            return handle.rows or []
+        if isinstance(error, errors.WorkerCrashedError | errors.OutOfMemoryError):
+            raise WorkerLostError(one_line(error))
+        if not isinstance(error, errors.RayTaskError):
+            raise MachineLostError(one_line(error))
+        if isinstance(error.cause, InputError | ImportError | RuntimeError):
+            why = 'lacks what is installed here; install the same "rackplan[ray]" on every node'
+        else:
+            why = "cannot run points; every row is kept, and the same command goes on from there"
+        said = one_line(error.cause or error)
+        raise InputError(f"--engine ray: a node of the cluster {why} ({said}).")
+
+    def began(self, handle: _RayCall) -> float | None:
+        """Return when a node was heard to begin."""
+        return handle.began
 
     def end(self, handle: Any) -> None:
         """Leave it: a task that says nothing may wait for a node, and Ray looks after those that run."""
@@ -278,18 +323,31 @@ def _require_answer(address: str | None) -> None:
         )
 
 
+def _run_marked(
+    mark: Path, kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str]
+) -> Rows:
+    """Price points in a process of this machine, which writes down when it begins."""
+    load(kind)
+    with suppress(OSError):  # a full disk is no fault of the points
+        mark.write_text(str(time.monotonic()), encoding="ascii")
+    return run_points(kind, tasks, limit_s, files)
+
+
 def _run_shipped(
     kind: Kind,
     tasks: Sequence[Task],
     limit_s: float,
     files: tuple[Shipped, Mapping[str, str]],
     wanted: str,
-) -> Rows:
-    """Price points in a task of Ray: files come with them."""
+) -> Iterator[Rows | None]:
+    """Price points in a task of Ray: files come with them. The first that it says is None: it begins."""
     if version() != wanted:
         raise InputError(f"rackplan {version()} is there, and {wanted} here")
     shipped, paths = files
-    return run_points(kind, tasks, limit_s, unpack(shipped, paths))
+    there = unpack(shipped, paths)
+    load(kind)
+    yield None
+    yield run_points(kind, tasks, limit_s, there)
 
 
 def make_engine(

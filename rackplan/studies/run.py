@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from rackplan.studies.columns import Row
 from rackplan.studies.engines import Engine, MachineLostError, WorkerLostError
-from rackplan.studies.progress import Progress
+from rackplan.studies.progress import Progress, duration
 from rackplan.studies.spec import Point
 from rackplan.studies.statuses import FAILED, TIMEOUT
 from rackplan.studies.store import Store, complete
@@ -26,6 +27,8 @@ _STOPPED_S = 5.0
 """Seconds without a turn after which this process is taken to have been stopped, its workers with it (Ctrl-Z)."""
 _FROZEN_S = 60.0
 """Seconds beyond its limit, for a worker to begin in too, after which one that does not answer is ended from here."""
+_WAITS_S = 10.0
+"""Seconds in which no worker begins after which that is said."""
 MOST_MACHINES = 1_000
 """Tasks in a row that may be lost with their machines before a study ends."""
 MOST_LOST = 2
@@ -111,7 +114,15 @@ class Runner:
     def _sync(self) -> None:
         self._store.sync()
         self._synced = time.monotonic()
-        self._say(self._progress.words())
+        self._say(self._progress.words() + self._waiting())
+
+    def _waiting(self) -> str:
+        """Say so where no worker has begun with anything: a cluster may have no free CPU."""
+        begun = min((flight.begun for flight in self._flights.values()), default=math.inf)
+        waits = time.monotonic() - begun
+        if waits < _WAITS_S or any(self._engine.began(one) is not None for one in self._flights):
+            return ""
+        return f"; no worker has been free for {duration(waits)}"
 
     def _fill(self, coming: Iterator[Point]) -> bool:
         """Give every free worker a chunk; return whether any work was given or waits."""
@@ -159,7 +170,8 @@ class Runner:
                 if flight.stopped:
                     self._again.extend(flight.points)
                 else:
-                    self._blame(flight)
+                    began = self._engine.began(handle)
+                    self._blame(flight, 0.0 if began is None else time.monotonic() - began)
                 lost = True
             else:
                 self._machines_lost = 0
@@ -179,12 +191,11 @@ class Runner:
         self._store.add(whole)
         self._progress.took(whole)
 
-    def _blame(self, flight: _Flight) -> None:
-        """Decide what becomes of points whose worker died."""
-        took = time.monotonic() - flight.begun
+    def _blame(self, flight: _Flight, took: float) -> None:
+        """Decide what becomes of points whose worker died after so many seconds with them."""
         for point in flight.points:
             self._lost[point.digest] += 1
-            if len(flight.points) == 1 and took >= hard_limit_s(self._limit_s):
+            if len(flight.points) == 1 and took >= self._limit_s:
                 self._give_up(point, TIMEOUT, late(self._limit_s), took)
             elif flight.alone:
                 self._lost_alone[point.digest] += 1

@@ -53,6 +53,12 @@ class _TimeLimit(BaseException):
     """A point took longer than it may; not an ``Exception``, so that nobody handles it on the way."""
 
 
+def load(kind: Kind) -> None:
+    """Import what points of a kind need: what a process reads once is of no point."""
+    for name in _NEEDED[kind]:
+        import_module(name)
+
+
 def run_points(
     kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str]
 ) -> list[dict[str, Any]]:
@@ -60,8 +66,7 @@ def run_points(
 
     ``files`` has the path of each text of an option that is the name of a file.
     """
-    for name in _NEEDED[kind]:  # what a process reads once is of no point
-        import_module(name)
+    load(kind)
     parent, begun = os.getppid(), time.monotonic()
     rows: list[dict[str, Any]] = []
     for number, digest, options in tasks:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +79,7 @@ class FakeEngine:
     """Prices at once; ``fate`` says of the batches of a chunk whether its worker dies."""
 
     slots = 2
+    worked_s: float | None = 0.1
 
     def __init__(self, fate: Callable[[Sequence[int]], Exception | None] = lambda _: None) -> None:
         self.fate = fate
@@ -95,6 +99,9 @@ class FakeEngine:
             raise lost
         return [row_of(task) for task in tasks]
 
+    def began(self, handle: int) -> float | None:  # noqa: ARG002 - as engines have it
+        return None if self.worked_s is None else time.monotonic() - self.worked_s
+
     def end(self, handle: int) -> None:
         pass
 
@@ -102,14 +109,16 @@ class FakeEngine:
         pass
 
 
-def run(folder: Path, engine: FakeEngine) -> tuple[Progress, list[dict[str, Any]]]:
+def run(
+    folder: Path, engine: FakeEngine, say: Callable[[str], None] = lambda _: None
+) -> tuple[Progress, list[dict[str, Any]]]:
     from rackplan.studies.columns import columns_of
     from rackplan.studies.store import read_rows
 
     store, progress = opened(folder), Progress(40)
-    Runner(engine, store, kind="score", columns=columns_of(STUDY), limit_s=5, progress=progress).run(
-        iter(points())
-    )
+    columns = columns_of(STUDY)
+    runner = Runner(engine, store, kind="score", columns=columns, limit_s=5, progress=progress, say=say)
+    runner.run(iter(points()))
     store.close()
     return progress, read_rows(folder)
 
@@ -150,14 +159,30 @@ def test_a_point_that_kills_its_workers_is_given_up_and_no_other(tmp_path: Path)
     assert len(rows) == 40
 
 
-def test_a_point_that_hangs_in_c_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackplan.studies.run.hard_limit_s", lambda limit_s: -limit_s)  # any time is too long
+@pytest.mark.parametrize(("worked_s", "status"), [(6.0, "timeout"), (0.1, "failed"), (None, "failed")])
+def test_a_point_whose_worker_ends_after_its_limit_took_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worked_s: float | None, status: str
+) -> None:
+    monkeypatch.setattr("rackplan.studies.run.hard_limit_s", lambda limit_s: -limit_s)  # it waited for long
 
     def fate(batches: Sequence[int]) -> Exception | None:
         return WorkerLostError("ended") if 3 in batches else None
 
+    monkeypatch.setattr(FakeEngine, "worked_s", worked_s)
     _, rows = run(tmp_path, FakeEngine(fate))
-    assert [(row["batch"], row["status"]) for row in rows if row["status"] != "ok"] == [(3, "timeout")]
+    assert [(row["batch"], row["status"]) for row in rows if row["status"] != "ok"] == [(3, status)]
+
+
+@pytest.mark.parametrize(("worked_s", "waits"), [(None, True), (0.1, False)])
+def test_it_is_said_where_no_worker_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worked_s: float | None, *, waits: bool
+) -> None:
+    monkeypatch.setattr("rackplan.studies.run._WAITS_S", -1.0)
+    monkeypatch.setattr("rackplan.studies.run.SYNC_S", -1.0)
+    monkeypatch.setattr(FakeEngine, "worked_s", worked_s)
+    said: list[str] = []
+    run(tmp_path, FakeEngine(), said.append)
+    assert any("no worker has been free for 0 s" in words for words in said) is waits
 
 
 def test_a_study_that_was_stopped_blames_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +206,8 @@ def test_a_worker_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pyt
     ended: list[int] = []
 
     class Frozen(FakeEngine):
+        worked_s = 6.0
+
         def wait(self, handles: Iterable[int], timeout_s: float) -> list[int]:
             return super().wait([one for one in handles if one or ended], timeout_s)
 
@@ -243,6 +270,20 @@ def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> Non
     again = opened(tmp_path)
     assert len(again.digests) == len(read_rows(tmp_path)) == 20
     assert len(list((tmp_path / "results").iterdir())) == 1
+
+
+def test_no_thread_holds_a_file_of_python_when_python_ends(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.add([row_of((point.number, point.digest, dict(point.options))) for point in points()])
+    store.compact()
+    code = (
+        "import sys; from pathlib import Path; from rackplan.studies.store import read_rows; "
+        "print(len(read_rows(Path(sys.argv[1]))), 'pyarrow.dataset' in sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, timeout=60
+    )
+    assert ended.stdout.split() == [b"40", b"False"]  # a dataset's threads outlive its reading
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -182,7 +183,7 @@ class RayEngine:
             import ray
         except ImportError:
             raise InputError('--engine ray needs Ray: pip install "rackplan[ray]".') from None
-        self._ray = ray
+        self._ray: Any = ray
         self._most = workers
         self._began = not ray.is_initialized()
         self._quiet = ExitStack()
@@ -190,11 +191,12 @@ class RayEngine:
         self._quiet.enter_context(redirect_stdout(self._quiet.enter_context(_nowhere())))
         try:
             if self._began:
-                _connect(ray, address, workers)
+                with _handlers_kept():
+                    _connect(ray, address, workers)
         except BaseException:
             self._quiet.close()
             raise
-        self._task = ray.remote(
+        self._task = self._ray.remote(
             max_retries=0, num_cpus=1, scheduling_strategy="SPREAD", num_returns="streaming"
         )(_run_shipped)
         self._files = ray.put((pack(files), dict(files)))
@@ -287,6 +289,17 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
             if address
             else f"--engine ray: no cluster could be begun here ({one_line(error)})."
         ) from None
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Have SIGTERM handled afterwards as before: a process that joins Ray would end by it at once, with a trace."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with suppress(ValueError, TypeError):  # not the main thread, or no handler of Python's
+            signal.signal(signal.SIGTERM, before)
 
 
 _PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"

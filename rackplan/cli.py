@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,7 @@ from rackplan.help import Command, Commands
 from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
-from topology.errors import RackplanError, printable
+from topology.errors import InputError, RackplanError, printable
 from topology.interrupts import CAME, EndedError, ending_by_signal, signal_behind
 from topology.staging import PLACED, name_temporary_folder, settle
 
@@ -184,12 +185,28 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse words of nothing, which a path would take for the working folder.
+
+    Raises
+    ------
+    InputError
+        If there is one, with what stands before it.
+    """
+    for before, word in pairwise(words):
+        name, equals, value = word.partition("=") if word.startswith("--") else (before, "", "")
+        if not (value if equals else word).strip():
+            where = name if name.startswith("-") else "an argument"
+            raise InputError(f"{where}: is empty; a variable of the shell may have no value.")
+
+
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
     steady_streams()
     _one_blas_thread()
     try:
         with ending_by_signal():
+            _refuse_empty(sys.argv)
             code = app(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word
             _unless_interrupted(code == SIGNALLED + signal.SIGINT and not _BEGUN)

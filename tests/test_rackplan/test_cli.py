@@ -70,6 +70,15 @@ def test_wrong_usage_is_bad_input(run: Run, args: tuple[str, ...], words: str, t
 
 
 @pytest.mark.parametrize(
+    ("args", "where"),
+    [((*PLAN[:-1], ""), "-o"), ((*PLAN, "--spread="), "--spread"), (("score", " "), "an argument")],
+)
+def test_words_of_nothing_are_refused(run: Run, tmp_path: Path, args: tuple[str, ...], where: str) -> None:
+    assert run(*args).error_line == f"rackplan: {where}: is empty; a variable of the shell may have no value."
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [(InputError, 2), (MissingFigureError, 2), (InfeasibleError, 3), (NoAnswerError, 4)],
 )

@@ -212,7 +212,7 @@ def _put(key: str, like: Path, content: Mapping[str, bytes]) -> str:
     """
     above = _ours() / key
     name = Path(like.parent.name or "files") / like.name
-    if not above.exists():
+    if not _whole(above / name, content):
         aside = Path(tempfile.mkdtemp(dir=above.parent))
         for inner, data in content.items():
             there = aside / name / inner if inner else aside / name
@@ -220,9 +220,19 @@ def _put(key: str, like: Path, content: Mapping[str, bytes]) -> str:
             there.write_bytes(data)
         try:
             aside.rename(above)
-        except OSError:  # another worker was faster
-            shutil.rmtree(aside, ignore_errors=True)
+        except OSError:
+            if not _whole(above / name, content):  # who cleans temporary folders took some of its files
+                return str(aside / name)
+            shutil.rmtree(aside, ignore_errors=True)  # another worker was faster
     return str(above / name)
+
+
+def _whole(there: Path, content: Mapping[str, bytes]) -> bool:
+    """Whether all files are there, as long as they were."""
+    try:
+        return all((there / inner).stat().st_size == len(data) for inner, data in content.items())
+    except OSError:
+        return False
 
 
 def _ours() -> Path:

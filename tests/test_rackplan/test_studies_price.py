@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,3 +208,20 @@ def test_files_travel_by_content_and_keep_their_names(tmp_path: Any) -> None:
     assert found["my-model"].endswith("/my-model")
     assert found["my-model/config.json"].endswith("/my-model/config.json")
     assert found == unpack(pack(texts), texts)
+
+
+def test_files_that_were_cleaned_away_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    unpacked: dict[str, str] = {}
+    monkeypatch.setattr("rackplan.studies.work._UNPACKED", unpacked)
+    (tmp_path / "temporary").mkdir()
+    for name in ("config.json", "hf_quant_config.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    texts = {"config.json": str(tmp_path / "config.json"), "model": str(tmp_path)}
+    for _ in range(2):
+        found = unpack(pack(texts), texts)
+        assert Path(found["config.json"]).read_text(encoding="utf-8") == "{}"
+        assert (Path(found["model"]) / "config.json").is_file()
+        Path(found["config.json"]).unlink()
+        (Path(found["model"]) / "config.json").unlink()
+        unpacked.clear()  # as a new worker has it

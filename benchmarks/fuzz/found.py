@@ -68,6 +68,7 @@ OWN = {
     "rackplan.serve.jobs:Jobs._listen": "its own worker's lines",
     "rackplan.serve.worker:Desk.read": "its own server's lines",
     "rackplan.studies.engines:_nowhere": "writes nowhere",
+    "rackplan.studies.engines:LocalEngine.began": "its own worker's mark",
     "rackplan.studies.work:_in_time": "writes nowhere",
     "rackplan.output:_vouches": "whether a word of ours stands in a file that would be replaced",
     "rackplan.doctor.examine:_objects": "objects of this process",

@@ -136,7 +136,7 @@ def changed(place, text):
         ([changed(2, "volta")], "column architecture"),
         ([changed(3, "1.5")], "column attention: 1.5 must be a number from 0 to 1"),
         ([changed(9, "many")], "column batch: 'many' must be a number"),
-        ([changed(len(ROW) - 1, "nan")], "column coefficient: nan must be a number"),
+        ([changed(len(ROW) - 1, "nan")], "column coefficient: 'nan' must be a number"),
         ([ROW[:-1]], "row 2: 14 cells, but the header names 15 columns"),
         ([ROW, ROW], "row 3: duplicate centre"),
     ],

@@ -77,8 +77,8 @@ LOADS = {
     "s1000-small": (1_000, 8, 64),
     "s1000-e4096": (1_000, 8, 4_096),
     "w2": (2, 58, 256),
-    "s15625": (15_625, 8, 64),
-    "s15626": (15_626, 8, 64),
+    "s2000": (2_000, 8, 64),
+    "s2001": (2_001, 8, 64),
     "s100000": (100_000, 8, 64),
 }
 LISTED = """
@@ -213,7 +213,7 @@ for model, cluster in (
     ("qwen3-30b-a3b", "hgx-h100@100000"),
 ):
     case("products", OF_A_MODEL[-1:], m=model, c=cluster)
-for windows in (15_625, 15_626):
+for windows in (2_000, 2_001):
     loads = f"--loads s{windows}.npy --windows {windows}"
     case("products", OF_A_MODEL[-1:], m="small.json", c="hgx-h100@32", x=loads)
 case("products", OF_A_MODEL[-1:], m="deepseek-v3", c="hgx-h200@100000", x="--ep 8 --stages 1")

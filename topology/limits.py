@@ -69,6 +69,8 @@ LOAD_NUMBERS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 PLANNED_NUMBERS = 8_000_000
 """Of them, for a plan: 538 scenarios, each placed and priced."""
+PLANNED_SCENARIOS = 2_000
+"""The same, however small the model: any two are compared, and 15,625 took ten minutes and 5 GB."""
 REPLAY_WORK = 38_000_000
 """Windows of a replay times what all its policies do in one, about 2.9 microseconds each: see
 :func:`placement.online.policies.work_of_a_window`; 220 windows of 58 layers with 256 experts and all policies."""

@@ -14,6 +14,7 @@ from topology.limits import (
     LOAD_NUMBERS,
     PLAN_COPIES,
     PLANNED_NUMBERS,
+    PLANNED_SCENARIOS,
     REPLAY_WORK,
     TOK_S,
 )
@@ -125,17 +126,18 @@ def check_load_numbers(scenarios: int, layers: int, experts: int) -> None:
 
 
 def check_planned_loads(scenarios: int, layers: int, experts: int) -> None:
-    """Refuse to plan for more scenarios than :data:`topology.limits.PLANNED_NUMBERS` leaves time for.
+    """Refuse to plan for more scenarios than there is time for: :data:`topology.limits.PLANNED_NUMBERS` and the next.
 
     Raises
     ------
     InputError
         If they are more; it says how many scenarios would fit.
     """
-    if scenarios * layers * experts > PLANNED_NUMBERS:
+    most = min(PLANNED_SCENARIOS, PLANNED_NUMBERS // (layers * experts))
+    if scenarios > most:
         raise InputError(
             f"loads: a plan for {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts takes more "
-            f"than two minutes; give at most {PLANNED_NUMBERS // (layers * experts):,} scenarios, or as many "
+            f"than two minutes; give at most {most:,} scenarios, or as many "
             "`windows` of a recording (more are merged)."
         )
 

@@ -41,6 +41,7 @@ def test_errors_on_the_silicon_sample():
     assert told.mean_abs_error <= 0.16
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
 def test_intervals_hold_the_first_token_of_the_silicon_sample():
     """Four rows in five, with a point value or without, whatever the engine."""
@@ -71,6 +72,7 @@ def test_errors_on_published_serving():
         assert found[quantity].median_abs_error <= 0.17, quantity
 
 
+@pytest.mark.wide
 def test_what_is_left_to_the_model_is_said():
     points, predictions = errors(SHIPPED["published.csv"])
     left = [prediction for point, prediction in zip(points, predictions, strict=True) if point.is_open]

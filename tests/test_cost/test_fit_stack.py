@@ -97,6 +97,7 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
     assert np.any(sending > 0)
 
 
+@pytest.mark.wide
 def test_a_linearised_problem_says_what_the_model_says_where_it_was_made(monkeypatch):
     space_of, parts = (script(name, monkeypatch) for name in ("coefficients", "linearised"))
     served = replace(BASE, phase="aggregated", cluster="hgx-h200", batch=0.0, concurrency=64, context=0.0)

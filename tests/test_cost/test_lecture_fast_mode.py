@@ -16,6 +16,7 @@ LINE = Roofline(DOMAIN, 800e9, 100e9, "fp8", 1.0, 32 / 256, 2000.0, 200_000.0)
 WITHOUT_CACHES = replace(LINE, context=0.0)
 
 
+@pytest.mark.wide
 def test_two_and_a_half_times_the_speed_for_six_times_the_price() -> None:
     mode = fast_mode_for_price(LINE, 2.5, 6.0)
     # caches of 400 MB a sequence take 1.8 times as long as 800 GB of weights at 3,600 sequences

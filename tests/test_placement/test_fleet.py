@@ -128,6 +128,7 @@ def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> N
     assert "no limit was kept" in found.notes[0]
 
 
+@pytest.mark.wide
 def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
     """Two replicas of 12 GPUs fit, as parts of domains joined, but neither the usual 2 s nor the usual 50 ms."""
     where = broken("hgx-h100@24")

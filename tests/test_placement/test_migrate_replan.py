@@ -24,7 +24,7 @@ from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
-pytestmark = pytest.mark.wide
+pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("short")]
 
 QUICK = ReplanOptions(time_limit_s=0.0)
 
@@ -32,9 +32,6 @@ QUICK = ReplanOptions(time_limit_s=0.0)
 def loads(seed: int, scenarios: int = 1, layers: int = 32) -> ExpertLoads:
     tokens = np.random.default_rng(seed).lognormal(4, 0.7, (scenarios, layers, 8))
     return ExpertLoads(tokens, tuple(f"s{i}" for i in range(scenarios)), synthetic=False)
-
-
-pytestmark = pytest.mark.usefixtures("short")
 
 
 @cache

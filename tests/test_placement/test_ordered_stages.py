@@ -92,6 +92,7 @@ def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch)
         assert found.score.tok_s_per_gpu == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.wide
 def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_s = 3 * plan_of(unlike(), batch=4).score.tpot_s
     for order in permutations(domain_gpus(unlike())):
@@ -177,6 +178,7 @@ def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:
     assert read_plan(tmp_path / "plan.json").order is None
 
 
+@pytest.mark.wide
 def test_many_stages_are_said_in_few_words() -> None:
     """Sixteen unlike stages: as many as are alike are counted, not named one by one."""
     rack = resolve_cluster("gb200-nvl72@4").spec.domains

@@ -27,6 +27,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(np.array(layers, dtype=float), np.array(slots))
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=150)
 @given(problems())
 def test_any_problem_gets_a_legal_placement(problem: Problem) -> None:

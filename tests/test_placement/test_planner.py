@@ -99,6 +99,7 @@ def as_text(plan: Plan) -> str:
     return plan_to_json(plan_to_dict(plan))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("model", "cluster"), MOE_CASES + DENSE_CASES)
 def test_plans_are_legal_and_use_the_largest_batch(model: str, cluster: str) -> None:
     plan = known_plan(model, cluster)
@@ -206,6 +207,7 @@ def test_the_time_per_token_is_met_by_the_largest_batch(times: float) -> None:
     assert longer.layout != plan.layout or longer.score.step_s > tpot_s
 
 
+@pytest.mark.wide
 def test_a_looser_time_per_token_is_never_slower() -> None:
     least = 1.5 * fastest_s("gpt-oss-20b", "hgx-h100")
     speeds = [
@@ -276,6 +278,7 @@ def test_the_linear_baseline_by_hand() -> None:
     assert linear.score.step_s != plan.score.step_s
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("redundant", [0, 8, 13])
 def test_redundant_copies_are_as_many_as_asked(redundant: int) -> None:
     plan = fresh_plan("mixtral-8x7b", "hgx-h100", redundant=redundant)
@@ -331,6 +334,7 @@ gpus:
 """
 
 
+@pytest.mark.wide
 def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     """Few experts on many GPUs are the fastest layout only while they are taken to be balanced."""
     path = tmp_path / "fast-links.yaml"
@@ -372,6 +376,7 @@ def test_comparisons_take_the_fastest_layout() -> None:
     assert fastest.score.tok_s_per_gpu >= simple.score.tok_s_per_gpu
 
 
+@pytest.mark.wide
 def test_the_faster_layout_that_was_passed_over_is_named(tmp_path: Path) -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@32"), resolve_model("qwen3-235b-a22b"), Workload())
     plan = make_plan(

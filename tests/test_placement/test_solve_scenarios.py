@@ -78,6 +78,7 @@ def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objec
     np.testing.assert_array_equal(found.assignment.slot_expert, found_scaled.assignment.slot_expert)
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
 def test_legal_recomputed_bounded_and_not_behind_a_legal_baseline(seed: int, objective: Objective) -> None:

@@ -130,6 +130,7 @@ def test_matched_pools_pay_for_both(run: Run) -> None:
     assert [part["name"] for part in totals["parts"]] == ["h100-sxm", "h200-sxm"]
 
 
+@pytest.mark.wide
 def test_a_comparison_has_a_bill_for_each_cluster(run: Run, tmp_path: Path) -> None:
     asked = ("compare", "hgx-h100", "lecture-8", "--model", "mixtral-8x7b", "--tok-s-user", "25,5000")
     rows = run(*asked, "--price", "h100=2.5", "-o", "out", "--json").data["rows"]

@@ -117,6 +117,7 @@ def test_a_gpu_of_ones_own_serves() -> None:
     assert found.totals.bill.usd_per_h == pytest.approx(8 * 3.5)
 
 
+@pytest.mark.wide
 def test_comparisons_sweeps_sizes_and_fleets_say_themselves(tmp_path: Path) -> None:
     compared = rackplan.compare(["hgx-h100", "hgx-h200"], MODEL, tok_s_user=[20, 50])
     assert len(compared.rows) == 4

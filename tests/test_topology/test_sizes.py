@@ -49,6 +49,9 @@ def test_layers_times_experts_and_scenarios() -> None:
     check_planned_loads(538, 58, 256)
     with pytest.raises(InputError, match="give at most 538 scenarios, or as many `windows`"):
         check_planned_loads(539, 58, 256)
+    check_planned_loads(2000, 8, 64)
+    with pytest.raises(InputError, match="give at most 2,000 scenarios"):
+        check_planned_loads(2001, 8, 64)
 
 
 def test_windows_of_a_replay() -> None:

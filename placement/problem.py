@@ -173,9 +173,11 @@ class Problem:
             return self
         loads = self.loads[distinct(self.loads)]
         groups = group_scenarios(loads)[0]
-        if int(groups.max()) + 1 == self.scenarios:
+        count = int(groups.max()) + 1
+        if count == self.scenarios:
             return self
-        votes_of = None if len(loads) == 1 else votes(groups)
+        # equal votes would round a mean in another way
+        votes_of = None if count == len(loads) else votes(groups)
         return replace(self, loads=loads, votes=votes_of, scenario_weights="equal")
 
     @cached_property

@@ -217,6 +217,7 @@ def test_peaks_that_fractions_derate():
 RATES = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes_per_s")
 
 
+@pytest.mark.wide
 @settings(deadline=None)
 @given(
     st.sampled_from(["h100-sxm", "h20-sxm", "b200-sxm", "gb300", "mi300x", "rubin"]),

@@ -116,6 +116,7 @@ def test_one_node_does_not_send_everything_to_the_first_copy():
     np.testing.assert_allclose(shares[0, :2], 0.5)
 
 
+@pytest.mark.wide
 @given(
     seed=st.integers(0, 10**6),
     gpus=st.integers(1, 5),

@@ -48,6 +48,7 @@ def small_model(toy):
     return toy.model(dense=1, moe=2, precision="fp8")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["peak", "fitted"])
 @settings(deadline=None, max_examples=30)
 @given(shapes=st.lists(one_shape(), min_size=2, max_size=5))

@@ -57,6 +57,7 @@ def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> flo
     return max(fixed[s] + layers[s, a:b].sum() for s, (a, b) in enumerate(runs))
 
 
+@pytest.mark.wide
 @given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31), st.sampled_from([1024, 0]))
 @settings(max_examples=80, deadline=None)
 def test_splits_of_pipelines_side_by_side_are_the_best_there_are(
@@ -205,6 +206,7 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     assert len(set(splits)) == len(splits), "each split once"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "cluster",
     ["gb200-nvl72@80", "hgx-h100@40", "mixed"],

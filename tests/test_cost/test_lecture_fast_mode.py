@@ -32,6 +32,7 @@ def test_from_the_batch_to_the_price() -> None:
     assert (mode.fast_batch, mode.price) == pytest.approx((240, 6), rel=1e-4)
 
 
+@pytest.mark.wide
 def test_where_compute_binds_speed_is_free() -> None:
     # 6,000 tokens compute 2.5 times as long as weights are read; 2,400 cost the same each
     mode = fast_mode(WITHOUT_CACHES, 6000.0, 2.5)

@@ -89,6 +89,7 @@ def test_a_row_split_in_two_changes_nothing() -> None:
     assert best(twice) == pytest.approx(best(alone))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("ttft_s", [None, 0.5])
 def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) -> None:
     """Brute force over layouts: the best batch of each length, and every number of workers on two domains."""

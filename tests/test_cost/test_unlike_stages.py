@@ -33,6 +33,7 @@ def deployment(cluster: Cluster | str, *, phase: str = "decode", batch: int = 4)
     return Deployment(where, MODEL, Workload(batch=batch, phase=phase))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("cluster", [mixed(), "gb200-nvl72@76"])
 def test_the_step_of_a_problem_is_that_of_the_sweep(cluster):
     where = deployment(cluster)

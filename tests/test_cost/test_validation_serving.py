@@ -391,6 +391,7 @@ POOLS = st.sampled_from(
 )
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=25)
 @given(
     point=st.sampled_from([replace(DECODE, batch=0.0, concurrency=1), SERVED, SPLIT]),
@@ -410,6 +411,7 @@ def test_more_requests_never_make_a_token_faster(point, pool, chip, isl, osl):
             assert more.value >= fewer.value * (1 - slack)
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=25)
 @given(
     pool=POOLS,

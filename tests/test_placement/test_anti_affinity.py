@@ -175,6 +175,7 @@ def test_speeds_count() -> None:
     assert (found.bound <= found.max_load).all()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_several_loads(objective: str) -> None:
     tokens = np.stack([hot(seed=seed) for seed in range(3)])

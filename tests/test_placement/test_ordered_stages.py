@@ -103,6 +103,7 @@ def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest
         assert found.score.tpot_s <= limit_s < longer.score.tpot_s
 
 
+@pytest.mark.wide
 def test_alike_domains_and_single_stages_have_no_proof() -> None:
     assert plan_of(resolve_cluster("hgx-h100@16")).order is None
     assert plan_of(unlike(), stages=1, ep=4).order is None

@@ -46,6 +46,7 @@ def test_any_problem_gets_a_legal_placement(problem: Problem) -> None:
     assert (after <= before * (1 + 1e-12)).all()
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=60)
 @given(problems())
 def test_layers_do_not_touch_each_other(problem: Problem) -> None:

@@ -103,6 +103,7 @@ def problems(draw: st.DrawFn) -> StageProblem:
     )
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=160)
 @given(problems(), st.sampled_from([1024, 0]))
 def test_as_good_as_the_best_of_all_splits(what: StageProblem, table: int) -> None:

@@ -142,6 +142,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("workload", "engine"), ASKED, ids=str)
 def test_every_workload_reads_back_the_same(workload: Workload, engine: str, tmp_path: Path) -> None:
     known = four_layers()

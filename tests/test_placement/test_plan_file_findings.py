@@ -53,6 +53,7 @@ def read(data: object, folder: Path) -> Plan:
     return read_plan(path)
 
 
+@pytest.mark.wide
 def test_everything_reads_back(tmp_path: Path) -> None:
     plan = found()
     assert plan.scenarios is not None

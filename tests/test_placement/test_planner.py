@@ -163,11 +163,13 @@ def test_a_written_plan_reads_back_the_same(model: str, cluster: str, tmp_path: 
         assert mine[key] == theirs[key]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[4], DENSE_CASES[1]])
 def test_the_fast_path_gives_the_same_bytes(model: str, cluster: str) -> None:
     assert as_text(known_plan.__wrapped__(model, cluster)) == as_text(known_plan(model, cluster))
 
 
+@pytest.mark.wide
 def test_the_seed_of_the_loads_changes_the_plan() -> None:
     deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("gpt-oss-20b"), Workload())
     first, second = (
@@ -183,6 +185,7 @@ def test_pipelines_and_replicas_are_among_the_plans() -> None:
     assert len(known_plan("deepseek-v3", "gb200-nvl72@144").layout.replicas) == 2
 
 
+@pytest.mark.wide
 def test_partial_domains_leave_gpus_idle_or_work_them() -> None:
     plan = fresh_plan("deepseek-v3", "gb200-nvl72@44")
     assert verify_plan(plan) == []
@@ -357,6 +360,7 @@ def mixtral_on_a_node() -> tuple[Deployment, ExpertLoads | None]:
     return deployment, loads_of(deployment)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("asked", [{"ep": 4}, {"stages": 4}, {"tp": 2}, {"ep": 2, "stages": 2}])
 def test_a_layout_can_be_asked_for(asked: dict[str, int]) -> None:
     layout = make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, **asked)).layout

@@ -114,6 +114,7 @@ def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
     assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(deployment, range(16))
 
 
+@pytest.mark.wide
 def test_a_throttled_gpu_gets_less_and_the_plan_is_faster_for_it() -> None:
     deployment = throttled()
     loads = read_loads(["lognormal:0.3"], moe_layers=range(32), layers=32, experts=8, seed=0)

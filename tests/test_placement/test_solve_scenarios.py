@@ -109,6 +109,7 @@ def test_the_worst_of_single_slots_is_optimal() -> None:
     assert found.gap == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.wide
 def test_slow_gpus_get_less() -> None:
     tokens = np.random.default_rng(4).lognormal(0, 1, (3, 6, 64))
     speed = np.array([0.5, 1.0, 1.0, 1.5])

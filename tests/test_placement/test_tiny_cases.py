@@ -28,6 +28,7 @@ def excess(seed: int) -> float | None:
     return found.objective / best - 1
 
 
+@pytest.mark.wide
 def test_tiny_problems() -> None:
     found = [
         excess(seed) for seed in (*range(40), 2501)

@@ -28,6 +28,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.wide
 def test_figures_are_those_of_the_placements_printed(
     benchmark: ModuleType, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def test_speeds_per_user(run: Run) -> None:
             assert "out of reach" in row["reason"]
 
 
+@pytest.mark.wide
 def test_sides_are_filled_to_the_same_size(run: Run) -> None:
     rows = run("compare", "hgx-h100", "gb200-nvl72@16", *MIXTRAL, "--json").data["rows"]
     assert [(row["cluster"], row["gpus"]) for row in rows] == [("hgx-h100@16", 16), ("gb200-nvl72@16", 16)]
@@ -54,6 +55,7 @@ def test_sides_are_filled_to_the_same_size(run: Run) -> None:
     assert [row["gpus"] for row in rows] == [8, 8]
 
 
+@pytest.mark.wide
 def test_phase_drafts_overlap_and_engine(run: Run, tmp_path: Path) -> None:
     sides = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL)
     plain = run(*sides, "--batch", 4, "--json").data["rows"]

@@ -56,6 +56,7 @@ def write_plan(folder: Path, *case: Any) -> Path:
     return path
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_json_adds_up_to_the_score(run: Run, tmp_path: Path, case: tuple[str, str, int]) -> None:
     path = write_plan(tmp_path, *case)
@@ -136,6 +137,7 @@ def test_figures_are_those_the_score_rests_on(tmp_path: Path) -> None:
     assert "2 stages save weights only" in cache_note(plan)
 
 
+@pytest.mark.wide
 def test_what_measured_runs_took_is_one_line_apart(run: Run, tmp_path: Path) -> None:
     path = write_plan(tmp_path, *CASES[1])
     found = run("explain", path, "--json").data

@@ -108,6 +108,7 @@ def test_hosts_of_vllm_serve_their_own_groups(run: Run, prepared: Run, tmp_path:
     assert "--nnodes 2 --node-rank $LWS_WORKER_INDEX" in (tmp_path / "x.lws.yaml").read_text()
 
 
+@pytest.mark.wide
 def test_dynamo_has_a_component_for_each_pool(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     prepared(*PREFILL)

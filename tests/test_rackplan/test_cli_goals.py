@@ -118,6 +118,7 @@ def test_a_goal_in_dollars_asks_for_the_price_that_is_missing(run: Run) -> None:
     assert run(*asked, "--price", f"{name}=2", "-o", "plan").code == 0
 
 
+@pytest.mark.wide
 def test_the_best_is_taken_without_a_tolerance(run: Run) -> None:
     figures = [
         run(*PLAN, "--tolerance", given, "-o", f"plan{given}", "--json").data["score"]["tok_s_per_gpu"]

@@ -25,6 +25,7 @@ def imported(run: Run, file: str, kind: str, *more: object) -> Any:
     return run("import-plan", file, "--from", kind, *COMMON, *more, "-o", "back")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("split", ["even", "source"])
 @pytest.mark.parametrize("engine", FILES)
 def test_round_trip(run: Run, prepared: Run, tmp_path: Path, engine: str, split: str) -> None:

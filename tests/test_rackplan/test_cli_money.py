@@ -56,6 +56,7 @@ def test_a_plan_of_before_prices_is_at_the_usual_ones(run: Run, prepared: Run, t
     assert "--price h100-sxm -1: expected a number above 0" in result.error_line
 
 
+@pytest.mark.wide
 def test_idle_gpus_are_paid_for_and_those_in_use_said_beside(run: Run) -> None:
     asked = (*PLAN, "--goal", "gpus", *YOURS)
     totals = run(*asked, "--json").data["score"]["totals"]

@@ -46,6 +46,7 @@ def test_summary_and_report_say_what_a_failure_would_do(run: Run, tmp_path: Path
     assert data["redundancy"] is None
 
 
+@pytest.mark.wide
 def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", 8, "--spread", "node")
     assert "without spread" in result.out
@@ -92,6 +93,7 @@ def test_each_of_the_loads(run: Run, tmp_path: Path) -> None:
     assert "worst scenario" in written(tmp_path)["proof"]["of"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("split", ["source", "lp", "rank"])
 def test_split(run: Run, tmp_path: Path, split: str) -> None:
     result = run(*WIDE, "--redundant", 8, "--split", split, "--loads", "zipf:1")

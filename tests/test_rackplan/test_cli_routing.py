@@ -57,6 +57,7 @@ def plan(
     return call
 
 
+@pytest.mark.wide
 def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
     run: Run, plan: Run, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_plan_is_scored_and_explained_with_another_figure(
     assert "HBM capacity binds: batch 64 needs" in small.error_line
 
 
+@pytest.mark.wide
 def test_sweep_compare_traffic_catalog_and_draw_take_it(
     run: Callable[..., Result], few_layers: Callable[[str, int], Path]
 ) -> None:

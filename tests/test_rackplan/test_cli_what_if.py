@@ -70,6 +70,7 @@ def test_a_lever_is_what_set_would_say(
     assert double["layout_free"]["tok_s_per_gpu"] >= made["score"]["tok_s_per_gpu"] * (1 - 1e-6)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("planned")
 def test_explain_ends_with_the_three_largest_of_the_same(run: Callable[..., Result]) -> None:
     said = " ".join(run("explain", "p/plan.json").out.split())
@@ -91,6 +92,7 @@ def test_a_file_that_is_no_plan_is_refused(run: Callable[..., Result], tmp_path:
     assert "not a plan" in run("what-if", "x.json").error_line
 
 
+@pytest.mark.wide
 def test_what_is_longer_than_the_model_was_made_for_is_noted(
     run: Callable[..., Result], prepared: Callable[..., None]
 ) -> None:

@@ -138,6 +138,7 @@ def test_comparisons_sweeps_sizes_and_fleets_say_themselves(tmp_path: Path) -> N
         assert "tok/s" in shown
 
 
+@pytest.mark.wide
 def test_a_replan_takes_plan_files(plan: Plan, tmp_path: Path) -> None:
     found = rackplan.replan(plan, loads="zipf:0.3", max_moves=40)
     assert found.moves <= 40
@@ -216,6 +217,7 @@ def test_other_functions_check_too(call: Callable[[], object], says: str) -> Non
         call()
 
 
+@pytest.mark.wide
 def test_levers_points_and_totals_are_one_call(plan: Plan, tmp_path: Path) -> None:
     levers = rackplan.what_if(plan)
     assert repr(levers).startswith(f"<Levers of {MODEL} on {CLUSTER}, decode: ")
@@ -268,6 +270,7 @@ def test_numbers_of_numpy_and_contents_of_files_are_taken() -> None:
     assert found.model.layers == named.model.layers
 
 
+@pytest.mark.wide
 def test_a_plan_says_how_far_it_is_and_can_be_cancelled(plan: Plan) -> None:
     heard: list[rackplan.Progress] = []
     cancel = threading.Event()

@@ -84,6 +84,7 @@ def test_a_full_disk_is_said_in_one_line(
     assert "optuna.journal: cannot write there (No space left on device)" in said.error_line
 
 
+@pytest.mark.wide
 def test_the_report_shows_the_curve(run: Callable[..., Result], tmp_path: Path) -> None:
     import json
 

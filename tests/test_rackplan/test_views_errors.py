@@ -178,6 +178,7 @@ def test_a_comparison_says_it_of_each_cluster(run: Run) -> None:
     assert "how far off" in Path("out/report.html").read_text()
 
 
+@pytest.mark.wide
 def test_a_cluster_of_two_chips_says_each(run: Run, tmp_path: Path) -> None:
     domains = "- {part: hgx-h100}\n- {part: hgx-h200}\n"
     (tmp_path / "c.yaml").write_text(f"name: c\ndomains:\n{domains}fabric: {{kind: rail, nic: 400 Gb/s}}\n")

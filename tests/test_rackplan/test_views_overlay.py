@@ -66,6 +66,7 @@ def test_values_are_loads_over_the_mean() -> None:
     assert plan_overlay(plan_of("llama-3.1-70b", "hgx-h100")).values is None
 
 
+@pytest.mark.wide
 def test_values_follow_the_split_and_the_speeds() -> None:
     """The picture and balancedness are of the same loads."""
     from dataclasses import replace

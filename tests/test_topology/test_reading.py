@@ -48,6 +48,7 @@ def test_json_that_is_read() -> None:
         parse_json("[NaN]", "x", infinite=True)
 
 
+@pytest.mark.wide
 def test_many_keys_take_no_longer_than_they_must() -> None:
     """Looking for the second one key by key, so many keys took a quarter of an hour."""
     text = json.dumps({str(i): 0 for i in range(200_000)})[:-1] + ', "199999": 0}'

@@ -92,7 +92,7 @@ def test_a_large_matrix_comes_in_blocks() -> None:
     assert (found == matrix).all()
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u4", ">f8"])
+@pytest.mark.parametrize("dtype", ["f8", "f2", "f4", "i8", "u4", ">f8"])
 def test_files(tmp_path: Path, dtype: str) -> None:
     matrix = np.arange(16, dtype=dtype).reshape(4, 4)
     np.save(tmp_path / "t.npy", matrix)
@@ -134,6 +134,8 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         matrix[2, 3] = bad
         np.save(path, matrix)
         refused("bytes from GPU 2 to GPU 3 are")
+    np.save(path, np.full((4, 4), "1e4000", dtype=object).astype(np.longdouble))
+    refused("bytes from GPU 0 to GPU 0 are")
     np.save(path, np.eye(4))
     refused("no bytes between different GPUs")
 

@@ -287,7 +287,8 @@ def traffic_matrix(
     if np.asarray(matrix).dtype.kind not in "fiu":
         raise InputError(f"{where}: holds {np.asarray(matrix).dtype}, not numbers; write bytes as floats.")
     for first in range(0, len(who), 1024):
-        rows = np.asarray(matrix[first : first + 1024])
+        with np.errstate(over="ignore"):  # of a longer float; what is infinite then is refused
+            rows = np.asarray(matrix[first : first + 1024], dtype=np.float64)
         good = (rows == 0) | ((rows >= LEAST_BYTES) & (rows <= MOST_BYTES))  # false for nan as well
         if not good.all():
             bad = np.argwhere(~good)[0]

@@ -12,8 +12,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
-from topology.limits import WHOLE
-from topology.reading import shown
+from topology.sizes import check_whole
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -259,8 +258,7 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
     for name, typed in given.items():
-        if isinstance(value := values[name], int) and abs(value) > WHOLE:
-            raise InputError(f"{typed.split()[0]} {shown(value)}: has more than {len(str(WHOLE))} digits.")
+        check_whole(values[name], typed.split()[0])
     asked = Asked(values, given)
     for rule in RULES:
         for name in rule.options.split():

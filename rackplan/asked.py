@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from topology.errors import InputError, RackplanError
-from topology.limits import WHOLE
 from topology.reading import nearest, shown
+from topology.sizes import check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,8 +120,8 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
     if not any(fits[one] for one in known):
         said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
         raise InputError(f"`{name}`: expected {' or '.join(said)}, not {shown(value)}.")
-    if number and isinstance(value, int) and abs(value) > WHOLE:
-        raise InputError(f"`{name}` {shown(value)}: has more than {len(str(WHOLE))} digits.")
+    if number:
+        check_whole(value, f"`{name}`")
     if "int" in known and "float" not in known and number and isinstance(value, float):
         return int(value)
     return value

@@ -17,7 +17,21 @@ from topology.limits import (
     PLANNED_SCENARIOS,
     REPLAY_WORK,
     TOK_S,
+    WHOLE,
 )
+from topology.reading import shown
+
+
+def check_whole(value: object, name: str) -> None:
+    """Refuse a whole number that is asked for beyond :data:`topology.limits.WHOLE`; what is none is not looked at.
+
+    Raises
+    ------
+    InputError
+        If it is.
+    """
+    if isinstance(value, int) and abs(value) > WHOLE:
+        raise InputError(f"{name} {shown(value)}: has more than {len(str(WHOLE))} digits.")
 
 
 def check_listed_gpus(gpus: int, where: str) -> None:

@@ -28,6 +28,7 @@ from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
+from topology.physical import switch_racks
 from topology.repeat import alike, repeated
 from topology.shown import Shown
 from topology.sizes import check_peak, check_tok_s
@@ -229,23 +230,25 @@ class Size(Shown):
 
     @property
     def racks(self) -> int | None:
-        """Racks of all domains; None where a file does not say what stands in which."""
+        """Racks of all domains, those of their switches too; None where a file does not say what stands in which."""
         places = self._places
         if places is None or self.serving_racks is None:
             return None
         domain = self.unit.gpus[[gpu.id for gpu in self.unit.gpus].index(_spare(self.unit)[0])].domain
-        spare = {rack for rack, where in places if where == domain}
-        return self.serving_racks + self.demand.spares * len(spare)
+        spare = len({rack for rack, where in places if where == domain})
+        spare += switch_racks(replace(self.unit.spec, domains=self.unit.spec.domains[domain : domain + 1]))
+        return self.serving_racks + self.demand.spares * spare
 
     @property
     def serving_racks(self) -> int | None:
         """Racks of the domains that serve; None where it is not known."""
         places = self._places
-        return None if places is None else self.served.units * len({rack for rack, _ in places})
+        each = len({rack for rack, _ in places or ()}) + switch_racks(self.unit.spec)
+        return None if places is None else self.served.units * each
 
     @property
     def rack_gpus(self) -> int | None:
-        """GPUs of a rack; None where that is not known or racks differ."""
+        """GPUs of a rack that holds some; None where that is not known or racks differ."""
         places = self._places or ()
         sizes = set(Counter(rack for rack, _ in places).values())
         return sizes.pop() if len(sizes) == 1 else None

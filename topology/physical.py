@@ -3,7 +3,7 @@
 The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
 a rack is optical, with a transceiver at each end, unless the catalog knows that a system's are copper or share
 transceivers. Switch chips of a domain stand in its host or rack where it has one, in racks of their own where it
-spans several; leaves, spines, cores and routers stand in racks of their own. Where the catalog gives racks of a torus
+spans several (counted where the catalog says how many); leaves, spines, cores and routers stand in racks of their own. Where the catalog gives racks of a torus
 as blocks (TPU cubes), a link that closes a ring passes the optical switch between racks, so it is optical too.
 Broken parts are cabled and powered, so they count. A spine plane that one switch has no ports for counts as the
 spines and cores that it stands for (:func:`topology.fabrics.switches_above`).
@@ -75,12 +75,14 @@ class Total:
 class Physical:
     """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack.
 
+    ``racks`` counts those that hold switches of a domain alone too, as far as published: ``switch_racks`` of them.
     ``switches`` has none of a domain whose number of switch chips is not published.
     """
 
     gpus: int
     hosts: int
     racks: int
+    switch_racks: int
     switches: Mapping[str, int]
     cabling: tuple[Cabling, ...]
     power: Total
@@ -109,7 +111,7 @@ def physical_limits(cluster: Cluster) -> Physical:
     if cluster.spec.faults:
         cluster = build_cluster(replace(cluster.spec, faults=()))
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
-    racks = len({gpu.rack for gpu in cluster.gpus})
+    racks = len({gpu.rack for gpu in cluster.gpus}) + switch_racks(cluster.spec)
     uncounted = {number for number, domain in enumerate(cluster.spec.domains) if domain.links_bundled}
     kinds = Counter(cluster.wiring.kinds)
     if uncounted:
@@ -121,6 +123,7 @@ def physical_limits(cluster: Cluster) -> Physical:
         gpus=len(cluster.gpus),
         hosts=len({gpu.node for gpu in cluster.gpus}),
         racks=racks,
+        switch_racks=switch_racks(cluster.spec),
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
         cabling=_cabling(cluster, above.links),
         power=power,
@@ -128,6 +131,12 @@ def physical_limits(cluster: Cluster) -> Physical:
         mass=mass,
         rack_kg=None if mass.value is None else mass.value / racks,
     )
+
+
+def switch_racks(spec: ClusterSpec) -> int:
+    """Return the racks that hold switches of domains and no GPU, as far as published; a partial domain has all its own."""
+    figures = [domain.figures["switch_racks"] for domain in spec.domains if "switch_racks" in domain.figures]
+    return round(sum(figure.value for figure in figures))
 
 
 def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:

@@ -23,6 +23,9 @@ _TORUS: Mapping[str, object] = {"structure": ("torus",)}
 _FAT_TREE: Mapping[str, object] = {"kind": ("fat-tree",)}
 
 
+_NOUNS = {"Google": "TPU", "AWS": "Trainium chip", "Huawei": "NPU die"}
+
+
 @dataclass(frozen=True)
 class GpuSpec:
     """One accelerator as software sees it.
@@ -39,6 +42,11 @@ class GpuSpec:
     dies: int
     figures: Mapping[str, Figure]
     notes: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What its vendor calls one of what the catalog counts as a GPU."""
+        return _NOUNS.get(self.vendor, "GPU")
 
     def figure(self, key: str) -> Figure:
         """Return the figure called ``key``.

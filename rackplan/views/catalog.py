@@ -455,7 +455,8 @@ def _parts(limits: Physical) -> str:
     switches = [_many(count, *_PARTS[kind]) for kind, count in limits.switches.items()]
     if not all(one.counted for one in limits.cabling):
         switches.append("switch chips not published")
-    return ", ".join([f"{_many(limits.hosts, 'host')} in {_many(limits.racks, 'rack')}", *switches])
+    apart = f" ({limits.switch_racks:,} of them of switches)" if limits.switch_racks else ""
+    return ", ".join([f"{_many(limits.hosts, 'host')} in {_many(limits.racks, 'rack')}{apart}", *switches])
 
 
 def _many(count: int, one: str, more: str = "") -> str:

@@ -22,6 +22,7 @@ from rackplan.views.words import (
     serving_words,
     what_if_blocks,
 )
+from topology.physical import switch_racks
 from topology.units import plural
 
 
@@ -193,7 +194,13 @@ def _rack_words(found: Size) -> str:
         return "not known: the file of the unit does not say which GPUs share one"
     if found.rack_gpus is None:
         return ""
-    return f"of {found.rack_gpus:,} GPUs, as the catalog or the file of the unit has them"
+    apart = switch_racks(found.unit.spec)
+    switches = (
+        f"; {plural(apart, 'rack')} of each unit {'holds' if apart == 1 else 'hold'} switches alone"
+        if apart
+        else ""
+    )
+    return f"of {found.rack_gpus:,} GPUs, as the catalog or the file of the unit has them{switches}"
 
 
 def _fewer(found: Size) -> list[Block]:

@@ -33,6 +33,7 @@ SYSTEM_FIGURES: Mapping[str, str] = {
     "copper_cables_per_link": "1",
     "links_per_transceiver": "1",
     "rack_copper_cable_m": "m",
+    "switch_racks": "1",
     "node_cpus": "1",
     "switch_tray_chips": "1",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
@@ -11,8 +11,9 @@ from typing import TypeVar
 from topology.draw.canvas import SMALL_POINTS, Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.painter import Painter
-from topology.draw.parts import Group, Host, Pod, Shape
+from topology.draw.parts import Group, Host, Pod, Shape, Switch
 from topology.spec import DomainSpec
+from topology.units import plural
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
@@ -96,8 +97,8 @@ def choose(painter: Painter) -> list[Section]:
     most = (_OPEN_PODS, _OPEN_GPUS) if painter.overlay is None else (_OVERLAY_PODS, _OVERLAY_GPUS)
     if pods <= most[0] and len(painter.cluster.gpus) <= most[1]:
         return [Section(group, [_column(painter, pod, full=True) for pod in group.pods]) for group in groups]
-    shapes = by_shape(groups, lambda group: (group.shape, _own(painter, group.pods)))
-    kept = _kept(shapes, _MOST_GROUPS)
+    shapes = by_look(painter, groups, lambda group: (group.shape, *_parts(group.pods, group.spines)))
+    kept = _kept(shapes, _MOST_GROUPS, lambda group: painter.holds(*_parts(group.pods, group.spines)))
     each = max(2, _MOST_SHAPES // len(kept))
     sections = [Section(same[0], _columns(painter, same[0], each), same[1:]) for same in kept]
     others = [group for same in shapes if same not in kept for group in same]
@@ -107,20 +108,21 @@ def choose(painter: Painter) -> list[Section]:
     return sections
 
 
-def _kept(shapes: list[list[Thing]], most: int) -> list[list[Thing]]:
-    """Return the shapes to draw, in order: all if they are few, else the commonest one and the first others."""
+def _kept(shapes: list[list[Thing]], most: int, first: Callable[[Thing], bool]) -> list[list[Thing]]:
+    """Return the shapes to draw, in order: all if they are few, else the commonest one and others, the ``first`` first."""
     if len(shapes) <= most + 1:
         return shapes
     usual = max(shapes, key=len)
-    others = [same for same in shapes if same is not usual][: most - 1]
+    others = sorted((same for same in shapes if same is not usual), key=lambda same: not first(same[0]))
+    others = others[: most - 1]
     return [same for same in shapes if same is usual or same in others]
 
 
 def _columns(painter: Painter, group: Group, most: int) -> list[Column]:
     """Return the columns of one group: the first unit of each shape open, the others counted."""
     columns: list[Column] = []
-    shapes = by_shape(_units(group), lambda unit: (*(pod.shape for pod in unit), _own(painter, unit)))
-    kept = _kept(shapes, most)
+    shapes = by_look(painter, _units(group), lambda unit: (tuple(pod.shape for pod in unit), *_parts(unit)))
+    kept = _kept(shapes, most, lambda unit: painter.holds(*_parts(unit)))
     for same in kept:
         columns += _unit_columns(painter, same[0])
         left = [pod for unit in same[1:] for pod in unit]
@@ -132,15 +134,16 @@ def _columns(painter: Painter, group: Group, most: int) -> list[Column]:
     return columns
 
 
-def _own(painter: Painter, pods: Sequence[Pod]) -> int:
-    """Return a number of its own for pods in which something is wrong, so that they are like no others; else -1."""
-    return pods[0].number if any(painter.is_odd(pod) for pod in pods) else -1
+def _parts(pods: Sequence[Pod], spines: Sequence[Switch] = ()) -> tuple[list[Host], list[Switch]]:
+    """Return the hosts of some pods, and the switches over them."""
+    leaves = [leaf for pod in pods for leaf in pod.leaves]
+    return [host for pod in pods for host in pod.hosts], [*leaves, *spines]
 
 
 def _unit_columns(painter: Painter, unit: Sequence[Pod]) -> list[Column]:
     """Return the columns of pods that share a domain, or of one pod: the first of each shape open."""
     columns: list[Column] = []
-    for same in by_shape(unit, lambda pod: (pod.shape, _own(painter, [pod]))):
+    for same in by_look(painter, unit, lambda pod: (pod.shape, *_parts([pod]))):
         columns.append(_column(painter, same[0]))
         if len(same) > 1:
             columns.append(Column(same[1:], like=same[0], same_domain=True))
@@ -150,12 +153,12 @@ def _unit_columns(painter: Painter, unit: Sequence[Pod]) -> list[Column]:
 def _column(painter: Painter, pod: Pod, *, full: bool = False) -> Column:
     """Return a pod drawn open; ``full``: every GPU, if colours mean something."""
     blocks = blocks_of(painter, pod, every_row=full and painter.overlay is not None)
-    return Column([pod], _fewer(blocks) if len(blocks) > _MOST_BLOCKS else blocks)
+    return Column([pod], _fewer(painter, blocks) if len(blocks) > _MOST_BLOCKS else blocks)
 
 
-def _fewer(blocks: list[Block]) -> list[Block]:
+def _fewer(painter: Painter, blocks: list[Block]) -> list[Block]:
     """Return the first block of each shape, with the numbers of those like it."""
-    same = by_shape(blocks, lambda block: (block.shape, block.single))
+    same = by_look(painter, blocks, lambda block: ((block.shape, block.single), block.hosts, ()))
     return [
         replace(first, alike=tuple(number for block in rest for number in block.numbers))
         for first, *rest in same
@@ -208,13 +211,18 @@ def domain_section(painter: Painter, number: int) -> Section:
     drawn = [Column([pod], [block]) for pod, block in zip(pods, blocks, strict=True)]
     if len(blocks) > most:
         drawn = []
-        for first, *rest in by_shape(zip(pods, blocks, strict=True), lambda both: both[1].shape):
+        shapes = by_look(
+            painter,
+            list(zip(pods, blocks, strict=True)),
+            lambda both: (both[1].shape, both[0].hosts, both[0].leaves),
+        )
+        kept = _kept(shapes, max(1, most // 2), lambda both: painter.holds(both[0].hosts, both[0].leaves))
+        for first, *rest in kept:
             drawn.append(Column([first[0]], [first[1]]))
             if rest:
                 drawn.append(Column([pod for pod, _ in rest], like=first[0], same_domain=True))
-        if len(drawn) > most:
-            left = [pod for column in drawn[most - 1 :] for pod in column.pods]
-            drawn = [*drawn[: most - 1], Column(left, same_domain=True)]
+        if left := [pod for same in shapes if same not in kept for pod, _ in same]:
+            drawn.append(Column(left, same_domain=True))
     chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
     return Section(Group([Pod(number, hosts, [])], upper or chips), drawn)
 
@@ -224,10 +232,8 @@ def _part(painter: Painter, number: int, place: int, block: Block) -> Pod:
     hosts = block.hosts
     if not painter.fold.chips(number, "upper"):
         return Pod(place, hosts, [])
-    graph, switches = painter.cluster.graph, painter.fold.switches
-    found = dict.fromkeys(other for name in painter.gpu_ids(hosts) for other in graph[name])
-    chips = [switches[name] for name in found if name in switches and switches[name].tier == "chip"]
-    return Pod(place, hosts, chips)
+    found = (switch for host in hosts for switch in painter.fold.cabled[host.id] if switch.tier == "chip")
+    return Pod(place, hosts, list({switch.id: switch for switch in found}.values()))
 
 
 def _racks(hosts: list[Host]) -> list[list[Host]]:
@@ -256,31 +262,36 @@ def _domain_block(
         place = f"{place} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
     # the last part of an id of ours, else the id
     names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
-    title = f"{place}: {sum(len(host.gpus) for host in hosts)} GPUs"
+    domain = painter.cluster.spec.domains[number]
+    title = f"{place}: {plural(sum(len(host.gpus) for host in hosts), domain.gpu.noun)}"
     shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
-    rows = _rows(names, hosts, every_row=every_row)
-    return Block(title, painter.cluster.spec.domains[number], (number,), False, whole, rows, shape)
+    rows = _rows(painter, names, hosts, every_row=every_row)
+    return Block(title, domain, (number,), False, whole, rows, shape)
 
 
 def _single_block(painter: Painter, hosts: list[Host], *, every_row: bool) -> Block:
     """Return the block of domains of one host each."""
     domain = painter.cluster.spec.domains[hosts[0].domain]
     numbers = tuple(host.domain for host in hosts)
-    rows = _rows([painter.domain_name(number) for number in numbers], hosts, every_row=every_row)
+    names = [painter.domain_name(number) for number in numbers]
+    rows = _rows(painter, names, hosts, every_row=every_row)
     shape = tuple(host.shape for host in hosts)
     title = kind_title(domain) if len(hosts) == 1 else f"{len(hosts)} x {kind_title(domain)}"
     return Block(title, domain, numbers, True, True, rows, shape)
 
 
-def _rows(names: Sequence[str], hosts: Sequence[Host], *, every_row: bool) -> tuple[Row, ...]:
+def _rows(
+    painter: Painter, names: Sequence[str], hosts: Sequence[Host], *, every_row: bool
+) -> tuple[Row, ...]:
     """Return a row for each host, else a readable number: the first few and those unlike the others stay."""
     rows = tuple(map(Row, names, hosts))
     if every_row or len(rows) <= _LONGEST_BLOCK:
         return rows
-    tally = Counter(row.host.shape for row in rows)
-    usual = tally.most_common(1)[0][0]
-    odd = [row for row in rows if row.host.shape != usual]
-    alike = [row for row in rows if row.host.shape == usual]
+    sound = [row for row in rows if row.host.id not in painter.odd]
+    usual = [shape for shape, _ in Counter(row.host.shape for row in sound).most_common(1)]
+    alike = [row for row in sound if row.host.shape in usual]
+    same = {row.host.id for row in alike}
+    odd = [row for row in rows if row.host.id not in same]
     kept = [*alike[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]]
     kept.sort(key=rows.index)
     left, unlike = len(alike) - _KEPT_ROWS, len(odd) - _LONGEST_BLOCK
@@ -341,9 +352,18 @@ def _units(group: Group) -> list[tuple[Pod, ...]]:
     return [tuple(unit) for unit in units]
 
 
-def by_shape(things: Iterable[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
-    """Return things of equal shape together, in order of the first of each."""
+def by_look(
+    painter: Painter,
+    things: Sequence[Thing],
+    parts: Callable[[Thing], tuple[Shape, Sequence[Host], Sequence[Switch]]],
+) -> list[list[Thing]]:
+    """Return things that look alike together, in order of the first of each.
+
+    ``parts`` gives the shape, the hosts and the switches of each. One that holds the bottleneck comes before those
+    like it, so that it is the one that is drawn.
+    """
     found: dict[Hashable, list[Thing]] = {}
     for thing in things:
-        found.setdefault(key(thing), []).append(thing)
-    return list(found.values())
+        shape, hosts, switches = parts(thing)
+        found.setdefault((shape, painter.looks(hosts, switches)), []).append(thing)
+    return [sorted(same, key=lambda thing: not painter.holds(*parts(thing)[1:])) for same in found.values()]

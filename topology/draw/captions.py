@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
 
 from topology.cluster import Cluster
@@ -48,6 +48,18 @@ def broken_lines(text: str) -> list[str]:
     return [left, f"= {right}"] if sign else [left]
 
 
+def noun(domains: Iterable[DomainSpec]) -> str:
+    """Return what one GPU of some domains is called: as its vendor says, "accelerator" where they are of several kinds."""
+    nouns = {domain.gpu.noun for domain in domains}
+    return nouns.pop() if len(nouns) == 1 else "accelerator"
+
+
+def slow_gpus(cluster: Cluster) -> dict[str, float]:
+    """Return the GPUs of a cluster that work at a part of their rates, by id."""
+    slow = cluster.spec.slow_gpus
+    return {gpu.id: slow[gpu.id] for gpu in cluster.gpus if gpu.id in slow} if slow else {}
+
+
 _MOST_KINDS = 3
 _MOST_TITLES = 4
 _MOST_WIDE = 1160
@@ -67,10 +79,11 @@ def title(cluster: Cluster) -> str:
         warning = " (announced: projected figures)"
     elif any(domain.status == "blackboard" for domain in cluster.spec.domains):
         warning = " (round figures, no such machine)"
-    broken = cluster.spec.gpus - len(cluster.gpus)
-    gpus = f"{cluster.spec.gpus} GPUs" + (f", {broken} out of service" if broken else "")
-    if cluster.spec.part:
-        gpus = f"{len(cluster.gpus)} GPUs of {cluster.spec.gpus}"
+    broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
+    whole = plural(cluster.spec.gpus, noun(cluster.spec.domains))
+    gpus = f"{len(cluster.gpus)} of {whole}" if cluster.spec.part else whole
+    gpus += f", {broken} out of service" if broken and not cluster.spec.part else ""
+    gpus += f", {slow} throttled" if slow else ""
     return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
 
 
@@ -78,6 +91,7 @@ def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_limits(cluster)
     parts = [plural(limits.racks, "rack")]
+    parts += [f"{limits.switch_racks} of them of switches"] if limits.switch_racks else []
     if limits.power.value is not None:
         alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
@@ -164,8 +178,8 @@ def gpu_line(domain: DomainSpec) -> str:
 def scale_up_line(domain: DomainSpec) -> str:
     """Return one line about the scale-up links of a GPU."""
     if domain.gpus == 1:
-        return "Scale-up: none, each GPU is a domain of its own"
-    head = f"Scale-up, per GPU: {fabric_title(domain.fabric)}"
+        return f"Scale-up: none, each {domain.gpu.noun} is a domain of its own"
+    head = f"Scale-up, per {domain.gpu.noun}: {fabric_title(domain.fabric)}"
     return f"{head}, {own_links(domain)}"
 
 
@@ -197,16 +211,26 @@ def chips_text(folded: Fold, number: int) -> str:
         return UNCOUNTED
     if not folded.raw:
         return structure_of(domain).words(domain)
-    return plural(len(chips), "switch chip") if chips else "GPUs linked directly, no switch between them"
+    return (
+        plural(len(chips), "switch chip")
+        if chips
+        else f"{domain.gpu.noun}s linked directly, no switch between them"
+    )
 
 
 def scale_up_words(folded: Fold, number: int) -> list[str]:
     """Return what joins the GPUs of a domain, how many links, and what each GPU has of them."""
     domain, hosts = folded.specs[number], folded.hosts_by_domain[number]
-    rate = f"{rate_text(domain.scale_up_bytes_per_s)} each way per GPU"
+    if not any(host.gpus for host in hosts):
+        return [f"no {domain.gpu.noun} in service"]
+    rates = {domain.scale_up_bytes_per_s}
+    if folded.damaged(number):
+        rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
+    least_most = dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates)))
+    rate = f"{' to '.join(least_most)} each way per {domain.gpu.noun}"
     chips, text = folded.chips(number), chips_text(folded, number)
     if domain.gpus == 1:
-        return ["one GPU, no scale-up link"]
+        return [f"one {domain.gpu.noun}, no scale-up link"]
     rate = f"at least {rate}" if folded.raw else rate
     if domain.links_bundled:
         return [text, rate]
@@ -221,4 +245,4 @@ def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:
     ratio = domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s  # NaN compares as not above 1
     compared = f", {ratio:.3g} times slower than scale-up" if ratio > 1 else ""
     planes = f" in {scale_out.planes} planes" if scale_out.planes > 1 else ""
-    return f"Scale-out, per GPU: {fabric_title(scale_out.fabric)}, {links}{planes}{compared}"
+    return f"Scale-out, per {domain.gpu.noun}: {fabric_title(scale_out.fabric)}, {links}{planes}{compared}"

@@ -2,19 +2,22 @@
 
 Two things are alike if they have the same parts and the same links (kind of the other end, count, rate,
 health). Only things that are alike may be drawn as one; a missing uplink or a broken GPU makes its owner
-different from its siblings.
+different from its siblings. Tiers, pods and groups are those of the cluster as built: what is broken changes links,
+not where a switch is.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from networkx.utils import UnionFind
 
+from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch
 from topology.names import natural
@@ -40,7 +43,7 @@ class Fold:
     degraded:
         Ends and health of each link below its rate.
     owner:
-        The host of each GPU and part of a host, by id.
+        The host of each GPU that works and part of a host, by id.
     number:
         Number of each GPU by its id.
     specs, raw:
@@ -52,10 +55,12 @@ class Fold:
         self.raw = cluster.spec.raw is not None
         self._ends: dict[str, Counter[Shape]] = defaultdict(Counter)
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
-        by_id = _hosts(cluster)
+        built = _as_built(cluster)
+        by_id = _hosts(cluster, built)
         self.hosts = list(by_id.values())
         self.owner = self._owners(by_id)
-        self.switches = self._switches()
+        self.switches = _switches(built.wiring)
+        self._built = built.wiring
         self.gpu_links = [Links() for _ in cluster.gpus]
         self.degraded: list[tuple[str, str, float]] = []
         self._read_links()
@@ -70,7 +75,15 @@ class Fold:
 
     def chips(self, domain: int, tier: str = "chip") -> list[Switch]:
         """Scale-up switch chips of a domain, in order; ``tier`` is ``chip`` or ``upper``."""
-        return [s for s in self.switches.values() if s.tier == tier and s.domain == domain]
+        return self._chips.get((domain, tier), [])
+
+    @cached_property
+    def _chips(self) -> dict[tuple[int | None, str], list[Switch]]:
+        """Switches by domain and tier."""
+        found: dict[tuple[int | None, str], list[Switch]] = defaultdict(list)
+        for switch in self.switches.values():
+            found[switch.domain, switch.tier].append(switch)
+        return found
 
     @cached_property
     def hosts_by_domain(self) -> list[list[Host]]:
@@ -87,6 +100,25 @@ class Fold:
         for name, host in self.owner.items():
             found[host.id].append(name)
         return found
+
+    @cached_property
+    def cabled(self) -> dict[str, list[Switch]]:
+        """Switches that each host was cabled to, by its id: also those that are out of service, or whose links are."""
+        built, place = self._built, {host.id: n for n, host in enumerate(self.hosts)}
+        home = self.owner | {name: host for host in self.hosts for name in host.broken}
+        owner = np.array([place[home[name].id] if name in home else -1 for name in built.names])
+        hub = np.array([name in self.switches for name in built.names], dtype=bool)
+        found: dict[str, list[Switch]] = {host.id: [] for host in self.hosts}
+        low, high = np.concatenate([(built.a, built.b), (built.b, built.a)], axis=1)
+        chosen = (owner[low] >= 0) & hub[high]
+        for host, switch in _columns(*np.unique(np.stack([owner[low], high])[:, chosen], axis=1)):
+            found[self.hosts[host].id].append(self.switches[built.names[switch]])
+        return found
+
+    def damaged(self, number: int) -> bool:
+        """Whether scale-up links of a domain, or GPUs that end some, are broken or degraded."""
+        lost = self._wiring.lost_bytes_per_s
+        return any(self._gpus[i].id in lost for host in self.hosts_by_domain[number] for i in host.gpus)
 
     def parts(self, hosts: Iterable[Host]) -> list[str]:
         """Ids of the working GPUs of some hosts and of everything inside those: NICs too."""
@@ -128,29 +160,6 @@ class Fold:
             owner.update(found)
             left = [name for name in left if name not in owner]
         return owner
-
-    def _switches(self) -> dict[str, Switch]:
-        """Return every switch with its tier; a plain switch outside all domains is a leaf if hosts hang on it."""
-        found: dict[str, Switch] = {}
-        wiring = self._wiring
-        owned = np.array([name in self.owner for name in wiring.names], dtype=bool)
-        linked = np.zeros(len(owned), dtype=bool)
-        linked[wiring.a[owned[wiring.b]]] = linked[wiring.b[owned[wiring.a]]] = True
-        for n in np.flatnonzero(~owned & ~wiring.is_kind("gpu")).tolist():
-            name, tier = wiring.names[n], wiring.kinds[n]
-            domain, rail, pod = (
-                None if (value := int(wiring.numbered[key][n])) < 0 else value
-                for key in ("domain", "rail", "pod")
-            )
-            if tier == "switch":
-                under, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
-                tier = under if linked[n] else alone
-            elif tier not in _TIERS:
-                continue
-            # a first-tier switch is alone, a router one of its group
-            group = name if pod is None or tier != "router" else f"group {pod}"
-            found[name] = Switch(name, tier, domain, rail, group)
-        return dict(sorted(found.items(), key=lambda item: natural(item[0])))
 
     def _read_links(self) -> None:
         """Add every link to what it joins, those that are alike at once, in the order of the graph."""
@@ -253,15 +262,13 @@ class Fold:
         """Put hosts that share a leaf, or a group of routers, into pods."""
         joined: UnionFind[str] = UnionFind()
         beside: dict[int, str] = {}
-        for host in sorted(self.hosts, key=lambda host: not host.up):
-            joined.union(host.id, *(self.switches[leaf].group for leaf in host.up))
-            if not host.up:  # without a link to the fabric: drawn beside the others of its domain
+        above = {host.id: [s.group for s in self.cabled[host.id] if s.domain is None] for host in self.hosts}
+        for host in sorted(self.hosts, key=lambda host: not above[host.id]):
+            up = above[host.id]
+            joined.union(host.id, *up)
+            if not up:  # without a link to the fabric: drawn beside the others of its domain
                 joined.union(beside.get(host.domain, host.id), host.id)
             beside.setdefault(host.domain, host.id)
-        for a, b in self._wiring.broken_links:  # a leaf without a link left stays where it was cabled
-            for one, other in ((a, b), (b, a)):
-                if one in self.owner and other in self.switches and self.switches[other].domain is None:
-                    joined.union(self.switches[other].group, self.owner[one].id)
         members: dict[str, list[Host]] = defaultdict(list)
         for host in self.hosts:
             members[joined[host.id]].append(host)
@@ -280,15 +287,15 @@ class Fold:
         first = {s.id for s in self.switches.values() if s.tier in ("leaf", "router")}
         parts: dict[int, Counter[int]] = defaultdict(Counter)
         for pod in pods:
-            above = [s for leaf in pod.leaves for s in sorted(leaf.above) if s in spines or s in first]
-            joined.union(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves), *above)
+            joined.union(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves))
             for host in pod.hosts:
                 parts[host.domain][pod.number] += 1
         for domain in parts.values():
             joined.union(*(f"pod {number}" for number in domain))
-        for a, b in self._wiring.broken_links:
-            if {a, b} <= spines | first:
-                joined.union(a, b)
+        built = self._built
+        some = np.array([name in spines or name in first for name in built.names], dtype=bool)
+        for a, b in _columns(*(end[some[built.a] & some[built.b]] for end in (built.a, built.b))):
+            joined.union(built.names[a], built.names[b])
         members: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             pod.shape = _pod_shape(pod, parts, self.domain_shapes)
@@ -324,38 +331,48 @@ def _alike(*columns: Ints | Bools) -> Iterable[tuple[int, ...]]:
     return _columns(*rows[:, first[order]], count[order])
 
 
-def _hosts(cluster: Cluster) -> dict[str, Host]:
+def _as_built(cluster: Cluster) -> Cluster:
+    """Return the whole cluster with nothing broken; cables that end elsewhere than planned end there."""
+    spec = cluster.spec
+    if not spec.faults and not spec.part:
+        return cluster
+    moved = tuple(fault for fault in spec.faults if fault.cabled_to is not None)
+    return build_cluster(replace(spec, faults=moved, part=()))
+
+
+def _switches(built: Wiring) -> dict[str, Switch]:
+    """Return every switch with its tier; a plain switch is of the first one of its domain or fabric if hosts hang on it."""
+    found: dict[str, Switch] = {}
+    host = built.is_kind("gpu", *_INSIDE)
+    linked = np.zeros(len(host), dtype=bool)
+    linked[built.a[host[built.b]]] = linked[built.b[host[built.a]]] = True
+    for n in np.flatnonzero(built.is_kind("switch", *_TIERS)).tolist():
+        name, tier = built.names[n], built.kinds[n]
+        domain, rail, pod = (
+            None if (value := int(built.numbered[key][n])) < 0 else value for key in ("domain", "rail", "pod")
+        )
+        if tier == "switch":
+            under, alone = ("leaf", "spine") if domain is None else ("chip", "upper")
+            tier = under if linked[n] else alone
+        # a first-tier switch is alone, a router one of its group
+        group = name if pod is None or tier != "router" else f"group {pod}"
+        found[name] = Switch(name, tier, domain, rail, group)
+    return dict(sorted(found.items(), key=lambda item: natural(item[0])))
+
+
+def _hosts(cluster: Cluster, built: Cluster) -> dict[str, Host]:
     """Return the hosts in order, with their working and broken GPUs."""
+    place = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
+    broken = set(cluster.wiring.broken_gpus)
     hosts: dict[str, Host] = {}
-    for i, gpu in enumerate(cluster.gpus):
-        hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack)).gpus.append(i)
-    broken = cluster.wiring.broken_gpus
-    raw = {node.id: node for node in cluster.spec.raw.nodes} if cluster.spec.raw else {}
-    for name in broken:
-        node = (raw[name].node or name) if name in raw else name.rpartition(".")[0]
-        if node not in hosts:  # all its GPUs are broken
-            domain = _broken_domain(name, node, hosts)
-            hosts[node] = Host(node, domain, _rack(cluster, node, domain))
-        hosts[node].broken.append(name)
-    if cluster.spec.raw is None and broken:
-        return dict(sorted(hosts.items(), key=lambda item: natural(item[0])))
+    for gpu in built.gpus:
+        if gpu.id in place or gpu.id in broken:
+            host = hosts.setdefault(gpu.node, Host(gpu.node, gpu.domain, gpu.rack))
+            if gpu.id in broken:
+                host.broken.append(gpu.id)
+            else:
+                host.gpus.append(place[gpu.id])
     return hosts
-
-
-def _rack(cluster: Cluster, node: str, domain: int) -> str:
-    """Return the rack of a host of ours; nothing for one of a raw graph."""
-    number = node.rpartition(".n")[2]
-    if cluster.spec.raw is not None or not number.isdigit():
-        return ""
-    return f"d{domain}.r{int(number) // cluster.spec.domains[domain].nodes_per_rack}"
-
-
-def _broken_domain(name: str, node: str, hosts: Mapping[str, Host]) -> int:
-    """Return the domain of a host without a working GPU: as its id says, else that of the last host."""
-    head = node.partition(".")[0]
-    if head.startswith("d") and head[1:].isdigit():
-        return int(head[1:])
-    return next((host.domain for host in hosts.values() if name.startswith(host.id)), 0)
 
 
 def _height(switch: Switch) -> int:

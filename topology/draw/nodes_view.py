@@ -10,7 +10,6 @@ from typing import Any
 
 from topology.draw.canvas import (
     FAULT,
-    FAULT_FILL,
     NVLINK,
     NVLINK_FILL,
     OUTLINE,
@@ -23,7 +22,7 @@ from topology.draw.canvas import (
 )
 from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
-from topology.draw.parts import Links
+from topology.draw.parts import Host, Links
 from topology.names import natural
 from topology.structures import structure_of
 from topology.units import plural
@@ -42,7 +41,6 @@ _WORDS = {
     "host": "CPU socket",
     "switch": "switch chip",
     "upper": "second-tier chip",
-    "gpu": "GPU",
 }
 
 
@@ -65,7 +63,8 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
     for a, b in painter.marks.broken_links:
         broken[a].add(b)
         broken[b].add(a)
-    for shown in (hosts, hosts[:1]):
+    one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
+    for shown in (hosts, [one]):
         gpus = [name for host in shown for name in _places(painter, host)]
         inside = [name for name in fold.parts(shown) if name not in fold.number]
         while True:
@@ -76,28 +75,36 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
             upper = {other for name in near for other in graph[name] if other in chips}
             names = [*gpus, *inside, *sorted(near | upper, key=natural)]
             if fits(painter, names):
-                return names, _left_out(hosts, shown, gpus)
+                return names, _left_out(painter, hosts, shown, gpus)
             if len(gpus) == 1 or (shown is hosts and len(hosts) > 1):
                 break
             gpus.pop()
-    return names, _left_out(hosts, hosts[:1], gpus)
+    return names, _left_out(painter, hosts, [one], gpus)
 
 
-def _places(painter: Painter, host: Any) -> list[str]:
+def _places(painter: Painter, host: Host) -> list[str]:
     """Return the ids of the GPUs of a host, broken ones too."""
     return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
 
 
-def _left_out(hosts: Sequence[Any], shown: Sequence[Any], gpus: Sequence[str]) -> list[str]:
+def _left_out(
+    painter: Painter, hosts: Sequence[Host], shown: Sequence[Host], gpus: Sequence[str]
+) -> list[str]:
     """Return a line that says what of a domain is drawn, and what is not."""
     whole = sum(host.places for host in shown)
     which = (
-        f"host {shown[0].id}" if len(gpus) == whole else f"{len(gpus)} of {whole} GPUs of host {shown[0].id}"
+        f"host {shown[0].id}"
+        if len(gpus) == whole
+        else f"{len(gpus)} of {whole} {painter.noun}s of host {shown[0].id}"
     )
     if len(shown) == len(hosts) and len(gpus) == whole:
         return []
-    more = len(hosts) - len(shown)
-    others = f"; {plural(more, 'more host')} of the domain, linked alike, not drawn" if more else ""
+    more, wrong = len(hosts) - len(shown), [host for host in hosts if host.id in painter.odd]
+    unlike = [host for host in wrong if host not in shown]
+    how = f"not drawn, {len(unlike)} of them not as built" if unlike else "not drawn"
+    if not wrong and len({host.shape for host in hosts}) == 1:
+        how = "linked alike, not drawn"
+    others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
     return [f"Drawn here: {which} and the switches next to it{others}"]
 
 
@@ -245,8 +252,8 @@ class _View:
         kinds = Counter(self._of(ends).text() for ends in self.links)
         each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
         if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
-            return [f"Each two GPUs, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
-        return [f"Each line joins two GPUs: {each}"]
+            return [f"Each two {self.painter.noun}s, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
+        return [f"Each line joins two {self.painter.noun}s: {each}"]
 
     def _draw(self, ends: Ends, places: tuple[Point, Point], colour: str) -> None:
         """Draw one line: red and dashed where its link is broken."""
@@ -326,7 +333,10 @@ class _View:
         words = self._faults(name)
         if kind == "gpu":
             number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
-            title = "GPU of another" if number is None else f"GPU {number} {painter.tag([number])}".strip()
+            noun = painter.noun
+            title = (
+                f"{noun} of another" if number is None else f"{noun} {number} {painter.tag([number])}".strip()
+            )
             lines = [title, name]
             if number is not None and not brief and painter.overlay is None:
                 links = painter.fold.gpu_links[number]
@@ -338,7 +348,10 @@ class _View:
         below = self._below(name) if not brief else None
         if below is not None and kind != "gpu":
             each, equal, total = below.partition(" = ")
-            lines += [f"{each} to each GPU".replace(" each way", ""), *([f"= {total}"] if equal else [])]
+            lines += [
+                f"{each} to each {painter.noun}".replace(" each way", ""),
+                *([f"= {total}"] if equal else []),
+            ]
         return [*lines, *words]
 
     def _peers(self, name: str, kind: str) -> list[str]:
@@ -375,7 +388,8 @@ class _View:
         tally: Counter[str] = Counter()
         for name in row:
             tally[self.kind(name)] += len(self.members[name])
-        return ", ".join(plural(count, _WORDS.get(kind, kind)) for kind, count in tally.items())
+        words = {**_WORDS, "gpu": self.painter.noun}
+        return ", ".join(plural(count, words.get(kind, kind)) for kind, count in tally.items())
 
     def _gap_words(self, number: int) -> list[str]:
         """Return what the lines under a row are: how many, of which links."""
@@ -402,7 +416,10 @@ class _View:
             "upper": (NVLINK_FILL, NVLINK),
             "gpu": ("#ffffff", OUTLINE),
         }
-        fill, line = (FAULT_FILL, FAULT) if words else colours.get(kind, ("#ececec", QUIET))
+        looks = [look for one in self.members[name] if (look := painter.marks.look(one)) is not None]
+        fill, line = min(
+            looks, key=lambda look: look[1] != FAULT, default=colours.get(kind, ("#ececec", QUIET))
+        )
         inside = width - 2
         rows: list[list[str]] = []
         extra: list[list[str]] = []
@@ -418,7 +435,7 @@ class _View:
         names = named(what, name, *words) if what else {}
         look: dict[str, object] = {"size": 8, "height": tall, "width": inside}
         rows += [
-            [cell(text, bold=i == 0, ink=FAULT if text in words else None, **look, **({} if i else names))]
+            [cell(text, bold=i == 0, ink=line if text in words else None, **look, **({} if i else names))]
             for i, text in enumerate(lines)
         ]
         return table([*rows, *extra], border=1, color=line, bgcolor=fill)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -165,14 +166,23 @@ class Usage:
         self._graph = cluster.graph
         self._loads, self._title, self._fair_s = overlay.loads, overlay.title, overlay.fair_s
         self._shares = overlay.loads.shares()
+        self.bottleneck: tuple[str, ...] = overlay.loads.bottleneck.ends if len(overlay.loads.busiest) else ()
+        self._drawn = False
 
     def share(self, a: str, b: str) -> float:
-        """Return the seconds of one link over those of the busiest, from 0 to 1."""
-        return max(self._shares[a, b], self._shares[b, a])
+        """Return the seconds of one link over those of the busiest, from 0 to 1; what rounding parts is equal."""
+        return round(max(self._shares[a, b], self._shares[b, a]), 9)
 
     def busiest(self, links: Iterable[tuple[str, str]]) -> float:
-        """Return the share of the busiest of ``links``; 0 if there are none."""
-        return max((self.share(a, b) for a, b in links), default=0.0)
+        """Return the share of the busiest of ``links``, which are drawn; 0 if there are none."""
+        found = list(links)
+        self._drawn |= not {self.bottleneck, self.bottleneck[::-1]}.isdisjoint(found)
+        return max((self.share(a, b) for a, b in found), default=0.0)
+
+    def colours(self, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+        """Return how many links of some nodes have which colour."""
+        links = ((name, other) for name in names if name in self._graph for other in self._graph[name])
+        return tuple(sorted(Counter(self.colour(self.share(a, b)) for a, b in links).items()))
 
     def inside(self, domains: Iterable[int]) -> list[tuple[str, str]]:
         """Return the scale-up links of some domains."""
@@ -211,7 +221,8 @@ class Usage:
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
             alike = f"; {others:,} more as busy, red too" if others else ""
-            lines.append(f"Bottleneck (red): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
+            red = "red" if self._drawn else "in a part that this picture leaves out"
+            lines.append(f"Bottleneck ({red}): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines
 
     def legend(self) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import groupby
 
@@ -13,6 +13,8 @@ from topology.draw.canvas import (
     FAULT_FILL,
     INK,
     QUIET,
+    SLOW,
+    SLOW_FILL,
     SMALL_POINTS,
     Canvas,
     Line,
@@ -25,14 +27,15 @@ from topology.draw.canvas import (
     text_width,
     wrapped,
 )
-from topology.draw.captions import broken_lines, rate_text
+from topology.draw.captions import broken_lines, noun, rate_text, slow_gpus
 from topology.draw.fold import Fold
-from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage, percent
-from topology.draw.parts import Host, Links, Pod
+from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage, legend, percent
+from topology.draw.parts import Host, Links, Switch
 from topology.names import natural
 from topology.units import format_number, plural
 
 _MOST_NAMED = 4
+_THROTTLED = "throttled x "
 
 
 class Marks:
@@ -42,6 +45,8 @@ class Marks:
         self.broken_gpus = cluster.wiring.broken_gpus
         self.broken_links = cluster.wiring.broken_links
         self.degraded = tuple(folded.degraded)
+        self.slow = slow_gpus(cluster)
+        self._noun = noun(cluster.spec.domains)
         self._words: dict[str, list[str]] = defaultdict(list)
         cut = {end for pair in self.broken_links for end in pair} & folded.switches.keys()
         self.dead = [name for name in folded.switches if name in cut and not folded.switches[name].linked]
@@ -51,6 +56,8 @@ class Marks:
             self._both(a, b, "broken")
         for a, b, health in self.degraded:
             self._both(a, b, f"x {health:.3g}")
+        for name, factor in self.slow.items():
+            self._words[name].append(f"{_THROTTLED}{factor:.3g}")
         if cluster.spec.raw is not None:
             self._odd_ones(cluster, folded)
 
@@ -65,7 +72,7 @@ class Marks:
             gpus = [(i, gpu.id) for i, gpu in enumerate(cluster.gpus) if gpu.domain == number]
             self._below_most([(name, folded.gpu_links[i].count) for i, name in gpus], "links")
         for hosts in folded.hosts_by_domain:
-            self._below_most([(host.id, host.places) for host in hosts], "GPUs")
+            self._below_most([(host.id, host.places) for host in hosts], f"{self._noun}s")
             up = [(host.id, sum(links.count for links in host.up.values())) for host in hosts]
             self._below_most(up, "links to the fabric")
         for tier, way, word in (("leaf", "up", "uplinks"), ("spine", "down", "downlinks")):
@@ -88,6 +95,13 @@ class Marks:
             return ["out of service"]
         return self._words.get(name, [])
 
+    def look(self, name: str) -> tuple[str, str] | None:
+        """Return fill and ink of a node that is not as built: amber for a GPU that is throttled and no more; or None."""
+        words = self.of(name)
+        if words and all(word.startswith(_THROTTLED) for word in words):
+            return SLOW_FILL, SLOW
+        return (FAULT_FILL, FAULT) if words else None
+
     @property
     def names(self) -> set[str]:
         """Ids of everything that is not as it was built, or not as its siblings are."""
@@ -102,13 +116,29 @@ class Marks:
         """Return the lines of the caption that name what is broken."""
         links = [f"{a} - {b}" for a, b in self._alone]
         slow = [f"{a} - {b} at x {health:.3g}" for a, b, health in self.degraded]
+        throttled = [f"{name} at x {factor:.3g}" for name, factor in self.slow.items()]
         all_of = (
-            ("Out of service", self.broken_gpus, "GPUs"),
+            ("Out of service", self.broken_gpus, f"{self._noun}s"),
+            ("Throttled", throttled, f"{self._noun}s"),
             ("Switches out of service", self.dead, "switches"),
             ("Broken links", links, "links"),
             ("Degraded links", slow, "links"),
         )
         return [f"{what}: {_named(names, word)}" for what, names, word in all_of if names]
+
+    def legend(self) -> list[tuple[str, str, str, str]]:
+        """Return text, fill and ink of each mark in use, and what it means."""
+        found = []
+        if self.broken_gpus:
+            count = plural(len(self.broken_gpus), self._noun)
+            found.append(("out", FAULT_FILL, FAULT, f"out of service: {count}"))
+        if self.slow:
+            count = plural(len(self.slow), self._noun)
+            found.append(("amber", SLOW_FILL, SLOW, f"throttled, works at a part of its rates: {count}"))
+        if links := len(self._alone) + len(self.degraded):
+            words = f"at an end of a link that is broken or below its rate: {plural(links, 'link')}"
+            found.append(("red", FAULT_FILL, FAULT, words))
+        return found
 
     def odd_names(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that have words."""
@@ -161,6 +191,17 @@ class Painter:
         return Ramp([value for gpu, value in values if self.opened in (None, gpu.domain)], self.overlay.spans)
 
     @property
+    def noun(self) -> str:
+        """What one GPU of what is drawn is called."""
+        domains = self.cluster.spec.domains
+        return noun(domains if self.opened is None else domains[self.opened : self.opened + 1])
+
+    @property
+    def bottleneck(self) -> tuple[str, ...]:
+        """Ends of the link that is named as the bottleneck; none without traffic."""
+        return self.usage.bottleneck if self.usage is not None else ()
+
+    @property
     def plain(self) -> bool:
         """Whether colours are free to tell rails apart."""
         return self.overlay is None and self.usage is None
@@ -174,10 +215,26 @@ class Painter:
                 found.add(host.id)
         return found
 
-    def is_odd(self, pod: Pod) -> bool:
-        """Whether something is wrong in a pod."""
-        parts = (*(host.id for host in pod.hosts), *(leaf.id for leaf in pod.leaves))
-        return any(name in self.odd for name in parts)
+    def looks(self, hosts: Sequence[Host], switches: Sequence[Switch] = ()) -> Hashable:
+        """Return what hosts and switches must have in common, besides their shape, to be drawn as one.
+
+        Those with something wrong in them are like no others; with traffic their links have the same colours.
+        """
+        names = [one.id for one in (*hosts, *switches)]
+        if self.opened is None:
+            names += self.fold.chip_ids({host.domain for host in hosts})
+        wrong = next((name for name in names if name in self.odd), None)
+        if wrong is not None or self.usage is None:
+            return wrong
+        return self.usage.colours([*self.fold.parts(hosts), *names])
+
+    def holds(self, hosts: Sequence[Host], switches: Sequence[Switch] = ()) -> bool:
+        """Whether the link that is named as the bottleneck ends in some hosts or at some switches."""
+        if not self.bottleneck:
+            return False
+        domains = {host.domain for host in hosts} if self.opened is None else ()
+        inside = (*self.fold.parts(hosts), *self.fold.chip_ids(domains), *(switch.id for switch in switches))
+        return not set(self.bottleneck).isdisjoint(inside)
 
     def colour(self, pairs: Sequence[Ends], plain: str) -> str:
         """Return the colour of a bundle of links: ``plain``, or how busy its busiest is."""
@@ -258,7 +315,7 @@ class Painter:
 
     def named_host(self, host: Host) -> dict[str, object]:
         """Return the attributes of a cell that names a host."""
-        return named("node", host.id, f"node of {plural(host.places, 'GPU')}, rack {host.rack}")
+        return named("node", host.id, f"node of {plural(host.places, self.noun)}, rack {host.rack}")
 
     def gpu_ids(self, hosts: Iterable[Host]) -> list[str]:
         """Return the ids of the working GPUs of some hosts."""
@@ -292,9 +349,9 @@ class Painter:
         words = self.marks.of(identity)
         tip = "; ".join([identity, *words])
         size["href"] = f"#gpu:{identity}"
-        colour = FAULT if words else "#c8c8c8"
+        fill, ink = self.marks.look(identity) or ("#ffffff", INK)
+        colour = ink if words else "#c8c8c8"
         if self.overlay is None or self.overlay.values is None or self.ramp is None:
-            ink, fill = (FAULT, FAULT_FILL) if words else (INK, "#ffffff")
             return cell(place, tooltip=tip, bgcolor=fill, ink=ink, color=colour, **size)
         texts, value = self.overlay.texts, self.overlay.values[place]
         text = texts[self.told][place]
@@ -322,7 +379,7 @@ class Painter:
     def summed_up(self, hosts: Iterable[Host]) -> list[str]:
         """Return lines for the GPUs of hosts that are not drawn: how many, their values from to, their tags."""
         gpus = [i for host in hosts for i in host.gpus]
-        lines = [plural(len(gpus), "GPU")]
+        lines = [plural(len(gpus), self.noun)]
         if self.overlay is not None and self.overlay.values is not None and gpus:
             values = [self.overlay.values[i] for i in gpus]
             lines.append(f"{format_number(min(values))} to {format_number(max(values))}")
@@ -390,10 +447,12 @@ class Painter:
         width: float | None = None,
     ) -> list[list[str]]:
         """Return rows of a table that say in red what is wrong with ``names``, in lines of ``width`` points."""
-        lines = self.marks.lines(names, most)
-        if width is not None:
-            lines = [part for line in lines for part in wrapped(line, width, SMALL_POINTS)]
-        return [[cell(line, colspan=columns, ink=FAULT, size=SMALL_POINTS, height=12)] for line in lines]
+        rows = []
+        for line in self.marks.lines(names, most):
+            ink = SLOW if f": {_THROTTLED}" in line else FAULT
+            parts = [line] if width is None else wrapped(line, width, SMALL_POINTS)
+            rows += [[cell(part, colspan=columns, ink=ink, size=SMALL_POINTS, height=12)] for part in parts]
+        return rows
 
     def draw_legend(self, at: Point) -> None:
         """Draw what the colours and tags mean, its top left corner at ``at``."""
@@ -408,5 +467,9 @@ class Painter:
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
+        for number, (*swatch, words) in enumerate(self.marks.legend()):
+            html, width = legend([tuple(swatch)], [(words, None)])
+            self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
+            y += _LEGEND_HEIGHT
         if self.overlay is not None and self.overlay.key:
             self.canvas.note("key", (x, y), list(self.overlay.key))

@@ -89,13 +89,14 @@ class Links:
         return f"{text} = {format_quantity(self.bytes_per_s, 'byte/s')} each way"
 
 
-def most_common(links: Iterable[Links]) -> tuple[Links, bool]:
-    """Return the links that most places have, and whether all have them."""
+def most_common(links: Iterable[Links]) -> tuple[Links, str]:
+    """Return the links that most places have, the most of equally common ones, and of which: each, most or some."""
     tally: Counter[tuple[tuple[Key, int], ...]] = Counter(link.shape for link in links)
     if not tally:
-        return Links(), True
-    shape, _ = min(tally.items(), key=lambda item: (-item[1], item[0]))
-    return Links(Counter(dict(shape))), len(tally) == 1
+        return Links(), "each"
+    shape, count = max(tally.items(), key=lambda item: (item[1], item[0]))
+    which = "each" if len(tally) == 1 else "most" if 2 * count > tally.total() else "some"
+    return Links(Counter(dict(shape))), which
 
 
 Shape = tuple[object, ...]

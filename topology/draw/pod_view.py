@@ -25,7 +25,7 @@ from topology.draw.canvas import (
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
-from topology.draw.parts import Pod, Switch
+from topology.draw.parts import Pod, Switch, most_common
 from topology.units import plural
 
 _MOST_CELLS = 16
@@ -170,9 +170,9 @@ def _title(leaves: list[Switch]) -> str:
 
 
 def _local(leaves: list[Switch]) -> str:
-    """Return the links of each router to the others of its group."""
-    links = leaves[0].side
-    return f"each to the others: {links.text().removesuffix(' each way')}" if links.count else ""
+    """Return the links of each router, or of most, to the others of its group."""
+    links, which = most_common(leaf.side for leaf in leaves)
+    return f"{which} to the others: {links.text().removesuffix(' each way')}" if links.count else ""
 
 
 GAP = 12
@@ -300,12 +300,14 @@ def _named_block(block: Block) -> dict[str, object]:
     racks = list(dict.fromkeys(host.rack for host in block.hosts))
     where = f"rack {racks[0]}" if len(racks) == 1 else plural(len(racks), "rack")
     gpus = sum(host.places for host in block.hosts)
-    return named("domain", f"d{number}", f"domain of {plural(gpus, 'GPU')}, {where}")
+    return named("domain", f"d{number}", f"domain of {plural(gpus, block.domain.gpu.noun)}, {where}")
 
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     """Return what joins the GPUs of a domain: lines with fill and ink, the traffic on it last."""
-    lines = [(line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, block.numbers[0])]
+    odd = {host.domain for host in block.hosts if host.id in painter.odd}
+    first = next((number for number in block.numbers if number not in odd), block.numbers[0])
+    lines = [(line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, first)]
     if not block.whole:
         lines.insert(
             0, (f"part of {painter.domain_name(block.numbers[0])}, which has", NVLINK_FILL, BAND_INK)
@@ -342,7 +344,7 @@ def _placeholder(painter: Painter, column: Column) -> PodView:
         lines.append("of the same domain" if len(domains) == 1 else "of the same domains")
     else:
         lines += [*([] if spread else [plural(len(domains), "more domain")]), ranges(domains)]
-    lines = [*lines, *painter.summed_up(hosts)] if hosts else ["no GPUs below"]
+    lines = [*lines, *painter.summed_up(hosts)] if hosts else [f"no {painter.noun}s below"]
     word = _word(leaves)
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), word)
     if not hosts and len(leaves) > 1:

@@ -65,7 +65,7 @@ def draw_rack_view(painter: Painter, number: int) -> None:
     size = (_BAND, y - top + _GAP)
     racks = {host.rack for host in hosts}
     what = ("rack", hosts[0].rack) if len(racks) == 1 else ("domain", f"d{number}")
-    whole = named(*what, f"{what[0]} of {plural(len(painter.gpu_ids(hosts)), 'GPU')}")
+    whole = named(*what, f"{what[0]} of {plural(len(painter.gpu_ids(hosts)), painter.noun)}")
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
     painter.canvas.box("band", (x, top - _GAP), size, html)
@@ -116,7 +116,7 @@ class _Rack:
         groups = [
             (self.head, "node" if self.painter.cluster.spec.raw is None else "host"),
             (self.cpus * (_CPU + 1), "CPUs"),
-            (self.columns * (self.cell + 1), "GPUs"),
+            (self.columns * (self.cell + 1), f"{self.painter.noun}s"),
             (self.columns * self.nic, f"NICs by rail{self.rate}"),
         ]
         row = [cell(text, width=wide, height=_ROW - 2, size=8, ink=QUIET) for wide, text in groups if wide]
@@ -205,11 +205,12 @@ class _Rack:
 
     def words(self) -> list[str]:
         """Say what the cables at the side are."""
-        gpus = len(self.painter.gpu_ids(self.hosts))
+        noun = self.domain.gpu.noun
+        gpus = plural(len(self.painter.gpu_ids(self.hosts)), noun)
         if self.domain.links_bundled:
-            return [f"Scale-up links of {plural(gpus, 'GPU')}:", f"each GPU {own_links(self.domain)}"]
+            return [f"Scale-up links of {gpus}:", f"each {noun} {own_links(self.domain)}"]
         total = self.painter.fold.scale_up_links(self.hosts)
-        words = [f"Scale-up: {plural(total.count, 'link')} of {plural(gpus, 'GPU')}"]
+        words = [f"Scale-up: {plural(total.count, 'link')} of {gpus}"]
         nodes = [links for host in self.hosts if (links := self.painter.fold.scale_up_links([host])).count]
         for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
             kinds = Counter(links.text() for links in of)

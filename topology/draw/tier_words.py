@@ -24,7 +24,7 @@ class TierWords:
 
     def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:
         self.cluster, self.spec, self.fold = painter.cluster, painter.cluster.spec, painter.fold
-        self.number, self.leaves = number, leaves
+        self.number, self.leaves, self.noun = number, leaves, painter.noun
         self.direct = number is None and any(switch.far.count for switch in self.fold.tier("router"))
         self.first_word = "router" if self.fold.tier("router") else "leaf"
 
@@ -47,7 +47,8 @@ class TierWords:
         if bundled or not self.fold.chips(number):
             return text
         return (
-            f"{text}, {plural(links.count, 'link')} to {plural(sum(len(host.gpus) for host in hosts), 'GPU')}"
+            f"{text}, {plural(links.count, 'link')} to "
+            f"{plural(sum(len(host.gpus) for host in hosts), self.noun)}"
         )
 
     def between_groups(self) -> str:
@@ -90,13 +91,13 @@ class TierWords:
 
     def up(self) -> list[str]:
         """Say what goes up from each switch of the first tier, and how it compares with what comes from below."""
-        links, all_alike = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
+        links, which = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
         if not links.count:
             return []
         one, more = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}[
             "chip" if self.number is not None else self.first_word
         ]
-        each = f"each {one}" if all_alike else f"most {more}"
+        each = f"each {one}" if which == "each" else f"{which} {more}"
         each += ":" if self.direct else ", up:"
         return [each, *broken_lines(links.text()), self._ratio(links)]
 
@@ -119,19 +120,19 @@ class TierWords:
         linked = [host for host in self.fold.hosts if host.up and not host.broken]
         whole = [Links.sum(host.up.values()) for host in linked]
         shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
-        each, all_alike = most_common(share for share in shares if share is not None)
-        if each.count and all_alike and None not in shares:
+        each, which = most_common(share for share in shares if share is not None)
+        if each.count and which == "each" and None not in shares:
             word = "rail" if self.leaf()[0].endswith("rail") else self.first_word
-            return [f"each GPU to its {word}:", *broken_lines(each.text())]
-        links, all_alike = most_common(whole)
+            return [f"each {self.noun} to its {word}:", *broken_lines(each.text())]
+        links, which = most_common(whole)
         if not links.count:
             return []
-        return ["each host:" if all_alike else "most hosts:", *broken_lines(links.text())]
+        return ["each host:" if which == "each" else f"{which} hosts:", *broken_lines(links.text())]
 
     def _scale_up_words(self, number: int) -> list[str]:
         """Say what goes from each GPU of the domain to its chips."""
         gpus = [gpu for host in self.fold.hosts_by_domain[number] for gpu in host.gpus]
-        links, all_alike = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
+        links, which = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
         if not links.count or self.spec.domains[number].links_bundled:
             return []
-        return ["each GPU:" if all_alike else "most GPUs:", *broken_lines(links.text())]
+        return [f"{which} {self.noun}{'s' * (which != 'each')}:", *broken_lines(links.text())]

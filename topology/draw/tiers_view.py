@@ -152,7 +152,11 @@ class TieredView:
             block_at = lowest + _DROP
         if first:
             self._caption(lowest + _DROP / 2, self.words.down(), QUIET)
-        own = ["GPUs by domain", "and node"] if self.number is None else ["GPUs by node"]
+        own = (
+            [f"{self.words.noun}s by domain", "and node"]
+            if self.number is None
+            else [f"{self.words.noun}s by node"]
+        )
         self._caption(block_at + 24, own, INK)
         rails = sum(
             len(view.blocks) * len(view.pod.leaves) for view in views if view.by_rail and view.column.open

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -25,7 +26,7 @@ Coordinate = tuple[int, ...]
 
 @dataclass
 class _Plane:
-    """One plane: the places that share their last coordinates, or ``alike`` planes like the one before, up to it."""
+    """One plane: the places that share their last coordinates, or ``alike`` planes left out, up to it."""
 
     rest: Coordinate
     sheet: Sheet
@@ -107,8 +108,11 @@ class _Grid:
         cells = min(self.rows, _LARGEST_SIDE) * min(self.columns, _LARGEST_SIDE)
         if len(self.rest) <= _MOST_PLANES and cells * len(self.rest) <= _MOST_CELLS:
             return [self._plane(rest) for rest in self.rest]
-        odd = {at[2:] for at, name in self.ids.items() if self.painter.marks.of(name)}
-        kept = [rest for rest in self.rest if rest == self.rest[0] or rest in odd][:_MOST_PLANES]
+        looks = {rest: self._look(rest) for rest in self.rest}
+        firsts = {look: rest for rest, look in reversed(looks.items())}
+        named = [rest for rest in self.rest if self._names(rest) & set(self.painter.bottleneck)]
+        kept = [*named, *sorted(firsts.values(), key=self.rest.index)][:_MOST_PLANES]
+        drawn = {looks[rest] for rest in kept}
         planes: list[_Plane] = []
         left: list[Coordinate] = []
         for rest in self.rest:
@@ -116,10 +120,23 @@ class _Grid:
                 left.append(rest)
                 continue
             if left:
-                planes.append(self._alike(left))
+                planes.append(self._left_out(left, alike={looks[rest] for rest in left} <= drawn))
                 left = []
             planes.append(self._plane(rest))
-        return [*planes, self._alike(left)] if left else planes
+        return (
+            [*planes, self._left_out(left, alike={looks[rest] for rest in left} <= drawn)] if left else planes
+        )
+
+    def _names(self, rest: Coordinate) -> set[str]:
+        """Return the ids of the GPUs of a plane."""
+        return {name for at, name in self.ids.items() if at[2:] == rest}
+
+    def _look(self, rest: Coordinate) -> Hashable:
+        """Return what planes have in common that may be drawn as one: nothing wrong, and links of the same colours."""
+        names = self._names(rest)
+        if self.painter.marks.odd_names(names):
+            return rest
+        return self.painter.usage.colours(names) if self.painter.usage is not None else None
 
     def to_next(self, rest: Coordinate) -> tuple[Links, list[tuple[str, str]], Coordinate]:
         """Return the links from a plane to the next one along the third dimension, their ends, and that plane."""
@@ -136,14 +153,15 @@ class _Grid:
                 pairs.append((a, b))
         return links, pairs, following
 
-    def _alike(self, rest: list[Coordinate]) -> _Plane:
-        """Return the placeholder for planes that are like the one before."""
+    def _left_out(self, rest: list[Coordinate], *, alike: bool) -> _Plane:
+        """Return the placeholder for planes that are like one that is drawn, or not all ``alike``."""
         which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
-        title = f"x {plural(len(rest), 'plane')} alike"
+        count = plural(len(rest), "plane")
+        title = f"x {count} alike" if alike else f"{count} more, not all alike"
         wide = max(text_width(text, 9, bold=True) for text in (title, which)) + 10
         sheet = Sheet(wide + 4, NVLINK, dashed=True)
         sheet.line(title, 18, bold=True, width=wide)
-        for text in (which, plural(len(rest) * self.rows * self.columns, "GPU")):
+        for text in (which, plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)):
             sheet.line(text, 16, width=wide)
         return _Plane(rest[-1], sheet, len(rest))
 
@@ -232,6 +250,6 @@ def torus_notes(domain: DomainSpec) -> list[str]:
                 domain.links_per_neighbour * domain.gpus // (1 if wrap else size) * (1 if wrap else size - 1)
             )
             parts.append(
-                f"{_NAMES[i]}: {word} of {size}, {links} x {rate} a GPU, {plural(each, 'link')} in all"
+                f"{_NAMES[i]}: {word} of {size}, {links} x {rate} a {domain.gpu.noun}, {plural(each, 'link')} in all"
             )
     return [*lines, "; ".join(parts)]

@@ -9,7 +9,7 @@ import yaml
 
 from topology import resolve_cluster
 from topology.draw import dot_source
-from topology.draw.canvas import FAULT
+from topology.draw.canvas import FAULT, SLOW_FILL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,90 @@ def test_a_switch_out_of_service_stays_where_it_is_cabled(tmp_path: Path) -> Non
     assert not [word for word in ("no spine", "no GPUs below", "broken<") if word in text]
 
 
+@pytest.mark.parametrize(
+    ("part", "chips"),
+    [("gb200-nvl72", "each of 17 switch chips"), ("rubin-576", "36 switch planes, 20,160 links")],
+)
+def test_a_dead_switch_chip_makes_no_second_tier(part: str, chips: str, tmp_path: Path) -> None:
+    text = source(tmp_path, {"domains": [{"part": part}]}, [{"switch": "d0.s3"}])
+    assert "second tier" not in text
+    assert "d0.s3: out of service" in text
+    assert chips in text
+
+
+def test_dead_chips_stay_in_the_tier_that_they_were_built_in(tmp_path: Path) -> None:
+    faults = [{"switch": "d0.n3.s2"}, {"switch": "d0.s1.u4"}, {"node": "d0.n7"}]
+    text = source(tmp_path, {"domains": [{"part": "cm384"}]}, faults)
+    assert "112 switch chips in 7 planes" in text
+    assert "84 chips, d0.n0.s0 to d0.n11.s6" in text
+
+
+@pytest.mark.parametrize(
+    "part", ["gb200-nvl72", "rubin-576", "hgx-h100", "mi300x", "tpu-v5p", "cm384", "trn2-ultra"]
+)
+@pytest.mark.parametrize("level", ["domain", "gpu"])
+def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str, tmp_path: Path) -> None:
+    faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
+    text = source(tmp_path, {"domains": [{"part": part}]}, faults, level)
+    assert ", 2 throttled" in text
+    assert "Throttled: d0.n0.g1 at x 0.7, d0.n0.g2 at x 0.5" in text
+    assert "throttled, works at a part of its rates: 2 " in text
+    assert text.count(f'bgcolor="{SLOW_FILL}"') == 2 + 1  # and the legend
+
+
+def test_a_throttled_gpu_is_not_one_of_many_alike(tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [{"gpu": "d5.n3.g1", "factor": 0.7}])
+    assert "x 14 alike" in text
+    assert "d5.n3.g1: throttled x 0.7" in text
+    rows = source(
+        tmp_path,
+        {**LEAVES, "fabric": {"kind": "rail", "nic": "400 Gb/s"}},
+        [{"node": "d40.n0", "factor": 0.9}],
+    )
+    assert rows.count(f'bgcolor="{SLOW_FILL}"') == 8 + 1
+
+
+def test_rates_in_a_domain_are_those_that_are_left(tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [{"switch": "d2.s4"}, {"link": ["d3.n2.g1", "d3.s0"]}])
+    assert "850 GB/s each way per GPU" in text
+    assert "850 GB/s to 900 GB/s each way per GPU" in text
+
+
+def test_a_dead_host_stays_under_its_leaf(tmp_path: Path) -> None:
+    text = source(tmp_path, LEAVES, [{"node": "d20.n0"}])
+    assert "x 14 alike" in text
+    assert text.count(">out<") == 8 + 1
+    assert "no link to the fabric" not in text
+    assert "4 switch chips, 144 links" in text
+    assert ", 0 links" not in text
+
+
+def test_one_host_link_by_link_is_one_with_a_fault(tmp_path: Path) -> None:
+    text = source(
+        tmp_path, {"domains": [{"part": "gb200-nvl72"}]}, [{"gpu": "d0.n5.g2", "factor": 0.5}], "gpu"
+    )
+    assert "d0.n5.g2" in text
+    assert "linked alike" not in text
+
+
+@pytest.mark.parametrize(
+    ("part", "noun"),
+    [
+        ("tpu-v5p", "64 TPUs"),
+        ("trn2-ultra", "64 Trainium chips"),
+        ("cm384", "768 NPU dies"),
+        ("mi300x", "8 GPUs"),
+    ],
+)
+def test_accelerators_have_the_name_of_their_vendor(part: str, noun: str, tmp_path: Path) -> None:
+    text = source(tmp_path, {"domains": [{"part": part}]}, [])
+    assert noun in text
+    assert ("GPU" in text) == noun.endswith("GPUs")
+    several = [{"part": part, "count": 2}, {"part": "hgx-h100"}]
+    mixed = source(tmp_path, {"domains": several, "fabric": {"kind": "leaf-spine", "nic": "400 Gb/s"}}, [])
+    assert (" accelerators" in mixed) != noun.endswith("GPUs")
+
+
 def test_equal_faults_are_not_collapsed(tmp_path: Path) -> None:
     text = source(tmp_path, PODS, [{"gpu": "d5.n3.g1"}, {"gpu": "d9.n3.g1"}])
     assert "x 13 alike" in text
@@ -76,7 +160,7 @@ def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
     assert "x 3 alike" in text  # 16 leaves, 12 of them with a broken GPU, one of the others open
     assert "5 more, not all alike" in text
     assert "and 8 more GPUs" in text
-    assert text.count(">out<") == 7
+    assert text.count(">out<") == 7 + 1  # and the legend
 
 
 def test_a_degraded_uplink_is_dashed_with_its_factor(tmp_path: Path) -> None:
@@ -119,7 +203,7 @@ def test_a_torus_link(tmp_path: Path) -> None:
 def test_a_host_without_a_working_gpu_stays(tmp_path: Path) -> None:
     faults = [{"gpu": f"d0.n3.g{g}"} for g in range(4)]
     text = source(tmp_path, PODS, faults, level="d0")
-    assert text.count(">out<") == 4
+    assert text.count(">out<") == 4 + 1
     assert "node 3" in text
     assert text.count(" -- ") == 17 + 9  # node trays and switch trays
     assert "d0: 68 GPUs" in source(tmp_path, PODS, faults)
@@ -129,4 +213,4 @@ def test_a_two_tier_domain(tmp_path: Path) -> None:
     faults = [{"link": ["d0.n3.s2", "d0.s2.u5"]}, {"gpu": "d0.n7.g0"}]
     text = source(tmp_path, {"domains": [{"part": "cm384"}]}, faults)
     assert "s2.u5 broken" in text
-    assert text.count(">out<") == 1
+    assert text.count(">out<") == 1 + 1

@@ -61,9 +61,11 @@ def test_a_share_is_what_each_has_or_nothing() -> None:
 
 
 def test_the_most_common_links() -> None:
-    usual, all_alike = most_common([links((18, 50e9, 1.0)), links((17, 50e9, 1.0)), links((18, 50e9, 1.0))])
-    assert (usual.count, all_alike) == (18, False)
-    assert most_common([links((1, 1e9, 1.0))] * 2)[1]
+    usual, which = most_common([links((18, 50e9, 1.0)), links((17, 50e9, 1.0)), links((18, 50e9, 1.0))])
+    assert (usual.count, which) == (18, "most")
+    assert most_common([links((1, 1e9, 1.0))] * 2)[1] == "each"
+    usual, which = most_common([links((17, 50e9, 1.0)), links((18, 50e9, 1.0))])
+    assert (usual.count, which) == (18, "some")
 
 
 def test_words() -> None:

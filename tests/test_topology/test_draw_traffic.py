@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import yaml
 
 from topology import InputError, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source
 from topology.draw.canvas import FAULT
 from topology.draw.overlay import Usage
 from topology.routes import link_loads, pattern_traffic
+from topology.routes.traffic import traffic_matrix
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def overlay(name: str, pattern: str) -> TrafficOverlay:
@@ -51,6 +58,23 @@ def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) ->
     assert f"Traffic: {pattern}" in text
     assert "of the busiest link" in text
     assert f'color="{FAULT}", penwidth' in text or f'bgcolor="{FAULT}"' in text
+
+
+@pytest.mark.parametrize("kind", ["fat-tree", "leaf-spine", "rail"])
+def test_what_holds_the_bottleneck_is_drawn_open(kind: str, tmp_path: Path) -> None:
+    fabric = {"kind": kind, "nic": "400 Gb/s"}
+    content = {"name": "c", "domains": [{"part": "hgx-h100", "count": 256}], "fabric": fabric}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
+    matrix = np.zeros((2048, 2048))
+    matrix[:2000, 1365] = 1e9  # to a GPU in the middle of the second half
+    matrix[1365, 1365] = 0
+    loads = link_loads(cluster, traffic_matrix(matrix, 2048))
+    text = dot_source(cluster, traffic=TrafficOverlay(loads, "to one"))
+    assert "Bottleneck (red):" in text
+    assert f">{1365}<" in text  # the number of the GPU, in its cell
+    elsewhere = dot_source(cluster, level="d0", traffic=TrafficOverlay(loads, "to one"))
+    assert "Bottleneck (in a part that this picture leaves out):" in elsewhere
 
 
 def test_all_links_that_tie_are_red() -> None:

@@ -87,7 +87,7 @@ def test_cables_of_one_rack(name: str) -> None:
         ("gb200-nvl72@576", 144, 8, 8 * 132e3, "racks"),
         ("gb200-nvl72@76", 19, 2, 2 * 132e3, "partly filled"),
         ("hgx-h100@64", 8, 8, 81.6e3, "hosts"),
-        ("cm384", 48, 12, 559e3, "whole domain"),
+        ("cm384", 48, 16, 559e3, "whole domain"),  # 12 of compute, 4 of second-tier switches
         ("mi300x@16", 2, 2, 12e3, "GPUs alone"),
         ("hgx-h800", 1, 1, 5600, "GPUs alone"),
         ("tpu-v5p", 16, 1, None, "no power of tpu-v5p"),

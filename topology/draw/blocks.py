@@ -109,7 +109,7 @@ def choose(painter: Painter) -> list[Section]:
 
 
 def _kept(shapes: list[list[Thing]], most: int, first: Callable[[Thing], bool]) -> list[list[Thing]]:
-    """Return the shapes to draw, in order: all if they are few, else the commonest one and others, the ``first`` first."""
+    """Return the shapes to draw, in order: all if they are few, else the commonest one and ``first`` others."""
     if len(shapes) <= most + 1:
         return shapes
     usual = max(shapes, key=len)

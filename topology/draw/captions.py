@@ -49,7 +49,7 @@ def broken_lines(text: str) -> list[str]:
 
 
 def noun(domains: Iterable[DomainSpec]) -> str:
-    """Return what one GPU of some domains is called: as its vendor says, "accelerator" where they are of several kinds."""
+    """Return what a GPU of some domains is called: its vendor's word, "accelerator" where they differ."""
     nouns = {domain.gpu.noun for domain in domains}
     return nouns.pop() if len(nouns) == 1 else "accelerator"
 

@@ -103,7 +103,7 @@ class Fold:
 
     @cached_property
     def cabled(self) -> dict[str, list[Switch]]:
-        """Switches that each host was cabled to, by its id: also those that are out of service, or whose links are."""
+        """Switches that each host was cabled to, by its id: those without a working link too."""
         built, place = self._built, {host.id: n for n, host in enumerate(self.hosts)}
         home = self.owner | {name: host for host in self.hosts for name in host.broken}
         owner = np.array([place[home[name].id] if name in home else -1 for name in built.names])
@@ -341,7 +341,7 @@ def _as_built(cluster: Cluster) -> Cluster:
 
 
 def _switches(built: Wiring) -> dict[str, Switch]:
-    """Return every switch with its tier; a plain switch is of the first one of its domain or fabric if hosts hang on it."""
+    """Return every switch with its tier; a plain switch is in the first one if hosts hang on it."""
     found: dict[str, Switch] = {}
     host = built.is_kind("gpu", *_INSIDE)
     linked = np.zeros(len(host), dtype=bool)

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from math import cos, pi, sin
-from typing import Any
 
 from topology.draw.canvas import (
     FAULT,
@@ -416,9 +415,9 @@ class _View:
             "upper": (NVLINK_FILL, NVLINK),
             "gpu": ("#ffffff", OUTLINE),
         }
-        looks = [look for one in self.members[name] if (look := painter.marks.look(one)) is not None]
+        found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
         fill, line = min(
-            looks, key=lambda look: look[1] != FAULT, default=colours.get(kind, ("#ececec", QUIET))
+            found, key=lambda mark: mark[1] != FAULT, default=colours.get(kind, ("#ececec", QUIET))
         )
         inside = width - 2
         rows: list[list[str]] = []

@@ -96,7 +96,7 @@ class Marks:
         return self._words.get(name, [])
 
     def look(self, name: str) -> tuple[str, str] | None:
-        """Return fill and ink of a node that is not as built: amber for a GPU that is throttled and no more; or None."""
+        """Return fill and ink of a node that is not as built, amber if it is only throttled; else None."""
         words = self.of(name)
         if words and all(word.startswith(_THROTTLED) for word in words):
             return SLOW_FILL, SLOW
@@ -220,7 +220,7 @@ class Painter:
 
         Those with something wrong in them are like no others; with traffic their links have the same colours.
         """
-        names = [one.id for one in (*hosts, *switches)]
+        names = [*(host.id for host in hosts), *(switch.id for switch in switches)]
         if self.opened is None:
             names += self.fold.chip_ids({host.domain for host in hosts})
         wrong = next((name for name in names if name in self.odd), None)
@@ -467,8 +467,8 @@ class Painter:
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
-        for number, (*swatch, words) in enumerate(self.marks.legend()):
-            html, width = legend([tuple(swatch)], [(words, None)])
+        for number, (text, fill, ink, words) in enumerate(self.marks.legend()):
+            html, width = legend([(text, fill, ink)], [(words, None)])
             self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT
         if self.overlay is not None and self.overlay.key:

@@ -305,8 +305,8 @@ def _named_block(block: Block) -> dict[str, object]:
 
 def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
     """Return what joins the GPUs of a domain: lines with fill and ink, the traffic on it last."""
-    odd = {host.domain for host in block.hosts if host.id in painter.odd}
-    first = next((number for number in block.numbers if number not in odd), block.numbers[0])
+    wrong = {host.domain for host in block.hosts if host.id in painter.odd}
+    first = next((number for number in block.numbers if number not in wrong), block.numbers[0])
     lines = [(line, NVLINK_FILL, BAND_INK) for line in scale_up_words(painter.fold, first)]
     if not block.whole:
         lines.insert(

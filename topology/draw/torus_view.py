@@ -132,7 +132,7 @@ class _Grid:
         return {name for at, name in self.ids.items() if at[2:] == rest}
 
     def _look(self, rest: Coordinate) -> Hashable:
-        """Return what planes have in common that may be drawn as one: nothing wrong, and links of the same colours."""
+        """Return what planes that may be drawn as one have in common: nothing wrong, links of the same colours."""
         names = self._names(rest)
         if self.painter.marks.odd_names(names):
             return rest

@@ -4,8 +4,8 @@ The rule: a link between chips of one host is on its board; a link that stays in
 a rack is optical, with a transceiver at each end, unless the catalog knows that a system's are copper or share
 transceivers. Switch chips of a domain stand in its host or rack where it has one, in racks of their own
 where it spans several (counted where the catalog says how many); leaves, spines, cores and routers stand in racks of
-their own. Where the catalog gives racks of a torus as blocks (TPU cubes), a link that closes a ring passes the optical
-switch between racks, so it is optical too.
+their own. Where the catalog gives racks of a torus as blocks (TPU cubes), a link that closes a ring passes the
+optical switch between racks, so it is optical too.
 Broken parts are cabled and powered, so they count. A spine plane that one switch has no ports for counts as the
 spines and cores that it stands for (:func:`topology.fabrics.switches_above`).
 """

@@ -102,7 +102,7 @@ def test_a_throttled_gpu_is_not_one_of_many_alike(tmp_path: Path) -> None:
     rows = source(
         tmp_path,
         {**LEAVES, "fabric": {"kind": "rail", "nic": "400 Gb/s"}},
-        [{"node": "d40.n0", "factor": 0.9}],
+        [{"gpu": f"d40.n0.g{g}", "factor": 0.9} for g in range(8)],
     )
     assert rows.count(f'bgcolor="{SLOW_FILL}"') == 8 + 1
 

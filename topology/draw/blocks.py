@@ -287,7 +287,7 @@ def _rows(
     rows = tuple(map(Row, names, hosts))
     if every_row or len(rows) <= _LONGEST_BLOCK:
         return rows
-    sound = [row for row in rows if row.host.id not in painter.odd]
+    sound = [row for row in rows if row.host.id not in painter.odd and not painter.holds([row.host])]
     usual = [shape for shape, _ in Counter(row.host.shape for row in sound).most_common(1)]
     alike = [row for row in sound if row.host.shape in usual]
     same = {row.host.id for row in alike}

@@ -21,6 +21,12 @@ from topology.errors import InputError
 from topology.shown import Shown
 from topology.sizes import check_layer_experts, check_load_numbers
 
+EARLIER = 0.75
+"""Share of a trace's tokens, the first, that placements are made by to be compared on the others."""
+_FEWEST_CHOICES = (
+    20  # of an expert, on average, among the tokens that judge: its load is then known to a quarter
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExpertLoads(Shown):
@@ -30,6 +36,7 @@ class ExpertLoads(Shown):
     ``notes`` are lines that the summary repeats (dense rows dropped, and so on).
     ``routing`` are traces of tokens, of the same layers: which experts are chosen together, each trace a scenario of
     its own, all of equal weight. Without any, experts are taken to be chosen independently.
+    ``held_out`` are loads and traces of later tokens: what is placed by these is scored on those.
     """
 
     tokens: NDArray[np.float64]
@@ -37,6 +44,7 @@ class ExpertLoads(Shown):
     synthetic: bool
     notes: tuple[str, ...] = ()
     routing: tuple[RoutingTrace, ...] = ()
+    held_out: ExpertLoads | None = None
 
     def brief(self) -> str:
         """Return scenarios, layers, experts, and where they are from."""
@@ -59,16 +67,56 @@ class ExpertLoads(Shown):
     def rows(self, which: Sequence[int]) -> ExpertLoads:
         """Return those of some layers, as a pipeline stage has them; tokens that are traced likewise."""
         routing = tuple(trace.rows(which) for trace in self.routing)
-        return replace(self, tokens=self.tokens[:, list(which)], routing=routing)
+        held_out = self.held_out and self.held_out.rows(which)
+        return replace(self, tokens=self.tokens[:, list(which)], routing=routing, held_out=held_out)
 
     @property
     def untraced(self) -> ExpertLoads:
         """The same loads without traces: as if experts were chosen independently."""
-        return replace(self, routing=())
+        return replace(self, routing=(), held_out=self.held_out and self.held_out.untraced)
+
+    @property
+    def judged(self) -> ExpertLoads:
+        """What a placement is scored on: the tokens held out, where there are some."""
+        return self.held_out or self
 
     def sampled(self, most: int) -> ExpertLoads:
         """Return them with at most ``most`` tokens of each trace, evenly spaced, where a search has to be quick."""
-        return replace(self, routing=tuple(trace.sample(most) for trace in self.routing))
+        routing = tuple(trace.sample(most) for trace in self.routing)
+        return replace(self, routing=routing, held_out=self.held_out and self.held_out.sampled(most))
+
+    def part(self, first: float, last: float) -> ExpertLoads:
+        """Return the tokens from ``first`` to ``last`` of each trace, as shares of its kept tokens in their order.
+
+        Loads that the traces imply become those of the part; others stay as they are.
+        """
+        routing = tuple(
+            trace.part(round(trace.kept * first), round(trace.kept * last)) for trace in self.routing
+        )
+        counts = [trace.counts for trace in self.routing]
+        if len(counts) != len(self.tokens) or not np.array_equal(self.tokens, np.stack(counts)):
+            return replace(self, routing=routing)
+        tokens = np.stack([trace.counts for trace in routing]).astype(np.float64)
+        return replace(self, tokens=tokens, routing=routing)
+
+    def divided(self) -> ExpertLoads:
+        """Return the first :data:`EARLIER` of the tokens of each trace, with the others held out.
+
+        Tokens are not drawn at random: what drifts is then judged on tokens that come later, as it will be in use.
+        Where too few are left to judge by, the loads are returned without traces, and a note says so.
+        """
+        if not self.routing:
+            return self
+        first, later = self.part(0, EARLIER), self.part(EARLIER, 1)
+        for trace, *parts in zip(self.routing, first.routing, later.routing, strict=True):
+            if min(int(part.counts.sum(axis=1).min()) for part in parts) < _FEWEST_CHOICES * trace.experts:
+                note = (
+                    f"{trace.name}: {trace.kept:,} tokens are too few to judge placements by the last "
+                    f"{1 - EARLIER:.0%} of them ({_FEWEST_CHOICES} choices an expert there in each layer are needed); "
+                    "planned by the loads alone"
+                )
+                return replace(self, routing=(), notes=(*self.notes, note))
+        return replace(first, held_out=later)
 
 
 def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = None) -> ExpertLoads:

@@ -10,9 +10,11 @@ import numpy as np
 from cost.deployment import Deployment
 from cost.layouts.candidates import MOST_STAGES
 from cost.loads import ExpertLoads
+from cost.token_traffic import TokenTraffic
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
 from placement.failures import FEW_TOKENS, find_failures
+from placement.findings import TrafficReport
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
 from placement.options import AUTO, PlanOptions
@@ -24,7 +26,7 @@ from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
 from placement.stop import Cancel, OnProgress, Say, Stop
-from placement.traffic.choose import choose_by_traffic
+from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.errors import InputError
 from topology.sizes import check_plan_copies, check_planned_loads
@@ -75,7 +77,10 @@ def make_plan(
         None,
         Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel),
     )
-    few = None if loads is None else loads.sampled(FEW_TOKENS)
+    judged = loads and loads.divided()
+    if judged is not None and not judged.routing:
+        loads = judged
+    few = judged and judged.sampled(FEW_TOKENS)
     if options.redundant == AUTO:
         say("choosing the number of copies")
         if few is None:
@@ -96,16 +101,9 @@ def make_plan(
         if layouts is None:
             with stop:
                 fast, order = improve_order(deployment, fast, few, options, stop)
-        say("placing experts")
-        placed = None
-        with stop:
-            placed = place(fast.candidate, loads, options, stop=stop, thorough=True)
-        placed = placed or _cut_short(fast, loads, options)
-        _tell(placed, stop)
-        report, traffic = None, None
-        if loads is not None:
-            placed, report, traffic = choose_by_traffic(placed, loads, options, stop, say)
-        plan = replace(_finish(placed, loads, options, stop, say), by_traffic=report, traffic=traffic)
+        placed, report, traffic = _placed(fast, loads, judged, options, stop, say)
+        plan = _finish(placed, loads, judged, options, stop, say)
+        plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
             options={**asdict(asked), "work": stop.number},
@@ -118,6 +116,32 @@ def make_plan(
         if wrong:
             raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
     return replace(plan, interrupted=stop.interrupted)
+
+
+def _placed(
+    fast: Placed,
+    loads: ExpertLoads | None,
+    judged: ExpertLoads | None,
+    options: PlanOptions,
+    stop: Stop,
+    say: Say,
+) -> tuple[Placed, TrafficReport | None, TokenTraffic | None]:
+    """Return the experts placed by ``loads``; with tokens held out in ``judged``, as was best on those."""
+    trial, report, traffic = None, None, None
+    if judged is not None and judged.routing:
+        trial = place(fast.candidate, judged, options, thorough=True)
+        trial, report, traffic = choose_by_traffic(trial, judged, options, stop, say)
+    say("placing experts")
+    placed = None
+    with stop:
+        placed = place((trial or fast).candidate, loads, options, stop=stop, thorough=True)
+    placed = placed or trial or _cut_short(fast, loads, options)
+    _tell(placed, stop)
+    if loads is None:
+        return placed, None, None
+    if trial is None:
+        return choose_by_traffic(placed, loads, options, stop, say)
+    return *place_by_all(placed, trial, report, loads, options, stop, say), traffic
 
 
 def _check_size(deployment: Deployment, gpus: int, copies: int, what: str) -> None:
@@ -155,16 +179,23 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
     return replace(fast, candidate=candidate, results=results, score=score, balancedness=balancedness)
 
 
-def _finish(placed: Placed, loads: ExpertLoads | None, options: PlanOptions, stop: Stop, say: Say) -> Plan:
+def _finish(
+    placed: Placed,
+    loads: ExpertLoads | None,
+    judged: ExpertLoads | None,
+    options: PlanOptions,
+    stop: Stop,
+    say: Say,
+) -> Plan:
     candidate = placed.candidate
     notes = [note for result in placed.results for note in result.log]
     scenarios = None
     if loads is not None and len(loads.tokens) > 1 and placed.results and not stop.interrupted:
         say("leaving out each of the loads")
         scenarios = check_scenarios(placed, loads, options, stop, say)
-    baselines = _without_spread(placed, loads, options)
-    if loads is not None and placed.results:
-        rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, loads, options.split)
+    baselines = _without_spread(placed, judged, options)
+    if judged is not None and placed.results:
+        rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)
         baselines = {**rivals, **baselines}
     plan = Plan(
         deployment=candidate.deployment,

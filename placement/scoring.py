@@ -168,6 +168,7 @@ def placement_uses(
     """Return how busy the GPUs of each stage of each replica are, ``[replica][stage]``; None without experts.
 
     Replicas are placed alike. Where tokens are traced, those that lie otherwise over nodes and domains differ.
+    Tokens that are held out say it, where there are some (:attr:`ExpertLoads.judged`).
 
     Raises
     ------
@@ -175,6 +176,7 @@ def placement_uses(
         If the loads do not fit the model.
     """
     first = layout.replicas[0]
+    loads = loads and loads.judged
     if loads is None or not (loads.routing or _limited(deployment, layout)):
         return [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
     known: dict[object, list[ExpertUse | None]] = {}

@@ -136,7 +136,10 @@ class RoutingTrace:
         What is learned from one half of a trace is scored on the other.
         """
         choices = self.choices[:, first:last]
-        counts = np.stack([_counted(layer, self.experts) for layer in choices])
+        counts = np.stack(
+            [_counted(layer, self.experts) for layer in choices[: 1 if self.repeated else None]]
+        )
+        counts = np.repeat(counts, self.layers // len(counts), axis=0)
         return replace(self, choices=choices, counts=counts, tokens=choices.shape[1])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.assignment import Assignment
 from cost.layout import StageSpec
-from cost.loads import ExpertLoads
+from cost.loads import EARLIER, ExpertLoads
 from cost.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes
 from cost.token_traffic import TokenTraffic
@@ -37,6 +37,7 @@ from topology.units import mean_of
 BALANCE, TRAFFIC, ALIGNED, EXCHANGED = "balance", "traffic", "groups in domains", "exchanged"
 ABOVE = "traffic, uneven"
 """Of layers where no loads within the slack were found: as near as was found."""
+_BY_TRACE = (TRAFFIC, ABOVE, EXCHANGED)
 _TOKENS = 20_000  # of a layer, over all traces
 _WORTH = 1e-6  # of the step: by less nothing is better
 _LAYER_S = (
@@ -114,7 +115,9 @@ def choose_by_traffic(
     Beside it what was compared, and where its tokens go; None where nothing is known of that.
 
     Compared are balance alone, the rivals' placements, whole groups of experts in domains, and, of routing traces,
-    the fewest domains a token within the slack. Of all the least step is taken, so that no rival is ahead.
+    the fewest domains a token within the slack. Of all the least step is taken, so that no rival is ahead. Of loads
+    with tokens held out these judge, and what was found by a trace has to be faster than balance alone on the later
+    half of them too: a gain that drift has used up by then is none.
     """
     known = knows_traffic(placed, loads)
     if not known:
@@ -148,8 +151,7 @@ def choose_by_traffic(
     # of a front, what was not asked for is shown, not taken
     able = [one for one in judged if by_slack.get(one.candidate.name, 0.0) <= options.balance_slack]
     batch = placed.score.batch
-    best = _best(able, placed, loads, batch)
-    best, changes = _followed(best, placed, loads, options, batch)
+    best = _best(_lasting(able, placed, loads, options), placed, loads, batch)
     chosen = _taken(placed, best, loads, options)
     batch = chosen.score.batch
     rows = tuple(one.row(placed, loads, batch) for one in judged)
@@ -157,15 +159,70 @@ def choose_by_traffic(
     points = tuple(_front_point(slack, of_slack.get(slack, rows[0])) for slack in slacks)
     traces = tuple(trace.name for trace in loads.routing)
     report = TrafficReport(
-        known,
+        f"{known}, judged by the last {1 - EARLIER:.0%} of the tokens" if traces else known,
         traces,
         best.candidate.name,
         options.balance_slack,
         rows,
         points if options.front and loads.routing else (),
-        changes,
     )
     return chosen, report, best.traffic(chosen, loads, batch)
+
+
+def place_by_all(
+    placed: Placed,
+    trial: Placed,
+    report: TrafficReport | None,
+    loads: ExpertLoads,
+    options: PlanOptions,
+    stop: Stop,
+    say: Say,
+) -> tuple[Placed, TrafficReport | None]:
+    """Return ``placed``, balance alone under all tokens, as the kind of placement that was taken on held-out ones.
+
+    What it promises (score, balancedness) stays that of ``trial``, which did not see the tokens that judged it.
+    """
+    batch = trial.score.batch
+    placed = replace(placed, candidate=trial.candidate, score=trial.score, balancedness=trial.balancedness)
+    if report is None:
+        return placed, None
+    best = Candidate(BALANCE, placed.experts)
+    if report.chosen in _BY_TRACE:
+        (held,), any_ = _by_traffic(placed, loads, options, [options.balance_slack], stop, say)
+        best = (report.chosen == ABOVE and any_) or held or any_ or best
+        if report.chosen == EXCHANGED:
+            starts = [placed.experts, best.experts]
+            best = Candidate(
+                EXCHANGED, exchange_by_step(placed, starts, loads, options, stop) or best.experts
+            )
+    elif report.chosen == ALIGNED:
+        best = _aligned(placed, loads, options) or best
+    elif report.chosen != BALANCE:
+        best = next(one for one in _rivals(placed, loads, options) if one.name == report.chosen)
+    judged, changes = _followed(_judge(placed, best, loads, options), placed, loads, options, batch)
+    return _placed_as(placed, judged.candidate.experts, loads, options), replace(
+        report, from_layer_to_layer=changes
+    )
+
+
+def _lasting(
+    able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, options: PlanOptions
+) -> list[_Judged]:
+    """Leave out what was found by a trace and is not faster than balance alone on the last of the held-out tokens."""
+    if loads.held_out is None:
+        return list(able)
+    late = replace(loads, held_out=loads.held_out.part(0.5, 1))
+    batch = placed.score.batch
+
+    def step(one: _Judged) -> float:
+        return _judge(placed, one.candidate, late, options).scorer.at(batch).step_s
+
+    least = step(able[0])
+    return [
+        one
+        for one in able
+        if not one.candidate.name.startswith(_BY_TRACE) or step(one) <= least * (1 - _WORTH)
+    ]
 
 
 def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: int) -> _Judged:
@@ -219,18 +276,21 @@ def _taken(placed: Placed, best: _Judged, loads: ExpertLoads, options: PlanOptio
     candidate, score, balancedness = largest_batch_held(
         placed.candidate, best.candidate.experts, loads, options.split, fair=True
     )
+    found = _placed_as(placed, best.candidate.experts, loads, options)
+    return replace(found, candidate=candidate, score=score, balancedness=balancedness)
+
+
+def _placed_as(
+    placed: Placed, experts: tuple[Assignment | None, ...], loads: ExpertLoads, options: PlanOptions
+) -> Placed:
+    """Return ``placed`` with other experts and their results, its score as it was."""
+    if experts is placed.experts:
+        return placed
     results = tuple(
-        _result(group, result, best.candidate.experts, loads, options)
+        _result(group, result, experts, loads, options)
         for group, result in zip(placed.groups, placed.results, strict=True)
     )
-    return replace(
-        placed,
-        candidate=candidate,
-        experts=best.candidate.experts,
-        results=results,
-        score=score,
-        balancedness=balancedness,
-    )
+    return replace(placed, experts=experts, results=results)
 
 
 def _result(
@@ -365,7 +425,7 @@ def _by_traffic(
     done = 0
     changed = [False] * len(slacks)
     until = stop.search(_LAYER_S * total)
-    hurried = stop.fast
+    hurried = stop.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
 
     def goes_on(units: float) -> bool:
         if hurried:

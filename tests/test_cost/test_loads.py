@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.loads import ExpertLoads, is_generator, read_loads, synthetic_loads
+from cost.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
+from cost.traces.routing import RoutingTrace
 from topology.errors import InputError
 
 
@@ -70,3 +71,29 @@ def test_generators_are_marked_synthetic() -> None:
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(InputError, match="seed -1"):
         draw("uniform", seed=-1)
+
+
+def test_traces_are_divided_in_the_order_of_their_tokens() -> None:
+    """The last quarter judges; loads that the trace implies are those of each part, measured ones stay."""
+    choices = np.random.default_rng(0).permuted(np.tile(np.arange(4), (2, 400, 1)), axis=2)[:, :, :2]
+    counts = np.array([np.bincount(layer.ravel(), minlength=4) for layer in choices])
+    trace = RoutingTrace(choices.astype(np.int16), counts, 400, "t")
+    loads = routed_loads([trace]).divided()
+    assert loads.held_out is not None
+    assert loads.judged is loads.held_out
+    for part, kept in ((loads, choices[:, :300]), (loads.held_out, choices[:, 300:])):
+        assert (part.routing[0].choices == kept).all()
+        assert (part.tokens[0] == [np.bincount(layer.ravel(), minlength=4) for layer in kept]).all()
+    second = loads.rows([1]).sampled(10)
+    assert second.held_out is not None
+    assert (second.held_out.routing[0].choices == choices[1:, 300::10]).all()
+    assert loads.untraced.judged.routing == ()
+    measured = ExpertLoads(np.ones((1, 2, 4)), ("m",), synthetic=False)
+    apart = routed_loads([trace], measured).divided()
+    assert apart.held_out is not None
+    assert (apart.tokens == 1).all()
+    assert (apart.held_out.tokens == 1).all()
+    assert measured.divided() is measured
+    short = routed_loads([trace.part(0, 100)]).divided()
+    assert (short.routing, short.held_out) == ((), None)
+    assert "100 tokens are too few" in short.notes[-1]

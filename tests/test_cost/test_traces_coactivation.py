@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import exp, factorial
 
 import numpy as np
 import pytest
@@ -73,3 +74,30 @@ def test_independent_reach_is_that_of_all_sets(experts: int, k: int, parts: int)
         for part in range(parts)
     ]
     assert independent_reach(np.array([used]), part_of, k)[0] == pytest.approx(reach, abs=1e-6)
+
+
+def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:
+    """Tokens of two of three experts, 6, 3 and 1 of each pair: every pair of pairs is counted in both orders."""
+    table = np.repeat([[0, 1], [0, 2], [1, 2]], [6, 3, 1], axis=0)
+    counts = np.array([np.bincount(table.ravel())])
+    found = coactivation(RoutingTrace(table[None].astype(np.int16), counts, 10, "t")).within
+    assert found is not None
+    # experts are in 9, 7 and 4 pairs; as many pairs as there are, in proportion to the products
+    products = np.array([9 * 7, 9 * 4, 7 * 4])
+    means = products * 10 / products.sum()
+    assert found.distance == pytest.approx(np.abs(means - [6, 3, 1]).sum() / 20)
+    chance = [
+        sum(abs(times - mean) * exp(-mean) * mean**times / factorial(times) for times in range(80))
+        for mean in means
+    ]
+    assert found.by_chance == pytest.approx(sum(chance) / 20)
+
+
+def test_a_rare_pair_that_goes_together_comes_before_popular_ones_that_do_not() -> None:
+    popular = np.repeat(list(combinations(range(4), 2)), 100, axis=0)
+    table = np.concatenate([popular, np.tile([4, 5], (20, 1))])
+    (pair,) = coactivation(trace_of(table[None])).pairs
+    assert pair.experts == (4, 5)
+    assert pair.share == pytest.approx(20 / 620)
+    # experts 0 to 3 are in 300 pairs, 4 and 5 in 20; products over six, eight and one pairs of them
+    assert pair.lift == pytest.approx(20 / (620 * 20**2 / (6 * 300**2 + 8 * 300 * 20 + 20**2)))

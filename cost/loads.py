@@ -111,8 +111,8 @@ class ExpertLoads(Shown):
         for trace, *parts in zip(self.routing, first.routing, later.routing, strict=True):
             if min(int(part.counts.sum(axis=1).min()) for part in parts) < _FEWEST_CHOICES * trace.experts:
                 note = (
-                    f"{trace.name}: {trace.kept:,} tokens are too few to judge placements by the last "
-                    f"{1 - EARLIER:.0%} of them ({_FEWEST_CHOICES} choices an expert there in each layer are needed); "
+                    f"{trace.name}: {trace.kept:,} tokens are too few to judge placements by the "
+                    f"last {1 - EARLIER:.0%} ({_FEWEST_CHOICES} choices an expert are needed there in each layer); "
                     "planned by the loads alone"
                 )
                 return replace(self, routing=(), notes=(*self.notes, note))

@@ -59,7 +59,6 @@ from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
 from topology.limits import PLAN_BYTES
 from topology.reading import containers, parse_json, read_text, require_version
-from topology.staging import is_staged, settle
 from topology.units import mean_of
 
 SCHEMA_VERSION = 1
@@ -291,8 +290,6 @@ def read_plan(path: Path) -> Plan:
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
-    if not is_staged(path):
-        settle([path])
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():
             raise InputError(

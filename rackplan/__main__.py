@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
-from collections.abc import Callable
+
+ROOT = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - nothing is imported before this
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False) and sys.path[0] != ROOT:
+    del sys.path[0]  # the working folder, where `python -m` looks first: nothing in it is to be run
+
+import signal  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 
 
 def main() -> None:
     """Run the command line; where a package cannot be imported, say so: ``doctor`` needs none, and says the rest."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any
         raise SystemExit(f"rackplan: Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
+    os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes that are started look there
     try:
         _command_line()()
     except ImportError as error:

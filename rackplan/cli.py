@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,8 +34,8 @@ from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from topology.errors import InputError, RackplanError, printable
+from topology.files import PLACED
 from topology.interrupts import CAME, EndedError, ending_by_signal, signal_behind
-from topology.staging import PLACED, name_temporary_folder, settle
 
 BAD_INPUT = 2
 SIGNALLED = 128
@@ -107,22 +106,10 @@ def _applying(run: Callable[..., None]) -> Callable[..., None]:
 
         given = in_lower_case(given)
         note_all(check_options(list(signature(run).parameters.values()), given))
-        settle(_paths(given.values()))
-        name_temporary_folder()
         with working(run.__name__.rstrip("_").replace("_", "-")):
             run(**given)
 
     return wrapped
-
-
-def _paths(values: Iterable[object]) -> Iterator[Path]:
-    """Yield what of the options names a file or a folder: a path, or a text that is one."""
-    for value in values:
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, Path):
-                yield one
-            elif isinstance(one, str) and os.path.exists(one):  # noqa: PTH110 - no error over any text
-                yield Path(one)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -739,12 +739,12 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
     """
     from placement.engines.export import export_plan
     from placement.engines.registry import require_engine
-    from topology.files import require_new, write_whole
+    from topology.files import require_new, write_new
 
     target = Path(path)
     require_new(target)
     exported = export_plan(_plan(plan), require_engine(to, "`to`"), str(target))
-    write_whole(target, exported.text.encode(), new=True)
+    write_new({target: exported.text.encode()})
     return exported
 
 

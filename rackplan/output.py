@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -9,17 +10,15 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackplan.progress import hide, tell
+from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.errors import InputError, printable
-from topology.files import require_file, require_place, write_whole
-from topology.staging import PLACED, Staging, settle, staging, unwritable
+from topology.files import PLACED, require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
@@ -155,72 +154,17 @@ def _vouches(path: Path) -> bool:
         return False
 
 
-_STAGED: dict[Path, Staging] = {}
-"""Folders of results that are being made, by the names they were given."""
-
-
-@contextmanager
-def results_folder(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
-    """Keep other runs out of a folder for results; it is made when they are written (:func:`write_together`).
-
-    Files called as ``ours`` are replaced if a result of ours vouches for them.
+def require_results(path: Path, names: Sequence[str]) -> Path:
+    """Return a folder for results, before they are computed; those of ``names`` there are replaced if they are ours.
 
     Raises
     ------
     InputError
-        If it is a file, not writable, or another run is at work in it.
+        If it cannot be written to, or there are files of these names and no result of ours beside them.
     """
-    settle([path])
-    with staging(path) as made:
-        _require_ours(path, ours)
-        _STAGED[path] = made
-        try:
-            yield path
-        finally:
-            del _STAGED[path]
-
-
-def write_together(
-    folder: Path, writers: Mapping[str, str | Callable[[Path], None]], *, gone: Sequence[str] = ()
-) -> None:
-    """Write files into ``folder``: all of them are made first, so that none changes where one cannot be made.
-
-    ``writers`` has, by the name of each file, its text, or what writes it to a path of that name; ``gone`` names
-    files of ours that results before had and these do not. A run that is killed meanwhile changed nothing, or what
-    it had ready is put in place by the next one (:mod:`topology.staging`).
-
-    Raises
-    ------
-    InputError
-        If one of them cannot be written.
-    """
-    if folder not in _STAGED:
-        with results_folder(folder):
-            write_together(folder, writers, gone=gone)
-            return
-    for name in writers:
-        above = (folder / name).parent
-        if above.exists() and not above.is_dir():
-            raise InputError(
-                f"{above}: it is a file, and {name} goes into a folder of that name; choose another -o."
-            )
-        require_file(folder / name)
-    made = _STAGED[folder]
-    aside = made.folder
-    for number, (name, write) in enumerate(writers.items(), 1):
-        tell(f"writing {name}, {number} of {len(writers)}")
-        try:
-            (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(write, str):
-                write_whole(aside / name, write.encode())
-            else:
-                write(aside / name)
-        except InputError as error:
-            message = str(error).replace(f"{aside}{os.sep}", f"{folder}{os.sep}")
-            raise InputError(message) from None
-        except OSError as error:
-            raise unwritable(folder / name, error) from None
-    made.commit(gone=gone)
+    require_folder(path, names)
+    _require_ours(path, names)
+    return path
 
 
 def require_form(path: Path | None, *endings: str) -> None:
@@ -247,56 +191,48 @@ def is_page(path: Path | None) -> bool:
     return path is not None and path.suffix.lower() == ".html" and not path.is_dir()
 
 
-@contextmanager
-def output_target(path: Path, *, ours: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield where a page alone goes, or the folder of results as :func:`results_folder` does."""
-    if is_page(path):
-        require_place(path)
-        yield path
-    else:
-        with results_folder(path, ours=ours) as folder:
-            yield folder
+def require_output(path: Path, *, ours: Sequence[str]) -> Path:
+    """Return where a page alone goes, or a folder of results (:func:`require_results`), before they are computed."""
+    if not is_page(path):
+        return require_results(path, ours)
+    require_place(path)
+    return path
 
 
 Forms = Mapping[str, "str | Callable[[], str]"]
 """Text of each file of a result by its name, or what makes it."""
 
 
-@contextmanager
-def output_forms(path: Path | None, *names: str) -> Iterator[Callable[[Forms], list[str]] | None]:
-    """Yield what writes the files ``names`` of a result into a folder, or the one of them that ``path`` ends as.
+def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]] | None:
+    """Return what writes the files ``names`` of a result into a folder, or the one of them that ``path`` ends as.
 
-    Yields None where nobody asked for files. A folder is made and locked now, so that nothing is computed in vain.
-    What is yielded returns the paths.
+    It returns the paths; None where no file is wanted.
 
     Raises
     ------
     InputError
         If ``path`` ends as a file of another form, or cannot be written.
     """
-    endings = {Path(name).suffix: name for name in names}
     if path is None:
-        yield None
-    elif path.is_dir() or not path.suffix:
-        with results_folder(path, ours=names) as folder:
-
-            def all_of(forms: Forms) -> list[str]:
-                write_together(
-                    folder, {name: make if isinstance(make, str) else make() for name, make in forms.items()}
-                )
-                return [str(folder / name) for name in forms]
-
-            yield all_of
+        return None
+    endings = {Path(name).suffix: name for name in names}
+    if whole := path.is_dir() or not path.suffix:
+        require_results(path, names)
     else:
         require_form(path, *endings)
         require_place(path)
 
-        def one_of(forms: Forms) -> list[str]:
-            make = forms[endings[path.suffix.lower()]]
-            write_whole(path, (make if isinstance(make, str) else make()).encode())
-            return [str(path)]
+    def write(forms: Forms) -> list[str]:
+        wanted = list(forms) if whole else [endings[path.suffix.lower()]]
+        texts = [(name, forms[name]) for name in wanted]
+        made = {name: (text if isinstance(text, str) else text()).encode() for name, text in texts}
+        if whole:
+            write_folder(path, made)
+            return [str(path / name) for name in made]
+        write_whole(path, made[wanted[0]])
+        return [str(path)]
 
-        yield one_of
+    return write
 
 
 def _title(name: str, view: View) -> str:
@@ -305,31 +241,30 @@ def _title(name: str, view: View) -> str:
     return f"rackplan {name}: {' on '.join(of)}" if of else f"rackplan {name}"
 
 
-@contextmanager
-def written(path: Path | None, name: str, *, json: bool) -> Iterator[Callable[[View], None]]:
-    """Yield what shows a view, and writes it as ``NAME.json`` and ``NAME.html`` as :func:`output_forms` has it.
+def written(path: Path | None, name: str, *, json: bool) -> Callable[[View], None]:
+    """Return what shows a view, and writes it as ``NAME.json`` and ``NAME.html`` as :func:`output_forms` has it.
 
     Raises
     ------
     InputError
-        As :func:`output_forms`, or if a plan or another result lies there; before anything is computed.
+        As :func:`output_forms`, or if a plan or another result is there; before anything is computed.
     """
     from rackplan.render.html import page
 
     if path is not None and path.name in (*RESULTS, *_VOUCHERS) and path.is_file():
         raise InputError(f"-o {path}: another result lies there; choose another -o.")
-    with output_forms(path, f"{name}.json", f"{name}.html") as write:
+    write = output_forms(path, f"{name}.json", f"{name}.html")
 
-        def finish(view: View) -> None:
-            blocks = view.blocks
-            if write is not None:
-                title = [] if isinstance(next(iter(blocks), None), Heading) else [Heading(_title(name, view))]
-                made = [*title, *blocks, Heading("How it was made", 2), Text(command_line(), style="command")]
-                forms = {f"{name}.json": lambda: json_text(view.data), f"{name}.html": lambda: page(made)}
-                blocks = [*blocks, *labelled("Written", ", ".join(write(forms)))]
-            show(View(blocks, view.data), json=json)
+    def finish(view: View) -> None:
+        blocks = view.blocks
+        if write is not None:
+            title = [] if isinstance(next(iter(blocks), None), Heading) else [Heading(_title(name, view))]
+            made = [*title, *blocks, Heading("How it was made", 2), Text(command_line(), style="command")]
+            forms = {f"{name}.json": lambda: json_text(view.data), f"{name}.html": lambda: page(made)}
+            blocks = [*blocks, *labelled("Written", ", ".join(write(forms)))]
+        show(View(blocks, view.data), json=json)
 
-        yield finish
+    return finish
 
 
 def write_plan(
@@ -341,42 +276,38 @@ def write_plan(
 ) -> dict[str, str]:
     """Write the plan, its picture and its report into a folder, or the page alone; return paths by what they are.
 
-    Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page.
+    Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
+    the digest of the plan beside them.
     """
     from placement.plan_file import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.overlay import plan_overlay
     from rackplan.views.plan_page import plan_page
     from rackplan.views.replan import moves_data, replan_line, replan_section
-    from topology.draw import draw_cluster
 
-    command = command_line()
+    command, drawing = command_line(), svg(plan) or ""
 
-    def text(drawing: str) -> str:
+    def report(sha256: Mapping[str, str]) -> bytes:
         given: dict[str, Any] = {"command": command, "sha256": sha256}
         if moved is not None:
             given |= {"first": replan_section(moved), "line": replan_line(moved)}
-        return page(plan_page(plan, drawing, **given))
+        return page(plan_page(plan, drawing, **given)).encode()
 
     if is_page(path):
-        write_whole(path, text(svg(plan) or "").encode())
+        write_whole(path, report(sha256))
         return {"report": str(path)}
-
-    def report(path: Path) -> None:
-        drawing = path.with_name("topology.svg").read_text(encoding="utf-8")  # written before it
-        write_whole(path, text(drawing).encode())
-
-    writers: dict[str, str | Callable[[Path], None]] = {
-        "topology.svg": lambda path: draw_cluster(plan.deployment.cluster, path, overlay=plan_overlay(plan)),
-        "report.html": report,
+    made = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256)).encode()
+    mark = hashlib.sha256(made).hexdigest()
+    files = {
+        "topology.svg": f"{drawing}<!-- SHA-256 of plan.json beside it: {mark} -->\n".encode(),
+        "report.html": report({**sha256, "plan.json beside it": mark}),
     }
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
     if moved is not None:
-        writers["moves.json"] = plan_to_json(moves_data(moved))
+        files["moves.json"] = plan_to_json(moves_data(moved)).encode()
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
-    writers["plan.json"] = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256))
-    write_together(path, writers, gone=[name for name in RESULTS if name not in writers])
+    files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
+    write_folder(path, files, gone=[name for name in RESULTS if name not in files])
     return {what: str(path / name) for what, name in names.items()}
 
 
@@ -404,15 +335,17 @@ def write_fleet(
         write_whole(path, fleet_text(fleet, plans, sha256).encode())
         return {"report.html": str(path)}
 
-    writers: dict[str, str | Callable[[Path], None]] = {}
+    files: dict[str, bytes] = {}
     for number, one in enumerate(plans):
         if one.plan is not None:
-            text = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
-            writers[plan_name(number)] = text
+            made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
+            files[plan_name(number)] = made.encode()
     data = {**fleet_data(fleet, plans), "command": command_line(), "sha256": sha256}
-    writers["fleet.json"] = json_text(data)
-    writers["report.html"] = fleet_text(fleet, plans, sha256)
+    text = json_text(data).encode()
+    mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
+    files["report.html"] = fleet_text(fleet, plans, {**sha256, **mark}).encode()
+    files["fleet.json"] = text
     more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(plans))))
-    write_together(path, writers, gone=list(more))
-    names = [name for name in writers if name != "fleet.json"]
+    write_folder(path, files, gone=list(more))
+    names = [name for name in files if name != "fleet.json"]
     return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}

@@ -1,84 +1,204 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all: made in a new folder of a random name beside their place, then moved there.
+
+What a killed run leaves under such a name is never moved, opened or followed (docs/decisions/0055).
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import shutil
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.staging import is_staged, staging, unwritable, write_out
+from topology.interrupts import steady
 
-_WAIT_S = 10.0
-"""Seconds to wait for another process that writes the same file: it takes milliseconds."""
+TEMPORARY = ".rackplan-"
+"""How the names of temporary folders begin; the rest is random."""
+PLACED: list[Path] = []
+"""Folders and files that this process wrote."""
 
 
-def write_whole(path: Path, data: bytes, *, new: bool = False) -> None:
-    """Write ``data`` to ``path``: a reader sees all of it, or the old file. A link is followed to its file.
+def write_whole(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path``: a reader sees all of it, or the old file.
 
     Raises
     ------
     InputError
-        If the folder does not exist or cannot be written to, something other than a file that may be overwritten is
-        there, or with ``new`` anything is.
+        As :func:`require_place`, or if the file cannot be written.
+    """
+    there = require_place(path)
+    _write(path, there.parent, {there.name: data})
+
+
+def write_new(files: Mapping[Path, bytes]) -> None:
+    """Write files of one folder, none of which is there yet.
+
+    Raises
+    ------
+    InputError
+        As :func:`require_place`, or if one of them is there or cannot be written.
+    """
+    for path in files:
+        require_new(path)
+    there = [require_place(path) for path in files]
+    named = {path.name: data for path, data in zip(there, files.values(), strict=True)}
+    _write(next(iter(files)), there[0].parent, named, new=True)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], *, gone: Iterable[str] = ()) -> None:
+    """Write files into a folder by their names in it, and remove those that are ``gone``.
+
+    All are made before the first is moved. A new folder appears with all of them; into one that is there they are
+    moved one after another, in their order.
+
+    Raises
+    ------
+    InputError
+        As :func:`require_folder`, or if one of them cannot be written.
+    """
+    gone = tuple(gone)
+    _write(folder, require_folder(folder, (*files, *gone)), files, gone=gone)
+
+
+def _write(
+    target: Path, folder: Path, files: Mapping[str, bytes], *, gone: Iterable[str] = (), new: bool = False
+) -> None:
+    base = _nearest(folder)
+    inner = folder.relative_to(base)
+    aside = base / f"{TEMPORARY}{secrets.token_hex(8)}"
+    with steady():
+        try:
+            aside.mkdir()
+        except OSError as error:
+            raise unwritable(target, error) from None
+        try:
+            for name, data in files.items():
+                _make(aside / inner / name, data, folder / name)
+            if inner.parts:
+                (aside / inner.parts[0]).rename(base / inner.parts[0])
+            else:
+                for name in gone:
+                    _remove(folder, name)
+                for name in files:
+                    if new:
+                        require_new(folder / name)
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    (aside / name).replace(folder / name)
+        except OSError as error:
+            raise unwritable(target, error) from None
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        PLACED.append(target)
+
+
+def _make(path: Path, data: bytes, replaced: Path) -> None:
+    """Write a new file out to the disk, with the permissions of the one that it replaces."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(OSError):
+        shutil.copymode(replaced, path)
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a file of a folder, and the folder in it that it leaves empty."""
+    (folder / name).unlink(missing_ok=True)
+    for above in Path(name).parents[:-1]:
+        with suppress(OSError):
+            (folder / above).rmdir()
+
+
+def _nearest(path: Path) -> Path:
+    """Return the nearest folder at or above a path."""
+    return next(one for one in (path, *path.parents) if one.is_dir())
+
+
+def require_unlinked(path: Path, *names: str) -> Path:
+    """Return where a path really is that will be written, or a folder with files of these ``names`` in it.
+
+    Raises
+    ------
+    InputError
+        If it is a link, or a folder of the working folder on the way to it or one of ``names`` is: what lies in a
+        folder must not choose the file that is written. Links outside the working folder are followed.
     """
     try:
-        if is_staged(path):
-            write_out(path, data)
-            return
-        whole = path if new else Path(os.path.realpath(path))
+        here = Path.cwd()
+        there, parts = (Path(path.anchor), path.parts[1:]) if path.is_absolute() else (here, path.parts)
+        for number, part in enumerate(parts, 1):
+            step = there / part
+            if step.is_relative_to(here) or number == len(parts):
+                _refuse_link(path, step)
+            there = Path(os.path.realpath(step))
+        for name in names:
+            for one in (*reversed(Path(name).parents[:-1]), Path(name)):
+                _refuse_link(path / name, there / one)
+    except (OSError, ValueError) as error:
+        raise unwritable(path, error) from None
+    return there
+
+
+def _refuse_link(path: Path, step: Path) -> None:
+    if step.is_symlink():
+        raise InputError(
+            f"{path}: {step} is a link, and links are not followed; remove it, or choose another `output`."
+        )
+
+
+def require_place(path: Path) -> Path:
+    """Return where a file really goes, before what is to be written is computed.
+
+    Raises
+    ------
+    InputError
+        If there is a link (:func:`require_unlinked`), its folder does not exist or cannot be written to, or something
+        other than a file that may be overwritten is there.
+    """
+    there = require_unlinked(path)
+    _require_file(path, there)
+    if not there.parent.is_dir():
+        raise InputError(
+            f"{path}: cannot write there ({there.parent} is no folder); choose another `output`."
+        )
+    _require_access(path, there.parent)
+    return there
+
+
+def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
+    """Return where a folder really is, which files of these ``names`` can be written into; it need not exist.
+
+    Raises
+    ------
+    InputError
+        If there is a link (:func:`require_unlinked`), it is a file or cannot be written to, or something other than
+        files that may be overwritten has these names.
+    """
+    names = tuple(names)
+    there = require_unlinked(folder, *names)
+    if there.exists() and not there.is_dir():
+        raise InputError(f"{folder}: it is a file; `output` wants a folder.")
+    for name in names:
+        _require_file(folder / name, there / name)
+    _require_access(folder, _nearest(there))
+    return there
+
+
+def _require_file(path: Path, there: Path) -> None:
+    """Refuse a path that no file can be at, or one that is not to be overwritten."""
+    try:
+        mode = there.stat().st_mode
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise unwritable(path, error) from None
-    if not new:
-        require_file(path)
-    write_all({whole: data}, new=new, called=path)
-
-
-def write_all(files: Mapping[Path, bytes], *, new: bool = False, called: Path | None = None) -> None:
-    """Write several files of one folder, all of them or none; ``called``: what messages call the one that it is.
-
-    Raises
-    ------
-    InputError
-        As :func:`write_whole`.
-    """
-    if new:
-        for path in files:
-            require_new(path)
-    first = next(iter(files))
-    folder = first.parent
-    if not folder.is_dir():
-        raise InputError(
-            f"{called or first}: cannot write there ({folder} is no folder); choose another `output`."
-        )
-    with staging(folder, name=first.name, wait_s=_WAIT_S, called=called or first) as made:
-        for path, data in files.items():
-            try:
-                write_out(made.folder / path.name, data)
-            except OSError as error:
-                raise unwritable(called or path, error) from None
-        if new:
-            for path in files:
-                require_new(path)
-        made.commit(once=new)
-
-
-def require_file(path: Path) -> None:
-    """Refuse a path for a file that no file can be at, or one that is not to be overwritten.
-
-    Raises
-    ------
-    InputError
-        If a folder, a pipe or a device is there, or a file that nobody may write.
-    """
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise unwritable(path, error) from None
-        return  # nothing there, or said where it is written
     if stat.S_ISDIR(mode):
         raise InputError(f"{path}: it is a folder; choose another `output`.")
     if not stat.S_ISREG(mode):
@@ -87,20 +207,9 @@ def require_file(path: Path) -> None:
         raise InputError(f"{path}: it is read-only; choose another `output`, or let it be written.")
 
 
-def require_place(path: Path) -> None:
-    """Refuse a path for a file that cannot be written, before what is to be written is computed.
-
-    Raises
-    ------
-    InputError
-        As :func:`write_whole`.
-    """
-    require_file(path)
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
-        raise InputError(f"{path}: cannot write there ({folder} is no folder); choose another `output`.")
+def _require_access(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: cannot write there (no permission); choose another `output`.")
+        raise unwritable(path, PermissionError(errno.EACCES, "no permission"))
 
 
 def require_new(path: Path) -> None:
@@ -115,3 +224,34 @@ def require_new(path: Path) -> None:
         raise InputError(
             f"`output` {path}: it exists, and is not overwritten; choose another `output` or remove it."
         )
+
+
+def unwritable(path: Path, error: Exception) -> InputError:
+    """Return what a person reads where something could not be written."""
+    return InputError(
+        f"{path}: cannot write there ({getattr(error, 'strerror', None) or error}); choose another `output`."
+    )
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a folder for temporary files, which goes at the end of the block.
+
+    Raises
+    ------
+    InputError
+        If there is no place for temporary files.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="rackplan-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise no_room(error) from None
+    with folder as name:
+        yield Path(name)
+
+
+def no_room(error: OSError) -> InputError:
+    """Return what a person reads where a temporary file could not be written."""
+    return InputError(
+        f"no temporary file can be written ({error.strerror}); set TMPDIR to a folder with room."
+    )

@@ -23,11 +23,8 @@ def ctrl_c(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def steady(*, once: bool = False) -> Iterator[None]:
-    """Let the signals of :data:`ENDING` wait until the block has ended, if Python handles them: it is a short one.
-
-    ``once``: the first of them waits, and a second one does not.
-    """
+def steady() -> Iterator[None]:
+    """Let the first of the signals of :data:`ENDING` wait until the block has ended; a second one does not."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -35,7 +32,7 @@ def steady(*, once: bool = False) -> Iterator[None]:
     before: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
     def later(number: int, frame: FrameType | None) -> None:
-        if once and came:
+        if came:
             before[number](number, frame)
         came.append((number, frame))
 

@@ -19,8 +19,8 @@ from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
 from topology.errors import InputError
+from topology.files import no_room, scratch
 from topology.shown import Shown
-from topology.staging import no_room, scratch
 from topology.units import mean_of
 
 

@@ -122,20 +122,20 @@ def traffic(
     from topology.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, check_pairs, fair_s
 
-    with written(output, "traffic", json=json) as finish:
-        target = options.given_clusters([cluster], settings)[0]
-        sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
-        if fair and not len(sent.uniform):
-            check_pairs(sent)
-        router = Router(target, rail_local_forward=rail_local_forward)
-        loads = router.loads(sent)
-        note = drained_note(target, sent, loads, rail_local_forward)
-        loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-        most = {True: None, None: FEW_CLASSES, False: 0}[fair]
-        time, stop = None, Stop()
-        with progress() as told, stop:
-            time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
-        finish(traffic_view(target, sent, loads, time))
+    finish = written(output, "traffic", json=json)
+    target = options.given_clusters([cluster], settings)[0]
+    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
+    if fair and not len(sent.uniform):
+        check_pairs(sent)
+    router = Router(target, rail_local_forward=rail_local_forward)
+    loads = router.loads(sent)
+    note = drained_note(target, sent, loads, rail_local_forward)
+    loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
+    most = {True: None, None: FEW_CLASSES, False: 0}[fair]
+    time, stop = None, Stop()
+    with progress() as told, stop:
+        time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
+    finish(traffic_view(target, sent, loads, time))
     if stop.interrupted:
         print_error("interrupted; the bound is known, the fair time is not.")
         raise typer.Exit(options.INTERRUPTED)

@@ -72,11 +72,11 @@ def export(
     from placement.plan_file import read_plan
     from rackplan.output import show
     from rackplan.views.engines import export_view
-    from topology.files import write_all
+    from topology.files import write_new
 
     asked = Asked(require_engine(to, "--to", form), output, launch, tp, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
-    write_all({path: text.encode() for path, text in deployed.files.items()}, new=True)
+    write_new({path: text.encode() for path, text in deployed.files.items()})
     show(export_view(deployed), json=json)
 
 
@@ -110,7 +110,7 @@ def import_plan(
     from placement.engines.registry import ENGINES as ENGINES_OF
     from placement.engines.registry import read_mapping
     from placement.options import PlanOptions, require_objective
-    from rackplan.output import RESULTS, output_target, show, write_plan
+    from rackplan.output import RESULTS, require_output, show, write_plan
     from rackplan.views.engines import import_view
 
     over, policy = require_objective(objective), require_policy(split)
@@ -120,10 +120,10 @@ def import_plan(
     expert_loads = options.model_loads(deployment.model, loads or [], seed)
     if expert_loads is None:
         raise InputError(f"{deployment.model.name} has no routed experts.")
-    with output_target(output, ours=RESULTS) as folder:
-        plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
-        files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
-        show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)
+    folder = require_output(output, ours=RESULTS)
+    plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
+    files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
+    show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)
 
 
 def check(

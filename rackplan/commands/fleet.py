@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -120,7 +119,7 @@ def fleet(
     from placement.fleet.fleet import make_fleet
     from placement.fleet.plans import plan_pools
     from placement.options import PlanOptions
-    from rackplan.output import FLEET_RESULTS, output_target, print_error, show, write_fleet
+    from rackplan.output import FLEET_RESULTS, print_error, require_output, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
     from topology.interrupts import steady
@@ -133,10 +132,8 @@ def fleet(
     _refuse_duplicates([one.model.name for one in deployments])
     traffic = asked.traffic(deployments, tuple(share for _, share in named))
     expert_loads: dict[int, ExpertLoads | None] = {}
-    with (
-        output_target(output, ours=FLEET_RESULTS) if output else nullcontext() as target,
-        progress() as reporter,
-    ):
+    target = require_output(output, ours=FLEET_RESULTS) if output else None
+    with progress() as reporter:
         if target:
             for number, one in enumerate(deployments):
                 expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)
@@ -150,7 +147,7 @@ def fleet(
             made = replace(made, interrupted=made.interrupted or cut)
             reporter.stage("writing")
             names = [one for one, _ in named]
-            with steady(once=True):
+            with steady():
                 files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:

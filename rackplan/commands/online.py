@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rackplan import options
 from rackplan.options import Group, arg, opt
 from rackplan.replaying import STEPS
-from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rackplan.views.replay import Replayed
-
-_SUFFIXES = (".html", ".json", ".csv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +80,14 @@ def replay(
     json: options.JsonFlag = False,
 ) -> None:
     """Replay recorded loads through online balancers. Balance on what comes next, moves, seconds lost, tokens."""
-    from rackplan.output import show
+    from rackplan.output import command_line, json_text, output_forms, show
     from rackplan.progress import progress
+    from rackplan.render.html import page
     from rackplan.replaying import Replay, ReplayOptions, deployment_of, stored
-    from rackplan.views.replay import replay_view
+    from rackplan.views.replay import replay_csv, replay_view
+    from rackplan.views.replay_page import replay_page
 
-    if output is not None and output.suffix.lower() not in ("", *_SUFFIXES) and not output.is_dir():
-        raise InputError(
-            f"-o {output}: a replay is written to a folder, or as {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}."
-        )
+    write = output_forms(output, "report.html", "replay.json", "replay.csv")
     asked = ReplayOptions(
         policies=tuple(policy or ()), intervals=tuple(interval or ()), steps_per_window=steps_per_window,
         windows=windows, redundant=made.redundant, ep=made.ep, seed=made.seed,
@@ -112,30 +101,15 @@ def replay(
     ready = Replay(given, path, where, read, stored(given, known), asked)
     with progress() as reporter:
         found = ready.run(reporter.stage)
-    if output is not None:
-        _write(found, output)
-    show(replay_view(found), json=json)
+    view = replay_view(found)
+    if write is not None:
+        write(
+            {
+                "report.html": lambda: page(replay_page(found, command_line())),
+                "replay.json": lambda: json_text(view.data),
+                "replay.csv": lambda: replay_csv(found),
+            }
+        )
+    show(view, json=json)
     if found.result.interrupted:
         raise typer.Exit(options.INTERRUPTED)
-
-
-def _write(found: Replayed, path: Path) -> None:
-    """Write the page, the data or the rows of windows; all three into a folder."""
-    from rackplan.output import json_text, results_folder, write_together
-    from rackplan.render.html import page
-    from rackplan.views.replay import replay_csv, replay_view
-    from rackplan.views.replay_page import replay_page
-    from topology.files import write_whole
-
-    makers: dict[str, Callable[[], str]] = {
-        ".html": lambda: page(replay_page(found, shlex.join(["rackplan", *sys.argv[1:]]))),
-        ".json": lambda: json_text(replay_view(found).data),
-        ".csv": lambda: replay_csv(found),
-    }
-    names = {".html": "report.html", ".json": "replay.json", ".csv": "replay.csv"}
-    suffix = path.suffix.lower()
-    if suffix in makers:
-        write_whole(path, makers[suffix]().encode())
-        return
-    with results_folder(path, ours=tuple(names.values())) as folder:
-        write_together(folder, {names[kind]: make() for kind, make in makers.items()})

@@ -157,7 +157,7 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from placement.planner import make_plan
-    from rackplan.output import RESULTS, default_folder, output_target, show, write_plan
+    from rackplan.output import RESULTS, default_folder, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
     from topology.interrupts import steady
@@ -166,16 +166,16 @@ def plan(
     deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
     folder_named = output or default_folder(deployment.model.name, deployment.cluster.name)
-    with output_target(folder_named, ours=RESULTS) as target:
-        with progress() as reporter:
-            made = make_plan(
-                deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
-            )
-            reporter.stage("writing")
-            given = [model, cluster, *(loads or []), *(routing or [])]
-            with steady(once=True):
-                files = write_plan(made, target, digests(given))
-        show(plan_view(made, files), json=json)
+    target = require_output(folder_named, ours=RESULTS)
+    with progress() as reporter:
+        made = make_plan(
+            deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
+        )
+        reporter.stage("writing")
+        given = [model, cluster, *(loads or []), *(routing or [])]
+        with steady():
+            files = write_plan(made, target, digests(given))
+    show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
 
@@ -262,7 +262,7 @@ def replan(
 ) -> None:
     """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from placement.migrate.replan import replan_plan
-    from rackplan.output import RESULTS, output_target, show, write_plan
+    from rackplan.output import RESULTS, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
     from topology.interrupts import steady
@@ -278,20 +278,20 @@ def replan(
     other = None
     if loads or routing:
         other = options.model_loads(old.deployment.model, loads or [], seed, windows, routing)
-    with output_target(output, ours=RESULTS) as target:
-        with progress() as reporter:
-            reporter.stage("re-planning")
-            found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
-            reporter.stage("writing")
-            given = [
-                str(plan),
-                *([change.cluster] if change.cluster else []),
-                *(loads or []),
-                *(routing or []),
-            ]
-            with steady(once=True):
-                files = write_plan(found.plan, target, digests(given), moved=found)
-        show(replan_view(found, asked, files), json=json)
+    target = require_output(output, ours=RESULTS)
+    with progress() as reporter:
+        reporter.stage("re-planning")
+        found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
+        reporter.stage("writing")
+        given = [
+            str(plan),
+            *([change.cluster] if change.cluster else []),
+            *(loads or []),
+            *(routing or []),
+        ]
+        with steady():
+            files = write_plan(found.plan, target, digests(given), moved=found)
+    show(replan_view(found, asked, files), json=json)
     _say_interrupted(found.plan, "re-plan")
 
 
@@ -315,17 +315,17 @@ def score(
     from rackplan.output import written
     from rackplan.views.plan import score_view
 
-    with written(output, "score", json=json) as finish:
-        scored = money.priced(options.with_settings(options.read_noted(plan), settings))
-        if sparse_attention:
-            scored = under_sparse_attention(scored, sparse_attention)
-        if loads or routing:
-            seed = scored.options.get("seed", 0)
-            other = options.model_loads(
-                scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
-            )
-            scored = with_loads(scored, other)
-        finish(score_view(scored))
+    finish = written(output, "score", json=json)
+    scored = money.priced(options.with_settings(options.read_noted(plan), settings))
+    if sparse_attention:
+        scored = under_sparse_attention(scored, sparse_attention)
+    if loads or routing:
+        seed = scored.options.get("seed", 0)
+        other = options.model_loads(
+            scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
+        )
+        scored = with_loads(scored, other)
+    finish(score_view(scored))
 
 
 def explain(
@@ -346,10 +346,10 @@ def explain(
     from rackplan.output import written
     from rackplan.views.explain import explain_plan, explain_view
 
-    with written(output, "explain", json=json) as finish:
-        read = money.priced(options.with_settings(options.read_noted(plan), settings))
-        explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
-        finish(explain_view(explain_plan(explained, residual=not no_residual, levers=True)))
+    finish = written(output, "explain", json=json)
+    read = money.priced(options.with_settings(options.read_noted(plan), settings))
+    explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
+    finish(explain_view(explain_plan(explained, residual=not no_residual, levers=True)))
 
 
 def what_if(
@@ -364,11 +364,11 @@ def what_if(
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
-    with written(output, "what-if", json=json) as finish:
-        read = options.with_settings(options.read_noted(plan), settings)
-        with progress() as reporter:
-            found = find_levers(read, on_stage=reporter.stage)
-        finish(levers_view(found))
+    finish = written(output, "what-if", json=json)
+    read = options.with_settings(options.read_noted(plan), settings)
+    with progress() as reporter:
+        found = find_levers(read, on_stage=reporter.stage)
+    finish(levers_view(found))
 
 
 def diff(
@@ -384,11 +384,11 @@ def diff(
     from rackplan.output import written
     from rackplan.views.diff import diff_view
 
-    with written(output, "diff", json=json) as finish:
-        plans = [read_plan(path) for path in (first, second)]
-        clusters = [plan.deployment.cluster for plan in plans]
-        old, new = (money.priced(plan, *clusters) for plan in plans)
-        finish(diff_view(old, new, [str(first), str(second)]))
+    finish = written(output, "diff", json=json)
+    plans = [read_plan(path) for path in (first, second)]
+    clusters = [plan.deployment.cluster for plan in plans]
+    old, new = (money.priced(plan, *clusters) for plan in plans)
+    finish(diff_view(old, new, [str(first), str(second)]))
 
 
 def _copies(text: str) -> int | Literal["auto"]:

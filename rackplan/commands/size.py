@@ -98,11 +98,11 @@ def size(
     from rackplan.views.size import size_view
     from rackplan.work import sized
 
-    with written(output, "size", json=json) as finish:
-        context = options.CONTEXT if asked.context is None else asked.context
-        deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-        given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
-        with progress() as reporter:
-            reporter.stage("sizing")
-            found, left_out = sized(deployment, asked.demand, asked.usual, **given)
-        finish(size_view(found, usual=asked.usual, left_out=left_out))
+    finish = written(output, "size", json=json)
+    context = options.CONTEXT if asked.context is None else asked.context
+    deployment = pricing.deployment(model, cluster, options.Serving(context=context))
+    given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
+    with progress() as reporter:
+        reporter.stage("sizing")
+        found, left_out = sized(deployment, asked.demand, asked.usual, **given)
+    finish(size_view(found, usual=asked.usual, left_out=left_out))

@@ -145,30 +145,30 @@ def sweep(
     clusters = options.given_clusters(names, pricing.settings)
     serving = options.Serving(phase=asked.phase, context=length)
     first = pricing.deployment(model, clusters[0], serving, *clusters[1:])
-    with output_forms(output, "sweep.csv", "sweep.json", "report.html") as write:
-        if asked.lengths is None:
-            workload = replace(first.workload, prefix_hit=asked.prefix_hit)
-            given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds, "apart": asked.afd}
-            imbalance = 1.0 if asked.imbalance is None else asked.imbalance
-            sweeps = [swept(replace(first, workload=workload), imbalance=imbalance, **given)]
-            pools = None
-        else:
-            pools = matched(first, clusters[-1], asked.both(*asked.lengths))
-            sweeps = [pools.decode, pools.prefill]
-        view = sweep_view(sweeps, pools, targets)
+    write = output_forms(output, "sweep.csv", "sweep.json", "report.html")
+    if asked.lengths is None:
+        workload = replace(first.workload, prefix_hit=asked.prefix_hit)
+        given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds, "apart": asked.afd}
+        imbalance = 1.0 if asked.imbalance is None else asked.imbalance
+        sweeps = [swept(replace(first, workload=workload), imbalance=imbalance, **given)]
+        pools = None
+    else:
+        pools = matched(first, clusters[-1], asked.both(*asked.lengths))
+        sweeps = [pools.decode, pools.prefill]
+    view = sweep_view(sweeps, pools, targets)
 
-        def report() -> str:
-            drawings = {one.name: svg(one) or "" for one in clusters}
-            return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
+    def report() -> str:
+        drawings = {one.name: svg(one) or "" for one in clusters}
+        return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
 
-        if write is not None:
-            write(
-                {
-                    "sweep.csv": lambda: sweep_csv(sweeps),
-                    "sweep.json": lambda: json_text(view.data),
-                    "report.html": report,
-                }
-            )
+    if write is not None:
+        write(
+            {
+                "sweep.csv": lambda: sweep_csv(sweeps),
+                "sweep.json": lambda: json_text(view.data),
+                "report.html": report,
+            }
+        )
     show(view, json=json)
 
 
@@ -220,7 +220,8 @@ def compare(
     deployments = [replace(first, cluster=side) for side in sides]
     expert_loads = options.model_loads(first.model, loads or [], seed)
     asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
-    with output_forms(output, "compare.json", "report.html") as write, progress() as reporter:
+    write = output_forms(output, "compare.json", "report.html")
+    with progress() as reporter:
         found = compared(deployments, expert_loads, asked, targets, story=story, say=reporter.stage)
         view = compare_view(found.rows, deployments, expert_loads, found.story, usual=found.usual)
 

@@ -30,7 +30,7 @@ from rackplan.doctor.installed import (
     version_of,
 )
 from topology.errors import printable
-from topology.host import cores, memory_bytes
+from topology.host import cores
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "vllm-ascend", "torch")
 """Packages beside which the balancers and the readers of recordings work; none of them is needed."""
@@ -59,7 +59,6 @@ class Installation:
     executable: str
     system: str
     cores: int
-    memory_bytes: int | None
     packages: tuple[Package, ...]
     extras: Mapping[str, tuple[Package, ...]]
     engines: Mapping[str, str]
@@ -112,7 +111,6 @@ def examine() -> Installation:
         sys.executable or "unknown",
         f"{platform.system()} {platform.release()} {platform.machine()}",
         cores(),
-        memory_bytes(),
         packages,
         {name: tuple(map(imported, some)) for name, some in extras.items()},
         {name: version for name in ENGINES if (version := version_of(name)) is not None},
@@ -191,7 +189,7 @@ _CHILD = (
 
 def _answers(names: Sequence[str]) -> tuple[dict[str, str], str]:
     """Return what a process said of ``names``, in order, as far as it came, and how it ended."""
-    command = [sys.executable or "python3", "-c", _CHILD, json.dumps(sys.path), *names]
+    command = [sys.executable or "python3", "-P", "-c", _CHILD, json.dumps(sys.path), *names]
     try:
         with tempfile.TemporaryFile() as errors:
             said, end = _run(command, errors)

@@ -102,13 +102,15 @@ def _catalog() -> str:
 
 
 def _folders() -> str:
-    from topology.staging import scratch, temporary_folder, write_out
+    import tempfile
+
+    from topology.files import scratch
 
     with scratch() as folder:
-        write_out(folder / "a", b"whole")
+        (folder / "a").write_bytes(b"whole")
         (folder / "a").replace(folder / "b")
     here = "can" if os.access(".", os.W_OK) else "can not"
-    return f"{temporary_folder()} can be written, this folder {here}"
+    return f"{tempfile.gettempdir()} can be written, this folder {here}"
 
 
 PROBES: dict[str, Callable[[], str]] = {

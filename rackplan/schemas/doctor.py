@@ -73,8 +73,8 @@ class DoctorPrinted(TypedDict):
         Of rackplan, and the folder that its code is read from.
     python, executable, system:
         Of Python and of the machine.
-    cores, memory_bytes:
-        That this process may use, by affinity and by limits of a container; null: not known here.
+    cores:
+        That this process may use.
     packages, extras:
         What is always needed, and what each extra needs.
     engines:
@@ -95,7 +95,6 @@ class DoctorPrinted(TypedDict):
     executable: str
     system: str
     cores: int
-    memory_bytes: int | None
     packages: list[PackageData]
     extras: list[ExtraData]
     engines: dict[str, str]

@@ -21,6 +21,8 @@ MOST_SECONDS = 900.0
 """A job that runs longer is ended."""
 DYING_S = 20.0
 """How long a job that was cancelled may take to hand over what it has."""
+_WORKER = "import sys; sys.path[:] = sys.argv[1:]; from rackplan.serve.worker import main; main()"
+"""Imports from where the server does, never from the working folder."""
 
 
 @dataclass
@@ -136,8 +138,8 @@ class Jobs:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "rackplan.serve.worker"],
+            self._process = subprocess.Popen(  # noqa: S603 - this Python
+                [sys.executable, "-P", "-c", _WORKER, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -169,7 +169,3 @@ def main() -> None:
     desk = Desk(out)
     threading.Thread(target=desk.read, args=(sys.stdin,), daemon=True).start()
     desk.work(KINDS)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,9 +17,8 @@ from rackplan.studies.options import Kind
 from rackplan.studies.store import version
 from rackplan.studies.work import Shipped, Task, ignore_interrupts, load, pack, run_points, unpack
 from topology.errors import InputError, one_line
+from topology.files import scratch
 from topology.host import cores
-from topology.shared_memory import note_semaphores
-from topology.staging import scratch
 
 ENGINES = ("local", "ray")
 _CONNECT_S, _JOIN_S = 5.0, 15.0
@@ -27,6 +26,8 @@ _CONNECT_S, _JOIN_S = 5.0, 15.0
 _IDLE_S = 5.0
 """Seconds after which a worker without work ends: those of a study that was killed do not stay."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Workers import nothing from the folder that they start in."""
 Rows = list[dict[str, Any]]
 
 
@@ -84,7 +85,7 @@ class LocalEngine:
             raise InputError('studies run on joblib: pip install "rackplan[study]".') from None
         self._loky = loky
         self._call = kind, limit_s, dict(files)
-        self._workers = workers or cores()
+        self._workers: int = workers or loky.cpu_count()
         self._open = ExitStack()
         self._held = self._open.enter_context(scratch())
         self._marks: dict[Future[Rows], Path] = {}
@@ -96,12 +97,9 @@ class LocalEngine:
         return self._workers
 
     def _made(self) -> Any:
-        made = self._loky.ProcessPoolExecutor(
-            self._workers, timeout=_IDLE_S, initializer=ignore_interrupts, env=_THREADS
+        return self._loky.ProcessPoolExecutor(
+            self._workers, timeout=_IDLE_S, initializer=ignore_interrupts, env=_THREADS | _SAFE_PATH
         )
-        self._noted = False
-        note_semaphores(self._held)
-        return made
 
     def submit(self, tasks: Sequence[Task]) -> Future[Rows]:
         """Begin with some points, on a new pool where the last one broke."""
@@ -115,9 +113,6 @@ class LocalEngine:
             self._pool = self._made()
             found = self._pool.submit(*call)
         self._marks[found] = mark
-        if not self._noted:  # the first one makes two more
-            note_semaphores(self._held)
-            self._noted = True
         return found
 
     def wait(self, handles: Iterable[Future[Rows]], timeout_s: float) -> list[Future[Rows]]:
@@ -321,7 +316,7 @@ def _require_answer(address: str | None) -> None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
             pass
-        command = [sys.executable, "-c", _PROBE, address]
+        command = [sys.executable, "-P", "-c", _PROBE, address]
         subprocess.run(command, timeout=_JOIN_S, check=False, capture_output=True)  # noqa: S603 - Ray itself
     except (OSError, OverflowError, UnicodeError) as error:
         why = one_line(error)

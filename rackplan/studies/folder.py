@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rackplan.output import results_folder, write_together
 from rackplan.studies.columns import columns_of
 from rackplan.studies.engines import make_engine
 from rackplan.studies.progress import Progress
@@ -22,8 +21,8 @@ from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Study, read_content, study_of
 from rackplan.studies.store import Store, read_rows, require_pyarrow, version
 from topology.errors import InputError
+from topology.files import TEMPORARY, write_folder
 from topology.reading import parse_json, read_text, require_version
-from topology.staging import is_staged, settle
 
 RECORD = "study.json"
 SCHEMA_VERSION = 1
@@ -152,17 +151,13 @@ def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[Opened
         If pyarrow is missing, another run is at work there, or the folder holds something else.
     """
     require_pyarrow()
-    if not folder.is_dir():
-        with results_folder(folder):  # it comes with its record in it
-            _begun(study, folder)
-    with results_folder(folder):
-        columns = _begun(study, folder)
-        store = Store(folder, columns, keep=keep)
-        try:
-            with _terminable():
-                yield Opened(study, store, columns)
-        finally:
-            store.close()
+    columns = _begun(study, folder)
+    store = Store(folder, columns, keep=keep)
+    try:
+        with _terminable():
+            yield Opened(study, store, columns)
+    finally:
+        store.close()
 
 
 @contextmanager
@@ -191,7 +186,6 @@ def read_finished(folder: Path) -> StudyResult:
         If it holds no study, or its files cannot be read.
     """
     require_pyarrow()
-    settle([folder])
     study, _ = _recorded(folder)
     return StudyResult(study, folder, read_rows(folder))
 
@@ -214,7 +208,7 @@ def _begun(study: Study, folder: Path) -> dict[str, str]:
             )
         if before.kind != study.kind or columns_of(before) != columns or before.search != study.search:
             raise InputError(f"-o {folder}: it holds another study; choose another -o.")
-    elif folder.is_dir() and not all(is_staged(Path(path.name)) for path in folder.iterdir()):
+    elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
         raise InputError(f"-o {folder}: it holds files and no study; choose a new or an empty folder.")
     record = {
         "schema_version": SCHEMA_VERSION,
@@ -222,7 +216,7 @@ def _begun(study: Study, folder: Path) -> dict[str, str]:
         "base": str(study.base),
         "study": study.content,
     }
-    write_together(folder, {RECORD: json.dumps(record, indent=2) + "\n"})
+    write_folder(folder, {RECORD: (json.dumps(record, indent=2) + "\n").encode()})
     return columns
 
 

@@ -2,7 +2,7 @@
 
 A row is safe once its line is in ``journal`` and the system has written that out. Lines have a checksum: what a
 kill or a power cut left of the last one is cut off. Now and then its rows go into ``results/part-00000.parquet``:
-one of all rows, in the order of the points, takes its place (:mod:`topology.staging`), so that no reader ever sees
+one of all rows, in the order of the points, takes its place (:mod:`topology.files`), so that no reader ever sees
 half a file or a row twice. A row that is in both after a kill in between is taken once.
 """
 
@@ -13,14 +13,15 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rackplan.output import write_together
 from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
 from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
+from topology.files import require_unlinked, write_folder
 from topology.limits import STUDY_BYTES
 from topology.reading import read_bytes
 
@@ -61,13 +62,14 @@ class Store:
     """
 
     def __init__(self, folder: Path, columns: Mapping[str, str], *, keep: bool = False) -> None:
-        self.kept: dict[str, Row] = {row["digest"]: row for row in read_rows(folder)} if keep else {}
-        self._keep = keep
+        require_unlinked(folder, JOURNAL, f"{RESULTS}/{PART}")
         self._folder, self._columns = folder, columns
         self._journal = folder / JOURNAL
-        if self._journal.is_symlink():  # it is cut where a kill left half a line: never a file elsewhere
-            raise InputError(f"{self._journal}: it is a link, and a study writes its own file; remove it.")
+        self._file = self._journal.open("ab", buffering=0)
+        self._lock()
         (folder / RESULTS).mkdir(exist_ok=True)
+        self.kept: dict[str, Row] = {row["digest"]: row for row in read_rows(folder)} if keep else {}
+        self._keep = keep
         self._parted = self._in_parts()
         self._sure = True
         rows, good = journal_rows(folder)
@@ -75,12 +77,24 @@ class Store:
         self._lines = len(rows)
         self._unsynced = False
         self._compacted = time.monotonic()
-        self._file = self._journal.open("ab", buffering=0)
         _to_disk(folder)
         if self._file.tell() != good:
             self._file.truncate(good)
         if rows:
             self.compact()
+
+    def _lock(self) -> None:
+        """Hold the journal until it is closed: a second run would cut off rows of the first."""
+        with suppress(ImportError):  # a system without such locks
+            import fcntl
+
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise InputError(
+                    f"{self._folder}: another rackplan is writing there; wait for it, or choose another -o."
+                ) from None
 
     def _in_parts(self) -> set[str]:
         return {row["digest"] for part in parts(self._folder) for row in _columns(part)}
@@ -203,13 +217,14 @@ class Store:
     def _write(self, tables: Sequence[pa.Table]) -> None:
         """Make some rows the dataset, whole, in the order of their points."""
         import pyarrow as pa
+        import pyarrow.parquet as pq
 
         table = pa.concat_tables(tables).sort_by([("point", "ascending"), ("digest", "ascending")])
         others = [f"{RESULTS}/{part.name}" for part in parts(self._folder) if part.name != PART]
+        made = pa.BufferOutputStream()
+        pq.write_table(table, made, compression="zstd")
         try:
-            write_together(
-                self._folder, {f"{RESULTS}/{PART}": lambda path: _write_table(table, path)}, gone=others
-            )
+            write_folder(self._folder, {f"{RESULTS}/{PART}": made.getvalue()}, gone=others)
         except InputError as error:
             if isinstance(error.__context__, OSError):
                 raise _unwritable(self._folder / RESULTS, error.__context__) from None
@@ -326,15 +341,6 @@ def _numbered(table: pa.Table, numbers: Mapping[str, int]) -> pa.Table:
     named = [numbers[digest] for digest in table.column("digest").to_pylist()]
     place = table.schema.get_field_index("point")
     return table.set_column(place, table.schema.field(place), pa.array(named, pa.int64()))
-
-
-def _write_table(table: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _table(part: Path, columns: list[str] | None = None) -> pa.Table:

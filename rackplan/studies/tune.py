@@ -27,6 +27,7 @@ from rackplan.studies.spec import Files, Point, Search, Study
 from rackplan.studies.statuses import OK
 from rackplan.studies.store import read_rows
 from topology.errors import InputError
+from topology.files import require_unlinked
 
 if TYPE_CHECKING:
     import optuna
@@ -250,8 +251,7 @@ class _NoLock:
 
 def _whole_lines(path: Path) -> None:
     """Cut off what a kill left of the last line."""
-    if path.is_symlink():  # never a file elsewhere
-        raise InputError(f"{path}: it is a link, and a study writes its own file; remove it.")
+    require_unlinked(path)
     if path.exists():
         data = path.read_bytes()
         whole = data.rfind(b"\n") + 1

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 def doctor_view(found: Installation) -> View:
     """Return what :func:`rackplan.doctor.examine.examine` found."""
-    memory = "memory unknown" if found.memory_bytes is None else f"{found.memory_bytes / 1e9:.1f} GB"
     head: list[Block] = [
         Heading(f"rackplan {found.version}"),
         *labelled("Code", found.source),
         *labelled("Python", f"{found.python}, {found.executable}"),
-        *labelled("Machine", f"{found.system}; this process may use {_count(found.cores, 'core')}, {memory}"),
+        *labelled("Machine", f"{found.system}; this process may use {_count(found.cores, 'core')}"),
         *labelled("Variables", ", ".join(f"{name}={value}" for name, value in found.variables.items())),
     ]
     needed = Table.of(
@@ -56,7 +55,6 @@ def doctor_view(found: Installation) -> View:
         "executable": found.executable,
         "system": found.system,
         "cores": found.cores,
-        "memory_bytes": found.memory_bytes,
         "packages": [_package(one) for one in found.packages],
         "extras": [
             {

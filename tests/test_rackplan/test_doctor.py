@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from rackplan.doctor.installed import DEVELOPMENT, Check, Package, own_files, re
 from rackplan.render.text import text_lines
 from rackplan.views.doctor import doctor_view
 from schema_check import require_schema
-from topology import host
 
 ROOT = Path(__file__).parents[2]
 ASKED = [
@@ -235,39 +233,6 @@ def test_the_doctor_needs_python_alone_to_start() -> None:
         [sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert eval(said.stdout) == {"rackplan", "topology"}  # noqa: S307 - a set that was printed
-
-
-@pytest.mark.parametrize("two", [False, True])
-def test_a_container_limits_cores_and_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two: bool
-) -> None:
-    """Versions 1 and 2 of control groups; the group above counts as well."""
-    groups = tmp_path / "cgroup"
-    groups.write_text("0::/a/b\n" if two else "3:memory:/a/b\n2:cpu,cpuacct:/a/b\n0::/\n1:name=x:/\n")
-    monkeypatch.setattr(host, "_GROUPS", groups)
-    monkeypatch.setattr(host, "_MOUNT", tmp_path / "fs")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
-    free = host.memory_bytes()
-    assert host.cores() == 9
-    cpu = tmp_path / ("fs/a" if two else "fs/cpu,cpuacct/a")
-    memory = tmp_path / ("fs/a" if two else "fs/memory/a/b")
-    for folder in (cpu, memory):
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def limit(quota: str, size: str) -> None:
-        if two:
-            (cpu / "cpu.max").write_text(f"{quota.replace('-1', 'max')} 100000\n")
-        else:
-            (cpu / "cpu.cfs_quota_us").write_text(f"{quota}\n")
-            (cpu / "cpu.cfs_period_us").write_text("100000\n")
-        (memory / ("memory.max" if two else "memory.limit_in_bytes")).write_text(f"{size}\n")
-
-    limit("-1", "max" if two else "9223372036854771712")
-    assert (host.cores(), host.memory_bytes()) == (9, free)
-    limit("150000", "1000000")
-    assert (host.cores(), host.memory_bytes()) == (2, 1_000_000)
-    limit("1000", "many")
-    assert (host.cores(), host.memory_bytes()) == (1, free)
 
 
 def test_the_project_says_one_version_and_the_extras_that_the_doctor_knows() -> None:

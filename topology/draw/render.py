@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 
 from topology.draw.finish import finished
 from topology.errors import RackplanError
-from topology.staging import no_room, scratch
+from topology.files import no_room, scratch
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 _VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")

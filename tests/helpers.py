@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def script(path: str, name: str = "") -> ModuleType:
-    """A file of the checkout that is run, not imported (``benchmarks/kills.py``), as a module called ``name``."""
+    """A file of the checkout that is run, not imported (``benchmarks/study.py``), as a module called ``name``."""
     spec = importlib.util.spec_from_file_location(name or Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None

@@ -77,16 +77,11 @@ OWN = {
     "rackplan.doctor.installed:own_files": "what is installed",
     "rackplan.doctor.installed:install": "what is installed",
     "rackplan.output:steady_streams": "writes nowhere",
-    "rackplan.output:write_plan.report": "a drawing written before",
     "rackplan.render.html:page.asset": "the page",
     "rackplan.render.pictures:_text": "the page",
     "rackplan.commands.clusters:_check_readable": "the cluster file that is about to be written",
-    "topology.host:_read": "what the system says of cores and memory",
-    "topology.staging:write_out": "writes",
-    "topology.shared_memory:remove_noted": "names that it checks against the only form that they have",
     "rackplan.views.study_charts:shown": "a cell that a study wrote, else the text as it is",
     "rackplan.studies.work:pack": "bytes of files, for workers elsewhere",
-    "rackplan.studies.store:_write_table": "writes",
     "rackplan.studies.tune:_whole_lines": "cuts off a line, reads nothing of the rest",
 }
 """Functions that read what ships with the packages, or write, with what that is."""

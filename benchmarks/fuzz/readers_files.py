@@ -227,34 +227,6 @@ def _journal() -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _settled(path: Path) -> None:
-    """Start a command with ``-o`` there: what a killed run left is put in place."""
-    from topology.staging import settle
-
-    settle([path / "report.html", path])
-
-
-def _left() -> list[Seed]:
-    work = ".rackplan-0123456789ab"
-    gone = json.dumps(["old.json", "inner/old.json", "../canary", "/nowhere/x"]).encode()
-    files = {"old.json": b"{}", "inner/old.json": b"{}", f"{work}/lock": b""}
-    return [
-        Seed(
-            "results",
-            "folder",
-            pack(
-                {
-                    **files,
-                    f"{work}/{ready}/plan.json": b"{}",
-                    f"{work}/{ready}/inner/new.json": b"{}",
-                    f"{work}/{ready}/.rackplan-gone": gone,
-                }
-            ),
-        )
-        for ready in ("ready", "ready-once")
-    ]
-
-
 def _stored(path: Path) -> None:
     from rackplan.balancers.stored import read_stored
 
@@ -480,7 +452,6 @@ READERS = (
         ("placement.online.state:_arrays", "placement.online.state:OnlineState._checked"),
         15,
     ),
-    Reader("results-folder", _left, _settled, ("topology.staging:_gone",), 8, writes=True),
     Reader("balancer-stored", lambda: texts("l.npy", "npy", seeds.npy(seeds.COUNTS)), _stored, (), 8),
     Reader(
         "balancer-environment",

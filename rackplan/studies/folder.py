@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,9 +19,9 @@ from rackplan.studies.progress import Progress
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Study, read_content, study_of
-from rackplan.studies.store import Store, read_rows, require_pyarrow, version
+from rackplan.studies.store import JOURNAL, Store, read_rows, require_pyarrow, version
 from topology.errors import InputError
-from topology.files import TEMPORARY, write_folder
+from topology.files import TEMPORARY, require_unlinked, write_folder
 from topology.reading import parse_json, read_text, require_version
 
 RECORD = "study.json"
@@ -152,12 +152,29 @@ def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[Opened
     """
     require_pyarrow()
     columns = _begun(study, folder)
-    store = Store(folder, columns, keep=keep)
-    try:
-        with _terminable():
-            yield Opened(study, store, columns)
-    finally:
-        store.close()
+    with _alone(folder):
+        store = Store(folder, columns, keep=keep)
+        try:
+            with _terminable():
+                yield Opened(study, store, columns)
+        finally:
+            store.close()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second run out while the block runs: it would cut rows of this one off the journal."""
+    with (require_unlinked(folder, JOURNAL) / JOURNAL).open("ab") as file:
+        with suppress(ImportError):  # a system without such locks
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{folder}: another rackplan is writing there; wait for it, or choose another -o."
+                ) from None
+        yield
 
 
 @contextmanager

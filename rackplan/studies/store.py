@@ -13,7 +13,6 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,13 +62,11 @@ class Store:
 
     def __init__(self, folder: Path, columns: Mapping[str, str], *, keep: bool = False) -> None:
         require_unlinked(folder, JOURNAL, f"{RESULTS}/{PART}")
-        self._folder, self._columns = folder, columns
-        self._journal = folder / JOURNAL
-        self._file = self._journal.open("ab", buffering=0)
-        self._lock()
-        (folder / RESULTS).mkdir(exist_ok=True)
         self.kept: dict[str, Row] = {row["digest"]: row for row in read_rows(folder)} if keep else {}
         self._keep = keep
+        self._folder, self._columns = folder, columns
+        self._journal = folder / JOURNAL
+        (folder / RESULTS).mkdir(exist_ok=True)
         self._parted = self._in_parts()
         self._sure = True
         rows, good = journal_rows(folder)
@@ -77,24 +74,12 @@ class Store:
         self._lines = len(rows)
         self._unsynced = False
         self._compacted = time.monotonic()
+        self._file = self._journal.open("ab", buffering=0)
         _to_disk(folder)
         if self._file.tell() != good:
             self._file.truncate(good)
         if rows:
             self.compact()
-
-    def _lock(self) -> None:
-        """Hold the journal until it is closed: a second run would cut off rows of the first."""
-        with suppress(ImportError):  # a system without such locks
-            import fcntl
-
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._file.close()
-                raise InputError(
-                    f"{self._folder}: another rackplan is writing there; wait for it, or choose another -o."
-                ) from None
 
     def _in_parts(self) -> set[str]:
         return {row["digest"] for part in parts(self._folder) for row in _columns(part)}

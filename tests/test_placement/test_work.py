@@ -187,7 +187,7 @@ def test_a_signal_waits_once(times: int, done: list[int]) -> None:
     reached = []
 
     def held() -> None:
-        with interrupts.steady(once=True):
+        with interrupts.steady():
             for _ in range(times):
                 press()
             reached.append(1)

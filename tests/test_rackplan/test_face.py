@@ -18,7 +18,7 @@ from placement.migrate.migration import State
 from rackplan.cli import COMMANDS
 from rackplan.digests import digests
 from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
-from rackplan.output import json_text, results_folder, write_together
+from rackplan.output import json_text
 from rackplan.progress import progress
 from rackplan.render.text import text_lines, wrapped
 from rackplan.views.blocks import Heading, Table
@@ -43,33 +43,6 @@ def test_public_names_are_listed_once_and_sorted() -> None:
 def test_other_names_are_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         rackplan.nothing  # noqa: B018
-
-
-def fail_in(path: Path, result: str = "") -> None:
-    """A command that makes its folder, perhaps writes a result, and fails."""
-    with results_folder(path) as folder:
-        if result:
-            write_together(folder, {result: ""})
-        raise ValueError("late")
-
-
-def test_folders_of_a_failed_command_are_removed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="late"):
-        fail_in(tmp_path / "a/b")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folders_that_were_there_stay(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    with pytest.raises(ValueError, match="late"):
-        fail_in(tmp_path / "a/b")
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_a_folder_with_results_is_not_removed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="late"):
-        fail_in(tmp_path / "a", "result")
-    assert (tmp_path / "a/result").exists()
 
 
 def test_digests_are_of_files_alone(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,15 +19,13 @@ from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads
-from rackplan.output import json_text, results_folder, write_together
+from rackplan.output import json_text
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.explain import explain_plan, explain_view
 from rackplan.views.plan import plan_view
 from rackplan.views.plan_page import plan_page
 from topology import build_cluster, resolve_cluster
-from topology.errors import InputError
-from topology.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,27 +35,6 @@ if TYPE_CHECKING:
 ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
 LONG = "x" * 300
-
-
-def put(text: str) -> Callable[[Path], None]:
-    return lambda path: write_whole(path, text.encode())
-
-
-def test_files_are_written_together(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-    write_together(tmp_path, {"a": put("new"), "b": put("b")})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "b"}
-
-
-def test_none_is_changed_where_one_cannot_be_made(tmp_path: Path) -> None:
-    def fail(path: Path) -> None:
-        raise InputError(f"{path}: cannot write there (disk full); choose another -o.")
-
-    (tmp_path / "a").write_text("old")
-    with pytest.raises(InputError) as error:
-        write_together(tmp_path, {"a": put("new"), "b": fail})
-    assert str(error.value) == f"{tmp_path / 'b'}: cannot write there (disk full); choose another -o."
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
 
 
 def test_a_plan_never_leaves_half_its_files(run: Run, tmp_path: Path) -> None:
@@ -85,30 +62,14 @@ def test_names_that_no_file_can_have(run: Run, args: tuple[str, ...], tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interruption_does_not_stop_files_half_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moving = Path.replace
-
-    def move(path: Path, target: Path) -> Path:
-        signal.raise_signal(signal.SIGINT)
-        return moving(path, target)
-
-    monkeypatch.setattr(Path, "replace", move)
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "a").write_text("old")
-    with pytest.raises(KeyboardInterrupt):
-        write_together(out, {"a": "new", "b": "new"})
-    assert {path.name: path.read_text() for path in out.iterdir()} == {"a": "new", "b": "new"}
-
-
-def test_a_second_run_into_the_same_folder_is_refused(run: Run, tmp_path: Path) -> None:
-    with results_folder(tmp_path / "out"):
-        result = run(*PLAN, "out")
-    assert result.code == 2
-    assert "out: another rackplan is writing there" in result.error_line
+def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path) -> None:
     assert run(*PLAN, "out").code == 0
+    first = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    mark = hashlib.sha256(first["plan.json"]).hexdigest().encode()
+    assert all(mark in first[name] for name in ("report.html", "topology.svg"))
+    (tmp_path / "out/moves.json").write_text("of a re-plan before")
+    assert run(*PLAN, "out").code == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == first
 
 
 def test_names_do_not_steer_the_terminal() -> None:

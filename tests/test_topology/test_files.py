@@ -1,41 +1,211 @@
-"""Files appear whole, where a file can be, and never where one must stay."""
+"""Files appear whole or not at all, through no link, and nothing is left of what failed."""
 
 from __future__ import annotations
 
 import os
+import signal
+import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from topology.errors import InputError
-from topology.files import write_whole
+from topology.files import scratch, write_folder, write_new, write_whole
+
+ROOT = Path(__file__).parents[2]
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from topology import files
+moved = Path.replace
+def move(path, target):
+    if target.name == "plan.json":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return moved(path, target)
+Path.replace = move
+files.write_folder(Path(sys.argv[1]), {"report.html": b"new", "plan.json": b"new"})
+"""
 
 
-def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path) -> None:
-    target = tmp_path / "plan.json"
-    write_whole(target, b"first", new=True)
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder, with somebody's file and folder beside it."""
+    for name in ("work", "mine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine/letter").write_text("dear")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Return the files below a folder with their text, links as where they lead."""
+    return {
+        str(path.relative_to(folder)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def test_a_new_file_never_takes_the_place_of_another(here: Path) -> None:
+    write_new({here / "plan.json": b"first"})
     with pytest.raises(InputError, match="it exists, and is not overwritten"):
-        write_whole(target, b"second", new=True)
-    assert target.read_bytes() == b"first"
-    assert list(tmp_path.iterdir()) == [target]
+        write_new({here / "more.json": b"second", here / "plan.json": b"second"})
+    assert tree(here) == {"plan.json": "first"}
 
 
-def test_a_link_is_followed_to_its_file(tmp_path: Path) -> None:
-    target, link = tmp_path / "real.csv", tmp_path / "link.csv"
-    target.write_bytes(b"old")
-    link.symlink_to(target)
-    write_whole(link, b"new")
-    assert (link.is_symlink(), target.read_bytes()) == (True, b"new")
-
-
-def test_what_is_no_file_or_read_only_stays(tmp_path: Path) -> None:
-    folder, pipe, protected = tmp_path / "folder", tmp_path / "pipe", tmp_path / "protected"
-    folder.mkdir()
-    os.mkfifo(pipe)
-    protected.write_bytes(b"old")
-    protected.chmod(0o444)
-    for path, words in ((folder, "it is a folder"), (pipe, "no file"), (protected, "it is read-only")):
+def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
+    (here / "folder").mkdir()
+    os.mkfifo(here / "pipe")
+    (here / "protected").write_text("old")
+    (here / "protected").chmod(0o444)
+    for name, words in (("folder", "it is a folder"), ("pipe", "no file"), ("protected", "it is read-only")):
         with pytest.raises(InputError, match=words):
-            write_whole(path, b"new")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe", "protected"]
-    assert protected.read_bytes() == b"old"
+            write_whole(Path(name), b"new")
+        with pytest.raises(InputError, match=words):
+            write_folder(here, {"a": b"new", name: b"new"})
+    assert sorted(path.name for path in here.iterdir()) == ["folder", "pipe", "protected"]
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "target"),
+    [
+        ("a.json", "../mine/letter", "a.json"),
+        ("a.json", "nowhere", "a.json"),
+        ("a.json", "a.json", "a.json"),
+        ("link", "../mine", "link/letter"),
+        ("link", "..", "link/mine/letter"),
+        ("link", "..", "./link/../mine/letter"),
+        ("link", "../mine", "{here}/link/letter"),
+        ("link", "../mine", "../work/link/letter"),
+        ("inner/link", "../../mine", "inner/link/letter"),
+        ("inner/link", "../../mine", "inner/../inner/link/deep/letter"),
+        ("../out.json", "mine/letter", "../out.json"),
+    ],
+)
+def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
+    (here / link).parent.mkdir(exist_ok=True)
+    (here / link).symlink_to(to)
+    path, before = Path(target.format(here=here)), tree(here.parent)
+    with pytest.raises(InputError, match=r"is a link, and links are not followed; remove it"):
+        write_whole(path, b"new")
+    for folder in (path, path.parent):
+        with pytest.raises(InputError, match="is a link"):
+            write_folder(folder, {path.name: b"new"})
+    assert tree(here.parent) == before
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan-0", "old.json"])
+def test_links_in_a_folder_of_results_are_refused(here: Path, name: str) -> None:
+    out = here.parent / "out"  # outside the working folder too
+    out.mkdir()
+    (out / name).symlink_to(here.parent / "mine/letter" if "." in name else here.parent / "mine")
+    before = tree(here.parent)
+    with pytest.raises(InputError, match=f"out/{name} is a link"):
+        write_folder(
+            Path("../out"), {"a": b"a", "plan-0/letter": b"new", "plan.json": b"new"}, gone=["old.json"]
+        )
+    assert tree(here.parent) == before
+
+
+def test_links_above_the_working_folder_are_followed(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "alias").symlink_to("work")
+    write_whole(tmp_path / "alias/a", b"a")
+    monkeypatch.chdir(tmp_path / "alias")
+    write_folder(tmp_path / "alias/out", {"b": b"b"})
+    write_folder(Path("missing/../other"), {"c": b"c"})
+    assert tree(here) == {"a": "a", "out/b": "b", "other/c": "c"}
+
+
+def test_a_file_of_several_names_is_replaced_under_one(here: Path) -> None:
+    os.link(here.parent / "mine/letter", here / "a")
+    write_whole(here / "a", b"new")
+    assert (here.parent / "mine/letter").read_text() == "dear"
+
+
+def test_sets_replace_what_is_there_and_keep_what_is_not_theirs(here: Path) -> None:
+    write_folder(Path("a/b"), {"x": b"1", "plan-0/y": b"1", "plan-1/y": b"1"})
+    (here / "a/b/notes").write_text("mine")
+    write_folder(Path("a/b"), {"x": b"2", "plan-0/y": b"2"}, gone=["plan-1/y", "absent"])
+    assert tree(here) == {"a/b/notes": "mine", "a/b/plan-0/y": "2", "a/b/x": "2"}
+    assert not (here / "a/b/plan-1").exists()
+
+
+def test_permissions_follow_the_umask_or_the_file_replaced(here: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(here / "a", b"")
+        write_folder(here / "out", {"b": b""})
+        (here / "c").touch(mode=0o600)
+        write_whole(here / "c", b"new")
+    finally:
+        os.umask(before)
+    modes = {name: stat.S_IMODE((here / name).stat().st_mode) for name in ("a", "out", "out/b", "c")}
+    assert modes == {"a": 0o640, "out": 0o750, "out/b": 0o640, "c": 0o600}
+
+
+def test_nothing_changes_and_nothing_is_left_where_one_fails(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "b").write_text("old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for target in (here, here / "new/deep"):
+        with pytest.raises(InputError, match="No space left on device"):
+            write_folder(target, {"a": b"new", "b": b"new"})
+    assert tree(here) == {"b": "old"}
+    assert [path.name for path in here.iterdir()] == ["b"]
+
+
+def test_an_interruption_does_not_stop_a_set_half_way(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = Path.replace
+
+    def move(path: Path, target: Path) -> Path:
+        signal.raise_signal(signal.SIGINT)
+        return moving(path, target)
+
+    monkeypatch.setattr(Path, "replace", move)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(here, {"a": b"new"})
+    assert tree(here) == {"a": "new"}
+    with pytest.raises(KeyboardInterrupt):  # the second one is not held back
+        write_folder(here, {"a": b"newer", "b": b"newer"})
+    assert tree(here) == {"a": "newer"}
+
+
+def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> None:
+    for name in ("report.html", "plan.json"):
+        (here / name).write_text("old")
+    ended = subprocess.run([sys.executable, "-c", KILLED, here], cwd=ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = here.glob(".rackplan-*")
+    assert {name: (here / name).read_text() for name in ("report.html", "plan.json")} == {
+        "report.html": "new",
+        "plan.json": "old",
+    }
+    write_folder(here, {"report.html": b"newer", "plan.json": b"newer"})
+    assert tree(here) == {f"{left.name}/plan.json": "new", "report.html": "newer", "plan.json": "newer"}
+
+
+def test_names_that_no_file_can_have(here: Path) -> None:
+    for name in ("a\0b", "x" * 300, "y/" * 3000 + "z"):
+        with pytest.raises(InputError, match="cannot write there"):
+            write_whole(Path(name), b"")
+        with pytest.raises(InputError, match="cannot write there"):
+            write_folder(Path(name), {"a": b""})
+    assert list(here.iterdir()) == []
+
+
+def test_temporary_files_go_or_are_refused_in_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scratch() as folder:
+        (folder / "a").touch()
+    assert not folder.exists()
+    monkeypatch.setattr("tempfile.tempdir", str(here / "missing"))
+    with pytest.raises(InputError, match="set TMPDIR to a folder"), scratch():
+        pass

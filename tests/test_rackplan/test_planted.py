@@ -1,0 +1,137 @@
+"""Nothing that a folder holds makes a command write elsewhere, or run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rackplan
+from placement.plan_file import read_plan
+from topology.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., Any]
+
+ROOT = Path(rackplan.__file__).parent.parent
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0")
+WORK = ".rackplan-0123456789ab"
+"""What the temporary folder of a killed run was once called."""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that somebody else filled, beside files of the user."""
+    home, here = tmp_path / "home", tmp_path / "repository"
+    for folder in (home / ".config", here / "results"):
+        folder.mkdir(parents=True)
+    for name in (".profile", ".config/victim.txt"):
+        (home / name).write_text("mine")
+    (here / "link").symlink_to("../home")
+    (here / "results/plan.json").write_text('{"schema_version": 1}')
+    for base in (tmp_path, here, here / "results", here / "sibling"):
+        for ready in ("ready", "ready-once", "new"):
+            inner = base / WORK / ready
+            (inner / "link").mkdir(parents=True)
+            (inner / "link/.profile").write_text("planted")
+            (inner / "out").symlink_to("../../../home")
+            (inner / ".rackplan-gone").write_text('["link/.config/victim.txt", "results/plan.json"]')
+        (base / WORK / "lock").touch()
+    (here / "results/link").symlink_to("../../home")
+    monkeypatch.chdir(here)
+    return here
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path): str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("schema", "plan"), 0),
+        (("catalog", "hgx-h100"), 0),
+        (("doctor",), None),
+        (("score", "results"), 2),
+        (("draw", "hgx-h100", "-o", "link/a.svg"), 2),
+        (("draw", "hgx-h100", "-o", "results/link/.profile.svg"), 2),
+        ((*PLAN, "-o", "link"), 2),
+        ((*PLAN, "-o", "link/.config"), 2),
+        ((*PLAN, "-o", "results/link/new/deep"), 2),
+        ((*PLAN, "-o", "link/page.html"), 2),
+        (("traffic", "hgx-h100", "-o", "link/.config"), 2),
+    ],
+)
+def test_planted_folders_and_links(
+    run: Run, repository: Path, words: tuple[str, ...], code: int | None
+) -> None:
+    before = state(repository.parent)
+    result = run(*words)
+    assert code in (result.code, None), result.err
+    if "link" in " ".join(words):
+        assert "is a link, and links are not followed" in result.error_line
+    assert state(repository.parent) == before
+
+
+def test_python_finishes_nothing_either(repository: Path) -> None:
+    before = state(repository.parent)
+    for path in (Path("results"), Path("sibling/plan.json")):
+        with pytest.raises((InputError, FileNotFoundError)):
+            read_plan(path)
+    assert state(repository.parent) == before
+
+
+@pytest.mark.parametrize("name", ["report.html", "topology.svg", "plan.json", "moves.json"])
+def test_a_link_under_the_name_of_a_result(run: Run, repository: Path, name: str) -> None:
+    (repository / "results" / name).unlink(missing_ok=True)
+    (repository / "results" / name).symlink_to("../../home/.profile")
+    before = state(repository.parent)
+    result = run(*PLAN, "-o", "results")
+    assert (result.code, f"results/{name} is a link" in result.error_line) == (2, True)
+    assert state(repository.parent) == before
+
+
+@pytest.mark.parametrize("name", ["journal", "results", "results/part-00000.parquet", "study.json"])
+def test_a_link_in_the_folder_of_a_study(run: Run, repository: Path, name: str) -> None:
+    pytest.importorskip("pyarrow", reason="the extra `study` is not installed")
+    study = repository / "study.yaml"
+    study.write_text(STUDY)
+    out = repository / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).symlink_to(repository.parent / "home" / ("" if name == "results" else ".profile"))
+    before = state(repository.parent / "home")
+    result = run("study", str(study), "-o", "out")
+    assert result.code == 2
+    assert state(repository.parent / "home") == before
+
+
+STUDY = "kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {batch: [1]}\n"
+SCRIPT = "import sys; sys.argv[0] = 'rackplan'; from rackplan.__main__ import main; main()"
+"""What the command `rackplan` runs; a script looks for modules in its own folder, not in the working one."""
+
+
+@pytest.mark.parametrize("words", [("schema", "plan"), ("doctor",), ("study", "study.yaml", "-o", "out")])
+@pytest.mark.parametrize("how", [("-P", "-c", SCRIPT), ("-m", "rackplan")])
+def test_modules_of_the_working_folder_are_not_imported(
+    tmp_path: Path, how: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    """Neither by the command nor by processes that it starts; `python -m` itself imports some before it begins."""
+    names = ["json", "yaml", "numpy", "typer", "multiprocessing", "joblib", "cost", "pickle"]
+    for name in (*names, *(["re", "contextlib", "topology", "runpy", "signal"] if how[0] == "-P" else [])):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'a').write(__name__ + ' ')\n")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    command = [sys.executable, *how, *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert ended.returncode in (0, 1), ended.stderr

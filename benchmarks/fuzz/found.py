@@ -82,6 +82,8 @@ OWN = {
     "rackplan.commands.clusters:_check_readable": "the cluster file that is about to be written",
     "rackplan.views.study_charts:shown": "a cell that a study wrote, else the text as it is",
     "rackplan.studies.work:pack": "bytes of files, for workers elsewhere",
+    "rackplan.studies.folder:_alone": "a lock",
+    "topology.files:_make": "writes",
     "rackplan.studies.tune:_whole_lines": "cuts off a line, reads nothing of the rest",
 }
 """Functions that read what ships with the packages, or write, with what that is."""

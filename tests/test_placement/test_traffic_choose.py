@@ -332,7 +332,10 @@ def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> Non
 
 @LITTLE
 def test_several_traces_count_equally() -> None:
-    first, second = trace_of(drawn(4, 4.0, seed=5), "a.npy"), trace_of(drawn(4, 4.0, seed=5)[:, :400], "b.npy")
+    first, second = (
+        trace_of(drawn(4, 4.0, seed=5), "a.npy"),
+        trace_of(drawn(4, 4.0, seed=5)[:, :400], "b.npy"),
+    )
     plan = make_plan(setting(), routed_loads([first, second]), CUT)
     check_rows(plan)
     assert plan.by_traffic is not None

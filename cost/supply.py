@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -49,6 +49,15 @@ class Pool:
     gpus: int
     batch: float
     step_s: float
+
+
+def merged(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Return each kind of pool once, with all of its replicas: joined units of different numbers may have the same."""
+    replicas: dict[Pool, int] = {}
+    for pool in pools:
+        kind = replace(pool, replicas=0)
+        replicas[kind] = replicas.get(kind, 0) + pool.replicas
+    return tuple(replace(kind, replicas=count) for kind, count in replicas.items())
 
 
 @dataclass(frozen=True)
@@ -205,7 +214,7 @@ class DecodeSupply:
             units=units,
             tok_s=self.rate(units, tpot_s),
             tok_s_per_user=min(float(found.tok_s_per_user[index]) for _, _, found, index in used),
-            pools=tuple(
+            pools=merged(
                 _pool("decode", found, index, count * int(found.replicas[index]))
                 for _, count, found, index in used
             ),
@@ -365,7 +374,7 @@ class PooledSupply:
             units=units,
             tok_s=self.rate(units, tpot_s),
             tok_s_per_user=min(match.tok_s_per_user for _, _, match in used),
-            pools=tuple(
+            pools=merged(
                 _pool(role, found, index, copies * workers)
                 for copies, pair, match in used
                 for role, found, index, workers in (

@@ -138,21 +138,26 @@ def _on_the_grid(
 
 
 def _best_splits(table: LayoutTable, variants: Sequence[Variant], found: Columns) -> Index:
-    """Rows by layout and batch, without those that another split of the layers beats on the same GPUs and batch."""
+    """Rows by layout and batch, without those that another split of the layers beats on the same GPUs.
+
+    It beats them where it is faster at the same batch, or no slower at a larger one: a split that holds more sequences
+    takes fewer in less time, but need not be priced at their number.
+    """
     layout, batch, step_s = found["layout"], found["batch"], found["step_s"]
     number: dict[int, int] = {}
     arrangement = np.array(
         [number.setdefault(id(v.arrangement), len(number)) for v in variants], dtype=np.int64
     )
-    cut = numbered(pairs(arrangement[table.variant], pairs(table.tp, table.moe_tp)))[1]
+    cut = numbered(pairs(arrangement[table.variant], pairs(table.tp, table.moe_tp)))[1][layout]
     sequences = np.rint(batch * table.tp[layout]).astype(np.int64)
-    alike = numbered(pairs(cut[layout], sequences))[1]
-    fastest = np.full(int(alike.max(initial=-1)) + 1, np.inf)
-    np.minimum.at(fastest, alike, step_s)
-    able = np.flatnonzero(step_s == fastest[alike])
-    kept = np.full(len(fastest), len(layout))
-    np.minimum.at(kept, alike[able], able)
-    return np.asarray(kept[np.lexsort((batch[kept], layout[kept]))])
+    order = np.lexsort((np.arange(len(layout)), step_s, sequences, cut))
+    fastest = order[np.flatnonzero(np.diff(pairs(cut, sequences)[order], prepend=-1))]
+    kept = []
+    for rows in np.split(fastest, np.flatnonzero(np.diff(cut[fastest])) + 1):
+        later = np.minimum.accumulate(step_s[rows][::-1])[::-1]
+        kept.append(rows[step_s[rows] <= later])
+    found_rows = np.concatenate(kept)
+    return np.asarray(found_rows[np.lexsort((batch[found_rows], layout[found_rows]))])
 
 
 def _result(layouts: FittingLayouts, found: Columns) -> Sweep:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.lengths import Lengths
 from cost.sizing import Demand
-from cost.supply import Pool, Served
+from cost.supply import Pool, Served, merged
 from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import FleetOptions
@@ -75,7 +75,7 @@ class FleetSupply:
             units=units,
             tok_s=times * fleet.tok_s,
             tok_s_per_user=decode.tokens_per_step / slowest_s,
-            pools=tuple(
+            pools=merged(
                 Pool(
                     role=pool.role,
                     layout=pool.column.label(moe=moe),

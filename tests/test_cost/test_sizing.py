@@ -191,3 +191,12 @@ def test_what_nothing_keeps_says_the_best() -> None:
 def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError):
         Demand(**{"tok_s": 1e6, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lengths", [None, Lengths.of(512, 256)])
+def test_each_kind_of_pool_is_listed_once(lengths: Lengths | None) -> None:
+    for tok_s in (2e4, 5e4, 7e4, 1.1e5, 1.9e5):
+        found = size(deployment(), Demand(tok_s=tok_s, tpot_s=TPOT), lengths=lengths).served
+        kinds = [replace(pool, replicas=0) for pool in found.pools]
+        assert len(set(kinds)) == len(kinds), tok_s
+        assert found.gpus_used <= found.units * len(deployment().cluster.gpus)

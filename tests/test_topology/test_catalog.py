@@ -50,7 +50,7 @@ ROWS = {
 }
 LARGEST = {"tpu-v5p": 8960, "tpu-v7": 9216}  # the table gives the pod, the catalog one cube
 SPLIT = {"cm384": 2}  # the table counts packages, the catalog the devices of each
-GIB = {"tpu-v5p", "tpu-v7", "trn2-ultra"}  # the maker prints GiB
+GIB = {"tpu-v5p", "tpu-v6e", "tpu-v7", "trn2-ultra"}  # the maker prints GiB
 
 
 def all_figures() -> list[tuple[str, Figure]]:

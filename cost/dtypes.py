@@ -6,15 +6,14 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from topology.errors import InputError, MissingFigureError
 from topology.spec import GpuSpec
 from topology.units import added
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
-_WIDTHS = ("fp4", "fp8", "bf16")
-_WIDER = dict(pairwise(_WIDTHS))
+_WIDTHS = ("fp4", "fp8", "int8", "bf16")
+_WIDER = {"fp4": "fp8", "fp8": "bf16", "int8": "bf16"}
 _SHARE_ERROR = 1e-4  # shares are written with four digits
 
 
@@ -29,7 +28,7 @@ class Dtype:
     scale_bits:
         Bits of scales (and zero points) that one block of ``block`` elements carries.
     multiplies_as:
-        ``bf16``, ``fp8`` or ``fp4``: the multiply unit that the format is made for.
+        ``bf16``, ``fp8``, ``int8`` or ``fp4``: the multiply unit that the format is made for.
     source:
         Where the layout is written down.
     """
@@ -72,7 +71,14 @@ _TABLE = (
         "nvfp4", 4, 8, 16, "fp4", "NVIDIA NVFP4: blocks of 16 share one FP8 scale, one FP32 scale a tensor"
     ),
     Dtype("nvfp4-a16", 4, 8, 16, "bf16", "NVFP4 weights alone, activations stay in BF16"),
-    Dtype("int8", 8, 0, 1, "bf16", "INT8, one scale a row (not counted); multiplied as BF16 after the cast"),
+    Dtype(
+        "int8",
+        8,
+        0,
+        1,
+        "int8",
+        "INT8, one scale a row (not counted); cast to BF16 where the INT8 peak is not known",
+    ),
     Dtype("int4-row", 4, 0, 1, "bf16", "INT4, one scale a row (not counted), weights only"),
     *(_int4(group, zero_points=zp) for group in (32, 64, 128) for zp in (False, True)),
 )
@@ -160,11 +166,14 @@ def cache_bytes_per_element(name: str) -> float:
 
 def wider_units(unit: str) -> tuple[str, ...]:
     """Return the units wider than ``unit``, the next wider first: ``fp4`` has ``fp8`` and ``bf16``."""
-    return _WIDTHS[_WIDTHS.index(unit) + 1 :]
+    found: list[str] = []
+    while (unit := _WIDER.get(unit, "")) != "":
+        found.append(unit)
+    return tuple(found)
 
 
 def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:
-    """Return the unit (``bf16``, ``fp8``, ``fp4``) that multiplies weights stored as ``name``, and a note.
+    """Return the unit (``bf16``, ``fp8``, ``int8``, ``fp4``) that multiplies weights stored as ``name``, and a note.
 
     What the chip cannot multiply runs at the next wider type it can; the note then says so.
 

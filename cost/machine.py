@@ -177,8 +177,8 @@ class Rates:
 
         The fraction of the unit's peak, then of each wider unit with the peak of that one over the unit's.
         """
-        others = tuple((f"{kind}.{unit}", ratio) for unit, ratio in self.wider.get(dtype, ()))
-        return f"{kind}.{self.unit[dtype]}", others
+        others = tuple((_fraction(kind, unit), ratio) for unit, ratio in self.wider.get(dtype, ()))
+        return _fraction(kind, self.unit[dtype]), others
 
     def require_scale_out(self) -> None:
         """Check that something joins the domains, where GPUs of several must talk.
@@ -190,6 +190,11 @@ class Rates:
         """
         if self.out_bytes_per_s <= 0:
             raise InputError("the cluster has several domains but no `fabric:` between them; add one.")
+
+
+def _fraction(kind: str, unit: str) -> str:
+    """The coefficient of a unit; INT8 is derated as FP8, which is as wide: no row that was fitted multiplies it."""
+    return f"{kind}.{'fp8' if unit == 'int8' else unit}"
 
 
 @dataclass(frozen=True, eq=False)

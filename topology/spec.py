@@ -31,7 +31,7 @@ class GpuSpec:
     """One accelerator as software sees it.
 
     ``figures`` holds, each with its origin: ``hbm_bytes`` (capacity as the driver reports it),
-    ``hbm_bytes_per_s``, ``bf16_flop_per_s``, ``fp8_flop_per_s``, ``fp4_flop_per_s`` (dense),
+    ``hbm_bytes_per_s``, ``bf16_flop_per_s``, ``fp8_flop_per_s``, ``int8_flop_per_s``, ``fp4_flop_per_s`` (dense),
     ``power_w``, ``usd_per_h``. A figure that is not there is not known.
     """
 
@@ -79,11 +79,11 @@ class GpuSpec:
         return self.figure("hbm_bytes_per_s").value
 
     def multiplies(self, dtype: str) -> bool:
-        """Whether the catalog has a dense peak for ``dtype`` (``bf16``, ``fp8`` or ``fp4``)."""
+        """Whether the catalog has a dense peak for ``dtype`` (``bf16``, ``fp8``, ``int8`` or ``fp4``)."""
         return f"{dtype}_flop_per_s" in self.figures
 
     def dense_flop_per_s(self, dtype: str) -> float:
-        """Dense peak in flop/s for ``dtype`` (``bf16``, ``fp8`` or ``fp4``)."""
+        """Dense peak in flop/s for ``dtype`` (``bf16``, ``fp8``, ``int8`` or ``fp4``)."""
         return self.figure(f"{dtype}_flop_per_s").value
 
 

@@ -108,8 +108,6 @@ LOW = "h20-sxm"
 """A chip with a seventh of the flop: its fractions are those of its architecture times one factor."""
 HOST = "gb200"
 """A chip beside a host of its own kind, on the same board: its delays are its architecture's times one factor."""
-ALONE = "ascend-910c"
-"""No GPU: factors of its own on compute, memory and delays."""
 FIRM = 0.25
 """How firmly coefficients are held to where they start: loosely."""
 
@@ -128,7 +126,6 @@ class Space:
         names += [("shared", n) for n in (*SHARED, *ACCEPTED)]
         names += [("factor", HOST, "delay")] if HOST in chips else []
         names += [("factor", LOW, "compute")] if LOW in chips else []
-        names += [("factor", ALONE, n) for n in ("compute", "memory", "delay")] if ALONE in chips else []
         return cls([n for n in names if n[:2] != ("fraction", "hopper") or not n[2].endswith(".fp4")])
 
     def start(self) -> NDArray[np.float64]:
@@ -156,9 +153,8 @@ class Space:
                     low[i] = np.log(LEAST[name[2]] * _published(name[1], name[2]))
             elif name[:2] == ("factor", HOST):
                 high[i] = 0.0
-            elif name[-1].startswith("prefill_share") or name[:2] == ("factor", ALONE):
-                high[i] = 0.0 if name[-1] != "delay" else np.inf
-                low[i] = 0.0 if name[-1] == "delay" else -np.inf
+            elif name[-1].startswith("prefill_share"):
+                high[i] = 0.0
             elif name[-1].startswith("accept."):
                 low[i] = 0.0
                 high[i] = np.log(1.0 + int(name[-1][-1])) if name[-1][-1].isdigit() else np.log(2.5)
@@ -199,16 +195,10 @@ class Space:
     def tables(self, x: NDArray[np.float64]) -> Tables:
         """Return the coefficients as the cost model reads them: rates never fall, delays never rise."""
         value = dict(zip(self.names, np.exp(x), strict=True))
-        apart = (
-            {name: float(value["factor", ALONE, name]) for name in ("compute", "memory", "delay")}
-            if ALONE in self._chips
-            else {}
-        )
         return Tables(
             curves={name: _rising(self._curve(value, name)) for name in FRACTIONS},
             delays={engine or ANY_ENGINE: _delays(value, engine) for engine in ("", *ENGINES)},
             shared=FIXED | {name: float(value["shared", name]) for name in (*SHARED, *ACCEPTED)},
-            factors={ALONE: apart} if apart else {},
         )
 
     @property

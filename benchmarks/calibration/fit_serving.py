@@ -135,10 +135,6 @@ def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chi
         "shared": {name: rounded(value) for name, value in tables.shared.items()},
         "curves": {name: _not_falling(points) for name, points in pairs(tables.curves).items()},
         "delays": {engine: pairs(delays) for engine, delays in tables.delays.items()},
-        "factors": {
-            chip: {name: rounded(value) for name, value in factors.items()}
-            for chip, factors in tables.factors.items()
-        },
     }
     OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
 

@@ -81,7 +81,9 @@ def peak_of(gpu: GpuSpec, coefficient: str) -> float:
     if coefficient.startswith("hbm."):
         return gpu.hbm_bytes_per_s
     unit = coefficient.rpartition(".")[2]
-    return gpu.dense_flop_per_s(unit if unit in _UNITS else "bf16")
+    if unit == "fp8" and not gpu.multiplies("fp8") and gpu.multiplies("int8"):
+        unit = "int8"  # derated as FP8 is
+    return gpu.dense_flop_per_s(unit if unit in (*_UNITS, "int8") else "bf16")
 
 
 @dataclass(frozen=True)
@@ -96,18 +98,14 @@ class Tables:
         By engine, of each delay or share, points ``(BF16 flop/s, value)`` that never rise.
     shared:
         What is the same on every chip.
-    factors:
-        Of chips that stand apart, by name: on ``compute``, ``memory`` and ``delay``.
     """
 
     curves: Mapping[str, Points]
     delays: Mapping[str, Mapping[str, Points]]
     shared: Mapping[str, float]
-    factors: Mapping[str, Mapping[str, float]]
 
     def of(self, gpu: GpuSpec, engine: str) -> dict[str, float]:
         """Return every coefficient of a chip under an engine; of units that it lacks, the first one measured."""
-        factor = self.factors.get(gpu.name, {})
         bf16 = gpu.dense_flop_per_s("bf16")
         found = dict(self.shared)
         for name, points in self.curves.items():
@@ -115,11 +113,9 @@ class Tables:
                 peak = peak_of(gpu, name)
             except MissingFigureError:
                 peak = points[0][0]
-            kind = "memory" if name.startswith("hbm.") else "compute"
-            found[name] = fraction_at(points, peak) * factor.get(kind, 1.0)
+            found[name] = fraction_at(points, peak)
         for name, points in self.delays[engine].items():
-            slower = factor.get("delay", 1.0) if name.startswith("delay.") else 1.0
-            found[name] = value_at(points, bf16) * slower
+            found[name] = value_at(points, bf16)
         return found
 
 
@@ -141,7 +137,6 @@ class Calibration:
             curves=_points(file.sub("curves"), rates=True),
             delays=file.parts("delays", lambda one: _points(one, rates=False)),
             shared=_shared(file.sub("shared")),
-            factors=file.parts("factors", _factors),
         )
         file.done()
         self._check()
@@ -240,14 +235,6 @@ def _shared(fields: Fields) -> dict[str, float]:
         found[name] = fields.number(name)
         if found[name] > 1 and is_fraction(name):
             fields.fail(name, f"{found[name]} is no fraction of a peak.")
-    return found
-
-
-def _factors(fields: Fields) -> dict[str, float]:
-    found = {name: fields.number(name) for name in fields.names()}
-    for name in found:
-        if name not in ("compute", "memory", "delay"):
-            fields.fail(name, "no such factor; expected compute, memory or delay.")
     return found
 
 

@@ -73,6 +73,17 @@ def test_errors_on_published_serving():
 
 
 @pytest.mark.wide
+def test_published_figures_of_int8_on_ascend():
+    points, predictions = errors(SHIPPED["published.csv"])
+    off = {
+        (point.id, point.quantity): found.value / point.measured - 1
+        for point, found in zip(points, predictions, strict=True)
+        if point.id.startswith("cm384")
+    }
+    assert abs(off["cm384-prefill-default", "tok_s_per_gpu"]) <= 0.09
+    assert all(abs(off[name, "tok_s_per_gpu"]) <= 0.17 for name in ("cm384-decode-b96", "cm384-decode-b128"))
+
+
 def test_what_is_left_to_the_model_is_said():
     points, predictions = errors(SHIPPED["published.csv"])
     left = [prediction for point, prediction in zip(points, predictions, strict=True) if point.is_open]

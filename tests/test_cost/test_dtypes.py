@@ -2,7 +2,15 @@
 
 import pytest
 
-from cost.dtypes import DTYPES, bytes_per_param, cache_bytes_per_element, dtype, mixture, multiply_dtype
+from cost.dtypes import (
+    DTYPES,
+    bytes_per_param,
+    cache_bytes_per_element,
+    dtype,
+    mixture,
+    multiply_dtype,
+    wider_units,
+)
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.spec import GpuSpec
@@ -37,7 +45,9 @@ def test_bytes_with_scales(name, expected):
 
 
 def test_every_format_says_where_it_is_written_down():
-    assert all(entry.source and entry.multiplies_as in {"bf16", "fp8", "fp4"} for entry in DTYPES.values())
+    assert all(
+        entry.source and entry.multiplies_as in {"bf16", "fp8", "int8", "fp4"} for entry in DTYPES.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,14 @@ def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted)
     assert (note is not None) == noted
     if note:
         assert name in note
+
+
+def test_int8_weights_multiply_in_int8_where_the_chip_has_a_peak_for_it():
+    assert multiply_dtype("int8", gpu("bf16", "int8")) == ("int8", None)
+    assert multiply_dtype("int8", gpu("bf16", "fp8"))[0] == "bf16"
+    assert multiply_dtype("fp8", gpu("bf16", "int8"))[0] == "bf16"
+    assert wider_units("int8") == ("bf16",)
+    assert wider_units("fp4") == ("fp8", "bf16")
 
 
 def test_no_unit_at_all_is_a_missing_figure():

@@ -245,3 +245,15 @@ def test_stages_that_are_alike_get_equally_many_layers_between_two_splits() -> N
     assert uneven(between(both)) == 2
     assert uneven(between(both, [0] * 79)) == uneven(between(both, [0, 0, *[1] * 77])) == 1
     assert between(both, [0, 1] * 40) == between(both), "layers that differ"
+
+
+def test_a_split_of_the_layers_that_holds_more_in_less_time_replaces_a_slower_one() -> None:
+    found = sweep(Deployment(resolve_cluster("hgx-h100@16"), resolve_model("mixtral-8x7b"), Workload()))
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for row, variant in enumerate(found.layout):
+        what = id(found.variants[variant].arrangement), int(found.tp[row]), int(found.moe_tp[row])
+        groups.setdefault(what, []).append(row)
+    assert max(found.stages) > 1
+    for rows in groups.values():
+        by_batch = sorted(rows, key=lambda row: float(found.batch[row]))
+        assert all(found.step_s[a] <= found.step_s[b] for a, b in pairwise(by_batch))

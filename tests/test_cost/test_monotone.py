@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,3 +168,24 @@ def test_looser_service_levels_and_shorter_contexts_are_never_slower(
     assert_never_fewer(rows)
     for row in rows:
         assert row == sorted(row, reverse=True)
+
+
+@given(
+    cluster=st.sampled_from([f"{HOST}@32", f"{HOST}@48", f"{RACK}@36", "tpu-v5p@2x2x4"]),
+    model=st.sampled_from([*MODELS.values()]),
+    context=st.integers(500, 20_000),
+    drafts=st.booleans(),
+    imbalance=st.sampled_from([1.0, 1.6, None]),
+)
+@settings(max_examples=12, deadline=None)
+def test_no_layout_is_faster_with_more_sequences(
+    cluster: str, model: str, context: int, drafts: bool, imbalance: float | None
+) -> None:
+    workload = Workload(context=context, draft_tokens=int(drafts), accept_length=1.0 + 0.5 * drafts)
+    found = sweep(Deployment(resolve_cluster(cluster), cut(model), workload), imbalance=imbalance)
+    arrangement = np.array([id(found.variants[variant].arrangement) for variant in found.layout])
+    order = np.lexsort((found.batch, found.moe_tp, found.tp, arrangement))
+    keys = np.stack([arrangement, found.tp, found.moe_tp])[:, order]
+    same, step_s = np.all(np.diff(keys, axis=1) == 0, axis=0), found.step_s[order]
+    assert same.any()
+    assert np.all((step_s[1:] >= step_s[:-1] * ROUNDED)[same])

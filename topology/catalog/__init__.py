@@ -19,6 +19,7 @@ GPU_FIGURES: Mapping[str, str] = {
     "hbm_bytes_per_s": "byte/s",
     "bf16_flop_per_s": "flop/s",
     "fp8_flop_per_s": "flop/s",
+    "int8_flop_per_s": "flop/s",
     "fp4_flop_per_s": "flop/s",
     "power_w": "W",
     "usd_per_h": "USD/h",

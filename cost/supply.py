@@ -52,7 +52,7 @@ class Pool:
 
 
 def merged(pools: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Return each kind of pool once, with all of its replicas: joined units of different numbers may have the same."""
+    """Return each kind of pool once, with all of its replicas; different numbers of units joined may share a kind."""
     replicas: dict[Pool, int] = {}
     for pool in pools:
         kind = replace(pool, replicas=0)

@@ -151,9 +151,7 @@ class Space:
                 high[i] = np.log(_published(name[1], name[2]))
                 if name[2] in LEAST:
                     low[i] = np.log(LEAST[name[2]] * _published(name[1], name[2]))
-            elif name[:2] == ("factor", HOST):
-                high[i] = 0.0
-            elif name[-1].startswith("prefill_share"):
+            elif name[:2] == ("factor", HOST) or name[-1].startswith("prefill_share"):
                 high[i] = 0.0
             elif name[-1].startswith("accept."):
                 low[i] = 0.0

@@ -140,8 +140,8 @@ def _on_the_grid(
 def _best_splits(table: LayoutTable, variants: Sequence[Variant], found: Columns) -> Index:
     """Rows by layout and batch, without those that another split of the layers beats on the same GPUs.
 
-    It beats them where it is faster at the same batch, or no slower at a larger one: a split that holds more sequences
-    takes fewer in less time, but need not be priced at their number.
+    It beats them where it is faster at the same batch, or no slower at a larger one: a split that holds more
+    sequences takes fewer in less time, but need not be priced at their number.
     """
     layout, batch, step_s = found["layout"], found["batch"], found["step_s"]
     number: dict[int, int] = {}

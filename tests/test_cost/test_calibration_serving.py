@@ -189,14 +189,13 @@ def test_a_chip_reads_its_own_figures_off_the_curves():
             "any": {"delay.layer": [(989.5e12, 3e-5), (2250e12, 1e-5)], "engine.share": [(989.5e12, 0.1)]}
         },
         shared={"columns.gemm": 600.0, "columns.experts": 60.0, "overlap": 0.6},
-        factors={"h200-sxm": {"compute": 0.5, "memory": 0.8, "delay": 2.0}},
     )
     found = made.of(h200, "any")
     # rates 1e12 and 1e15 at peaks 1e12 and 1e18: the rate grows as the square root of the peak
-    assert found["gemm.bf16"] == pytest.approx(0.5 * math.sqrt(1e12 * 989.5e12) / 989.5e12)
-    assert found["hbm.cache"] == pytest.approx(0.8 * 0.5)
-    assert found["gemm.fp4"] == pytest.approx(0.5 * 0.25)  # no such units: never used, the first point's
-    assert found["delay.layer"] == pytest.approx(2 * 3e-5)
+    assert found["gemm.bf16"] == pytest.approx(math.sqrt(1e12 * 989.5e12) / 989.5e12)
+    assert found["hbm.cache"] == pytest.approx(0.5)
+    assert found["gemm.fp4"] == pytest.approx(0.25)  # no such units: never used, the first point's
+    assert found["delay.layer"] == pytest.approx(3e-5)
     assert found["engine.share"] == pytest.approx(0.1), "a share of time, no delay"
     assert (found["columns.gemm"], found["columns.experts"]) == (600.0, 60.0), "the same on every chip"
     assert found["overlap"] == 0.6
@@ -210,6 +209,8 @@ def test_peaks_that_fractions_derate():
         *(("attention.prefill", "bf16"), ("attention.decode.bf16", "bf16")),
     ):
         assert peak_of(b200, name) == b200.dense_flop_per_s(unit), name
+    ascend = load_gpu("ascend-910c")
+    assert peak_of(ascend, "gemm.fp8") == ascend.dense_flop_per_s("int8"), "INT8 is derated as FP8"
     with pytest.raises(MissingFigureError):
         peak_of(load_gpu("h200-sxm"), "gemm.fp4")
 
@@ -267,7 +268,6 @@ changed = partial(helpers.changed, SHIPPED)
         (changed("shared"), "shared"),
         (changed("curves"), "curves"),
         (changed("delays"), "delays"),
-        (changed("factors"), "factors"),
         (changed("curves", "hbm.cache", to="fast"), "curves: hbm.cache"),
         (changed("curves", "hbm.cache", to=True), "hbm.cache"),
         (changed("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
@@ -290,7 +290,6 @@ changed = partial(helpers.changed, SHIPPED)
         ),
         (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is no fraction"),
         (changed("shared", "links.hops", to=0.5), "links.hops: no such coefficient"),
-        (changed("factors", "ascend-910c", "speed", to=1.0), "speed: no such factor"),
         (changed("more", to=1), "more"),
         ([], "calibration"),
         (None, "calibration"),

@@ -18,7 +18,7 @@ from cost.lengths import Lengths
 from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
 from cost.sizing import Demand, Size, size
-from cost.supply import _Table
+from cost.supply import DecodeSupply, _Table
 from cost.workload import Workload
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
@@ -193,10 +193,12 @@ def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
         Demand(**{"tok_s": 1e6, **wrong})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("lengths", [None, Lengths.of(512, 256)])
-def test_each_kind_of_pool_is_listed_once(lengths: Lengths | None) -> None:
-    for tok_s in (2e4, 5e4, 7e4, 1.1e5, 1.9e5):
-        found = size(deployment(), Demand(tok_s=tok_s, tpot_s=TPOT), lengths=lengths).served
-        kinds = [replace(pool, replicas=0) for pool in found.pools]
-        assert len(set(kinds)) == len(kinds), tok_s
-        assert found.gpus_used <= found.units * len(deployment().cluster.gpus)
+def test_each_kind_of_pool_is_listed_once() -> None:
+    sweeps = {
+        k: sweep(replace(deployment(), cluster=resolve_cluster(f"hgx-h100@{8 * k}")), speeds=[20.0])
+        for k in (1, 2)
+    }
+    supply = DecodeSupply(sweeps, {0.05: _Table({1: 1.0, 2: 2.0}, 2, ((0.0, 0), (1.0, 1)))})
+    pools = supply.served(3, 0.05).pools  # two hosts joined and one: the same layout on each
+    assert [pool.replicas for pool in pools] == [3]
+    assert {(pool.layout, pool.gpus) for pool in pools} == {("EP8 TP1 PP1", 8)}

@@ -42,7 +42,7 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     homeless = task.held.sum(axis=1) == 0
     lacking = homeless.any(axis=1) | (task.old == EMPTY).any(axis=1)
     for layer in np.flatnonzero(lacking):
-        _fill(task, int(layer), slot_expert[layer])
+        fill(task.problem, int(layer), slot_expert[layer])
     changed = np.flatnonzero((slot_expert != task.old).any(axis=1) | (task.problem.over_cap(slot_expert) > 0))
     if changed.size:
         part = task.rows(changed)
@@ -56,9 +56,8 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     return slot_expert
 
 
-def _fill(task: MigrationTask, layer: int, row: Experts) -> None:
-    """Place what has no copy, heaviest first, then fill what is empty, in place."""
-    problem = task.problem
+def fill(problem: Problem, layer: int, row: Experts) -> None:
+    """Place what has no copy, heaviest first, then fill what is empty, in ``row`` ``[slots]``."""
     load = problem.mean[layer]
     copies = np.bincount(row[row != EMPTY], minlength=problem.experts)
     lost = np.flatnonzero(copies == 0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placement.arrays import Bools, Experts, Floats, Ints
-from placement.migrate.start import relabel, restore
+from placement.migrate.start import fill, relabel
 from placement.migrate.task import migration_task
 from placement.online.descent import descend
 from placement.online.memory import Memory
@@ -36,6 +36,9 @@ class Decision:
         int32 ``[layers, slots]``; copies that stay keep their slot.
     moves:
         Copies that a GPU must hold and did not hold before.
+    restored:
+        Those of them that no placement can do without: of experts without a copy, and into empty slots. The budget
+        limits the rest.
     allowed:
         The budget of this re-plan in moves; None: no limit.
     before, expected:
@@ -48,6 +51,7 @@ class Decision:
 
     slot_expert: Experts
     moves: int
+    restored: int
     allowed: int | None
     before: float
     expected: float
@@ -158,21 +162,21 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
     allowed = None if budget is None else int(budget * copies + 1e-9)
     if placed is None:
         found = _anew(state)
-        return _decision(state, None, found, 0, "first plan: nothing was placed")
-    whole = _whole(state, placed)
+        return _decision(state, None, found, (0, 0), "first plan: nothing was placed")
+    whole, forced = made_whole(_window(state), placed)
+    restored = int(forced.sum())
     if allowed == 0:
-        return _decision(state, placed, whole, allowed, "the budget is 0")
+        return _decision(state, placed, whole, (restored, allowed), "the budget is 0")
     begin, why = whole, ""
     if state.placed is None and state.options.first_free:
         fresh = relabel(migration_task(_window(state), placed), _anew(state))
         if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
             begin, why, allowed = fresh, "first re-plan, free to move", None
     loads, weights = votes(state.last, state.memory, state.stored)
-    needed = 0 if begin is placed else _moves(state, placed, begin)
-    left = copies if allowed is None else max(0, allowed - needed)
+    most = copies if allowed is None else allowed
     prices = _prices(state.options.least_gain)
-    found = descend(loads, weights, begin, state.slots_per_gpu, most=left, prices=prices)
-    return _decision(state, placed, found, allowed, why)
+    found = descend(loads, weights, begin, state.slots_per_gpu, most=most, prices=prices)
+    return _decision(state, placed, found, (restored, allowed), why)
 
 
 def _prices(least: float) -> list[float]:
@@ -197,18 +201,26 @@ def _window(state: OnlineState) -> Problem:
     return Problem(load, state.slots_per_gpu)
 
 
-def _whole(state: OnlineState, placed: Experts) -> Experts:
-    """Return ``placed`` with a copy of every expert and no empty slot."""
-    found = np.sort(placed, axis=1)
-    distinct = (found[:, :1] >= 0).sum(axis=1) + ((found[:, 1:] != found[:, :-1]) & (found[:, 1:] >= 0)).sum(
-        axis=1
-    )
-    lacking = np.flatnonzero((distinct < state.experts) | (found[:, 0] < 0))
-    if lacking.size == 0:
-        return placed
+def made_whole(problem: Problem, placed: Experts) -> tuple[Experts, Ints]:
+    """Return ``placed`` ``[layers, slots]`` with a copy of every expert and no empty slot, and the moves it takes.
+
+    Moves, int64 ``[layers]``, are the fewest: experts without a copy, or empty slots where those are more. A second
+    copy on a GPU stays unless its slot is needed.
+    """
+    empty = (placed < 0).sum(axis=1)
+    ordered = np.sort(placed, axis=1)
+    first = np.diff(ordered, axis=1, prepend=-1) > 0
+    missing = problem.experts - (first & (ordered >= 0)).sum(axis=1)
+    forced: Ints = np.maximum(missing, empty).astype(np.int64)
     whole = placed.copy()
-    whole[lacking] = restore(migration_task(_window(state).rows(lacking), placed[lacking]))
-    return whole
+    for layer in np.flatnonzero(forced):
+        fill(problem, int(layer), whole[layer])
+    return whole, forced
+
+
+def restored_words(copies: int) -> str:
+    """Return what was restored, in words."""
+    return f"copies restored beside the budget: {copies:,} (experts without a copy, empty slots)"
 
 
 def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
@@ -248,8 +260,10 @@ def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Float
 
 
 def _decision(
-    state: OnlineState, old: Experts | None, new: Experts, allowed: int | None, why: str
+    state: OnlineState, old: Experts | None, new: Experts, limits: tuple[int, int | None], why: str
 ) -> Decision:
+    """Describe a re-plan; ``limits``: the copies that had to be restored, and the moves allowed besides."""
+    restored, allowed = limits
     known: Bools = state.last.max(axis=1) > 0
     load = state.last[known]
 
@@ -260,10 +274,14 @@ def _decision(
 
     moves = 0 if old is None else _moves(state, old, new)
     limit = "no limit" if allowed is None else f"{allowed} allowed"
-    why = f"{why}; {moves} moves" if why else (f"{moves} moves, {limit}" if moves else "no move pays")
+    chosen = moves - restored
+    why = f"{why}; {chosen} moves" if why else (f"{chosen} moves, {limit}" if chosen else "no move pays")
+    if restored:
+        why = f"{restored_words(restored)}; {why}"
     return Decision(
         np.ascontiguousarray(new, dtype=np.int32),
         moves,
+        restored,
         allowed,
         on_window(new if old is None else old),
         on_window(new),

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.online.gains import HELD, NOTHING, WAS_HELD, Candidates, Gains, Loads, Slots
+from placement.online.gains import HELD, NOTHING, SHARPNESS, WAS_HELD, Candidates, Gains, Loads, Slots
 
 _TOGETHER = 8  # moves of a layer in a round, and one more for each so many GPUs
 _GPUS_EACH = 8
+_BLUNT = SHARPNESS / 8  # of log-sum-exp, doubled at each price: sharp, no load may rise that is even already
 _ROUNDS = 40  # at a price, at most
 _WORK = 600_000_000  # pairs looked at, times scenarios, by a whole descent
 _CHANCES = 2  # rounds that may fail in a layer before it is left alone at this price
@@ -60,8 +61,8 @@ def descend(
     placed = old.copy()
     if layers.size and most != 0:
         search = _Search(loads[:, layers], weights[:, layers], old[layers], slots_per_gpu, most)
-        for price in prices:
-            search.at_price(price)
+        for number, price in enumerate(prices, 1):
+            search.at_price(price, SHARPNESS if number == len(prices) else min(SHARPNESS, _BLUNT * 2.0**number))
         placed[layers] = search.slot_expert
     return placed
 
@@ -87,8 +88,10 @@ class _Search:
         self.kept_slots, self.kept_moves = self.slot_expert.copy(), self.moves.copy()
         self.tried = 0
 
-    def at_price(self, price: float) -> None:
+    def at_price(self, price: float, sharpness: float) -> None:
         """Make moves that are worth ``price`` each, until there is none, the budget is spent or the work is done."""
+        self.loads.sharpness = sharpness
+        self.gains.changed(np.arange(self.layers))
         self.before = np.full(self.layers, np.inf)
         self.failed = np.zeros(self.layers, dtype=np.int64)
         active = np.arange(self.layers)

@@ -21,7 +21,7 @@ from placement.arrays import Bools, Floats, Index, Ints
 from placement.online.portable import logarithm, power_of_e
 
 SHARPNESS = 60.0
-"""theta of log-sum-exp; GPU loads are multiples of their mean."""
+"""The largest theta of log-sum-exp; GPU loads are multiples of their mean."""
 NOTHING = 1e-6
 """Of the objective: less is no gain."""
 HELD, WAS_HELD = 1, 2
@@ -82,8 +82,8 @@ class Loads:
 
     Attributes
     ----------
-    theta:
-        ``[layers]``: :data:`SHARPNESS`, or less where a copy is too heavy for it.
+    sharpness, theta:
+        :data:`SHARPNESS` at most, and of each layer ``[layers]``: less where a copy is too heavy for it.
     copies:
         ``[layers, experts]``.
     price:
@@ -101,7 +101,7 @@ class Loads:
         load = loads.transpose(1, 0, 2) * (slots.filled.size / experts)
         self._load = np.ascontiguousarray(load)
         self._weight = weights / weights.sum(axis=0)
-        self.theta = np.zeros(layers)
+        self.sharpness, self.theta = SHARPNESS, np.zeros(layers)
         self.copies = np.zeros((layers, experts), dtype=np.int64)
         self.several = np.zeros(layers, dtype=np.int64)
         shape = layers, scenarios, slots.filled.size
@@ -123,7 +123,7 @@ class Loads:
         gpu_load = np.add.reduceat(share.ravel().take(self.at_slots(table)), self.slots.filled_first, axis=2)
         peak = gpu_load.max(axis=2)
         # Powers of e that do not overflow: a copy of ten times the mean load needs a gentler theta.
-        theta = np.minimum(SHARPNESS, _STEEPEST / np.maximum(peak.max(axis=1), 1e-9))
+        theta = np.minimum(self.sharpness, _STEEPEST / np.maximum(peak.max(axis=1), 1e-9))
         gpu_load -= peak[:, :, None]
         gpu_load *= theta[:, None, None]
         power = power_of_e(gpu_load)

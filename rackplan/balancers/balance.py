@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Ints
+from placement.arrays import Experts, Floats, Ints
+from placement.online.balancer import made_whole, restored_words
+from placement.problem import make_problem
 from rackplan.balancers.arrays import ids_of, whole
 from rackplan.balancers.groups import NodeExperts, groups_as_they_lie, packed_groups
 from rackplan.balancers.maps import keep_slots
@@ -15,6 +19,8 @@ from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.stored import Stored, stored_for
 from rackplan.balancers.streams import Asked, next_placement
 from topology.errors import InputError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +37,8 @@ class Request:
         Groups of experts that shall each lie on one of the nodes; 1 and 1 where they mean nothing.
     old:
         int32 ``[layers, slots]``, -1 where nothing lies; None where all is planned afresh.
+    at_start:
+        Whether ``old`` is the placement that the engine starts with: then no budget limits the moves.
     """
 
     loads: Floats
@@ -39,6 +47,7 @@ class Request:
     groups: int
     nodes: int
     old: Experts | None
+    at_start: bool
 
     @property
     def experts(self) -> int:
@@ -54,9 +63,13 @@ def request(
     nodes: Any = 1,
     *,
     old: Any = None,
+    starts: Sequence[Ints] = (),
     called: tuple[str, str] = ("num_replicas", "num_ranks"),
 ) -> Request:
     """Check what an engine gave; ``called`` are its names for slots and ranks.
+
+    ``starts``: layers ``[slots]`` that the engine may start with, besides slot j with expert j mod E as vLLM
+    (``build_initial_global_physical_to_logical_map``), SGLang (``init_trivial``) and vllm-ascend have it.
 
     Groups that do not divide over the nodes mean nothing, as to EPLB. An old map of more ranks loses its last ones,
     one of fewer gets empty slots, as ranks leave and come at the end.
@@ -82,9 +95,13 @@ def request(
         raise InputError(f"{experts} experts do not divide into num_groups {groups}.")
     if ranks % nodes:
         raise InputError(f"{ranks_name} {ranks} is no multiple of num_nodes {nodes}.")
+    at_start = False
     if old is not None:
-        old = _old_map(ids_of(old, "the old map", ("layers", "slots")), loads.shape, slots, slots // ranks)
-    return Request(loads, slots, ranks, groups, nodes, old)
+        given = ids_of(old, "the old map", ("layers", "slots"))
+        old = _old_map(given, loads.shape, slots, slots // ranks)
+        starts = np.arange(slots) % experts, *starts
+        at_start = given.shape == old.shape and any(bool((old == start).all()) for start in starts)
+    return Request(loads, slots, ranks, groups, nodes, old, at_start)
 
 
 def plan(asked: Request, given: Settings | None = None) -> Ints:
@@ -101,13 +118,14 @@ def plan(asked: Request, given: Settings | None = None) -> Ints:
     stored = stored_for(given, asked.loads, asked.slots, asked.ranks)
     nodes = _node_experts(asked, given, stored)
     if nodes is None:
-        outside = Asked(asked.loads, asked.slots, asked.ranks, asked.old, stored)
+        outside = Asked(asked.loads, asked.slots, asked.ranks, asked.old, asked.at_start, stored)
         return _placed(outside, given).astype(np.int64)
     inside = Asked(
         nodes.loads(asked.loads),
         asked.slots // asked.nodes,
         asked.ranks // asked.nodes,
         None if asked.old is None else nodes.inside(asked.old),
+        asked.at_start,
         None if stored is None else _inside(stored, nodes, asked),
         nodes.experts.reshape(-1, asked.experts // asked.nodes),
     )
@@ -135,28 +153,30 @@ def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Expert
 
 def _placed(asked: Asked, given: Settings) -> Experts:
     if asked.slots // asked.ranks >= asked.loads.shape[1]:
-        return _all_everywhere(asked, given.max_moves)
+        return _all_everywhere(asked, None if asked.at_start and given.max_moves else given.max_moves)
     return next_placement(asked, given)
 
 
 def _all_everywhere(asked: Asked, most: float | None) -> Experts:
     """Return a placement with every expert on every rank, equally often: no other can be better balanced.
 
-    Where something lies there, it is made layer by layer, within ``most`` of the copies.
+    Where something lies there, it is made layer by layer, within ``most`` of the copies besides those that must be
+    restored.
     """
     (rows, experts), each = asked.loads.shape, asked.slots // asked.ranks
     fresh = np.tile((np.arange(each) % experts).astype(np.int32), (rows, asked.ranks))
     if asked.old is None:
         return fresh
     found = keep_slots(asked.old, fresh, asked.ranks)
-    there = np.stack([np.isin(np.arange(experts), row) for row in asked.old])
-    needed: Bools = np.logical_or((asked.old < 0).any(axis=1), np.logical_not(there.all(axis=1)))
-    moves = (found != asked.old).sum(axis=1)
+    known = np.where(asked.loads.any(axis=1, keepdims=True), asked.loads, 1.0)
+    whole, restored = made_whole(make_problem(known, np.full(asked.ranks, each)), asked.old)
+    if restored.any():
+        _log.warning("rackplan: %s", restored_words(int(restored.sum())))
+    chosen = (found != asked.old).sum(axis=1) - restored
     left = asked.old.size if most is None else int(most * asked.old.size + 1e-9)
-    order = np.argsort(~needed, kind="stable")
-    fits = needed[order] | (np.cumsum(moves[order]) <= left)
-    kept = order[~fits]
-    found[kept] = asked.old[kept]
+    order = np.argsort(restored == 0, kind="stable")
+    kept = order[np.cumsum(chosen[order]) > left]
+    found[kept] = whole[kept]
     return found
 
 
@@ -178,7 +198,8 @@ def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> Nod
     if asked.nodes == 1 or given.node_groups == "ignore":
         return None
     planned = None if stored is None else stored.placed
-    gathers = given.node_groups == "gather" and (given.first_free or given.max_moves is None)
+    free = asked.at_start or given.first_free or given.max_moves is None
+    gathers = given.node_groups == "gather" and free
     for placed in (asked.old, planned):
         if placed is not None:
             lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)

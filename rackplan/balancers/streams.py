@@ -37,6 +37,8 @@ class Asked:
         Slots of a row, and the ranks that have equally many of them.
     old:
         int32 ``[rows, slots]``, -1 where nothing lies; None where all is planned afresh.
+    at_start:
+        Whether the engine's own first placement lies there: then the answer depends on this call alone.
     stored:
         What is known beforehand of the same rows and ranks, or None.
     names:
@@ -47,6 +49,7 @@ class Asked:
     slots: int
     ranks: int
     old: Experts | None
+    at_start: bool
     stored: Stored | None
     names: Ints | None = None
 
@@ -71,7 +74,9 @@ class Stream:
         Engines drop answers for some layers, or for all: a check of their own, or a transfer that was cut short.
         """
         before = self.asked
-        if asked.old is None or asked.loads.shape != before.loads.shape or given != self.given:
+        if asked.old is None or asked.at_start:
+            return False
+        if asked.loads.shape != before.loads.shape or given != self.given:
             return False
         if not _same(asked.names, before.names):
             return False
@@ -126,12 +131,14 @@ def next_placement(asked: Asked, given: Settings) -> Experts:
             found = keep_slots(asked.old, found, asked.ranks)
         _streams.insert(0, Stream(asked, given, after, found))
         del _streams[_MOST_STREAMS:]
-        _log.debug("rackplan: %s", decision.why)
+        # engines show the warnings of others, and experts without a copy are no usual call
+        _log.log(logging.WARNING if decision.restored else logging.DEBUG, "rackplan: %s", decision.why)
         return found.copy()
 
 
 def _started(asked: Asked, given: Settings) -> OnlineState:
-    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=given.first_free)
+    free = asked.at_start or given.first_free
+    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=free)
     layers, experts = asked.loads.shape
     each = asked.slots // asked.ranks
     loads, placed = (None, None) if asked.stored is None else (asked.stored.loads, asked.stored.placed)

@@ -55,7 +55,9 @@ def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[
         layers, devices, each = table.shape
         old = table.reshape(layers, -1)
         loads = _of_experts(old, load.reshape(layers, -1))
-        found = plan(request(loads, devices * each, devices, old=old, called=("slots", "devices")))
+        starts = [_array_split_start(old, devices)]
+        called = "slots", "devices"
+        found = plan(request(loads, devices * each, devices, old=old, starts=starts, called=called))
     gain = _peaks(old, loads, devices) - _peaks(found, loads, devices)
     order = np.argsort(-gain, kind="stable").astype(np.int64)
     new = as_given(found.reshape(table.shape), current_expert_table)
@@ -68,6 +70,28 @@ class RackplanPolicy:
     def rebalance_experts(self, current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
         """As :func:`rebalance_experts`."""
         return rebalance_experts(current_expert_table, expert_workload)
+
+
+def _array_split_start(table: Ints, devices: int) -> Ints:
+    """Return the layer ``[slots]`` that ``generate_global_placement`` makes with shared experts among the routed ones.
+
+    Each device has a run of routed experts, the last devices one or more of the next run's besides, and all a shared
+    expert, numbered after the routed ones. Without shared experts it was the start until July 2026 (61eb47b4d8).
+    """
+    experts, each = int(table.max()) + 1, table.shape[1] // devices
+    last = table[0].reshape(devices, each)[:, -1]
+    shared = experts - int(last.min())
+    if shared == experts or not np.array_equal(last, experts - shared + np.arange(devices) % shared):
+        shared = 0
+    routed, own = experts - shared, each - (shared > 0)
+    runs = [run.tolist() for run in np.array_split(np.arange(routed), devices)]
+    for copy in range(devices * own - routed):
+        run = runs[-1 - copy % devices]
+        run.append((run[-1] + 1) % routed if run else copy % devices + 1)
+    if shared:
+        for device, run in enumerate(runs):
+            run.append(routed + device % shared)
+    return np.concatenate(runs).astype(np.int64)
 
 
 def _summed(workload: Any) -> Floats:

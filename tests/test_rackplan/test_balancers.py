@@ -39,6 +39,11 @@ def linear(layers: int = LAYERS, slots: int = SLOTS) -> Array:
     return np.tile(np.arange(slots) % EXPERTS, (layers, 1))
 
 
+def running(layers: int = LAYERS, slots: int = SLOTS) -> Array:
+    """A placement that no engine starts with."""
+    return linear(layers, slots)[:, ::-1].copy()
+
+
 def moves(old: Array, new: Array, ranks: int = RANKS) -> int:
     pairs = zip(old.reshape(-1, old.shape[1] // ranks), new.reshape(-1, old.shape[1] // ranks), strict=True)
     return sum((Counter(after.tolist()) - Counter(before.tolist())).total() for before, after in pairs)
@@ -80,7 +85,7 @@ def test_deepseek_keeps_what_lies_there_when_it_is_told() -> None:
 @pytest.mark.parametrize("as_class", [False, True])
 def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay(as_class: bool) -> None:
     call = vllm.RackplanEplbPolicy.rebalance_experts if as_class else vllm.rebalance_experts
-    old = linear()
+    old = running()
     for seed in range(3):
         new = call(window(seed), SLOTS, 1, 1, RANKS, old)
         assert is_complete(new)
@@ -90,7 +95,7 @@ def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay(as_class: bool) -> 
 
 
 def test_the_environment_says_how_much_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = linear()
+    old = running()
     monkeypatch.setenv("RACKPLAN_MAX_MOVES", "0")
     assert (vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old) == old).all()
     monkeypatch.setenv("RACKPLAN_MAX_MOVES", "20%")
@@ -105,7 +110,7 @@ def test_the_environment_says_how_much_may_move(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_layer_without_tokens_stays_as_it_is() -> None:
-    loads, old = window(), linear()
+    loads, old = window(), running()
     loads[1] = 0
     new = vllm.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old)
     assert (new[1] == old[1]).all()
@@ -115,7 +120,7 @@ def test_a_layer_without_tokens_stays_as_it_is() -> None:
 
 
 def test_ranks_that_come_are_filled_and_what_leaves_is_placed_again() -> None:
-    old = linear(slots=16)
+    old = running(slots=16)
     more = vllm.rebalance_experts(window(), 20, 1, 1, 5, np.pad(old, ((0, 0), (0, 4)), constant_values=-1))
     assert is_complete(more)
     assert moves(old, more[:, :16]) <= 0.05 * more.size
@@ -145,7 +150,7 @@ def test_groups_lie_on_one_node_each_where_they_divide_over_the_nodes(
 def test_groups_that_do_not_lie_so_are_gathered_only_where_asked_and_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scattered = linear()[:, np.random.default_rng(0).permutation(SLOTS)]
+    scattered = running()[:, np.random.default_rng(0).permutation(SLOTS)]
     new = vllm.rebalance_experts(window(), SLOTS, 4, 2, RANKS, scattered)
     assert 0 < moves(scattered, new) <= 0.05 * scattered.size
     monkeypatch.setenv("RACKPLAN_FIRST_MOVES", "free")
@@ -209,7 +214,7 @@ def in_engine(monkeypatch: pytest.MonkeyPatch, name: str, **inside: object) -> N
 
 
 def test_sglang_takes_the_old_map_from_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = linear()
+    old = running()
     held = SimpleNamespace(physical_to_logical_map_cpu=SimpleNamespace(shape=old.shape, numpy=lambda: old))
     in_engine(
         monkeypatch, "sglang.srt.eplb.expert_location", get_global_expert_location_metadata=lambda: held
@@ -235,9 +240,9 @@ def test_sglang_plans_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_vllm_ascend_answers_change_priority_and_table() -> None:
-    table = linear().reshape(LAYERS, RANKS, -1)
+    table = running().reshape(LAYERS, RANKS, -1)
     loads = window()
-    of_slot = np.take_along_axis(loads, linear(), axis=1).reshape(table.shape)
+    of_slot = np.take_along_axis(loads, running(), axis=1).reshape(table.shape)
     policy = vllm_ascend.RackplanPolicy()
     change, priority, new = policy.rebalance_experts(table, of_slot)
     assert change == 1
@@ -260,10 +265,10 @@ def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
             begin = vllm.rebalance_experts(window(seed), SLOTS, 1, 1, RANKS, begin)
         return begin
 
-    first = chain(0, 1, 2, begin=linear())
-    assert (chain(0, 1, 2, begin=linear()) == first).all()  # a new stream for what lies elsewhere
-    middle = chain(0, 1, begin=linear())
-    again = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, chain(0, begin=linear()))
+    first = chain(0, 1, 2, begin=running())
+    assert (chain(0, 1, 2, begin=running()) == first).all()  # a new stream for what lies elsewhere
+    middle = chain(0, 1, begin=running())
+    again = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, chain(0, begin=running()))
     assert (again == middle).all()  # the same call again is answered as before
     streams.forget()
     alone = vllm.rebalance_experts(window(2), SLOTS, 1, 1, RANKS, middle)
@@ -272,7 +277,7 @@ def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
 
 
 def test_a_dry_run_teaches_nothing_and_ranks_that_change_forget_all() -> None:
-    old = linear()
+    old = running()
     vllm.rebalance_experts(window() * 0, SLOTS, 1, 1, RANKS, old)
     (stream,) = streams._streams
     assert stream.state.windows == 0
@@ -281,7 +286,7 @@ def test_a_dry_run_teaches_nothing_and_ranks_that_change_forget_all() -> None:
     assert stream.state.windows == 1
     vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS, old[:1])  # a draft model's layer
     assert len(streams._streams) == 2
-    vllm.rebalance_experts(window(), 16, 1, 1, RANKS, linear(slots=16))
+    vllm.rebalance_experts(window(), 16, 1, 1, RANKS, running(slots=16))
     (stream,) = streams._streams
 
 

@@ -33,8 +33,8 @@ class ReplayOptions:
     Attributes
     ----------
     policies:
-        ``static``, ``vllm``, ``sglang``, ``flashlb``, ``swift``, or ``rackplan`` with a budget after a colon
-        (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
+        ``static``, ``vllm``, ``sglang``, ``flashlb``, ``swift``, or ``rackplan`` and ``rackplan-linear`` with a
+        budget after a colon (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
     intervals:
         Steps between re-plans, or windows (``2w``); none: each engine's own.
     steps_per_window:

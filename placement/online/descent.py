@@ -1,7 +1,7 @@
 """Moves at a price: copies change where that pays under weighted loads, in all layers at once, within a budget.
 
 The largest load of each scenario is replaced by log-sum-exp, as :mod:`placement.scenario_search` does it, and each
-scenario has a weight. A round looks, in every layer, at exchanges (a copy of an expert with several becomes a copy of
+scenario has a weight; log-sum-exp is blunt at first and sharper from price to price. A round looks, in every layer, at exchanges (a copy of an expert with several becomes a copy of
 another: one move) and at swaps of two copies between GPUs (two moves), and makes the best that do not meet. What
 counts is the gain less the price of the moves, so that taking a move back earns its price. The price falls from round
 to round: the moves that gain most come first, in whatever layer they are, and the last price is what a move must gain
@@ -22,7 +22,8 @@ from placement.online.gains import HELD, NOTHING, SHARPNESS, WAS_HELD, Candidate
 
 _TOGETHER = 8  # moves of a layer in a round, and one more for each so many GPUs
 _GPUS_EACH = 8
-_BLUNT = SHARPNESS / 8  # of log-sum-exp, doubled at each price: sharp, no load may rise that is even already
+# Sharp, a move must not raise any load of a scenario that is even already, whatever it gains in another.
+_BLUNT = SHARPNESS / 8  # of log-sum-exp, doubled before each price
 _ROUNDS = 40  # at a price, at most
 _WORK = 600_000_000  # pairs looked at, times scenarios, by a whole descent
 _CHANCES = 2  # rounds that may fail in a layer before it is left alone at this price
@@ -62,7 +63,8 @@ def descend(
     if layers.size and most != 0:
         search = _Search(loads[:, layers], weights[:, layers], old[layers], slots_per_gpu, most)
         for number, price in enumerate(prices, 1):
-            search.at_price(price, SHARPNESS if number == len(prices) else min(SHARPNESS, _BLUNT * 2.0**number))
+            sharp = SHARPNESS if number == len(prices) else min(SHARPNESS, _BLUNT * 2.0**number)
+            search.at_price(price, sharp)
         placed[layers] = search.slot_expert
     return placed
 

@@ -29,6 +29,7 @@ class Memory(NamedTuple):
     surprise:
         How far a window is from the one before, squared, as a part of how far two drawn at random are, a mean that
         forgets: 0 where windows go on as they were, 1 where the last window says no more of the next than any other.
+        Two of one kind in a row differ by noise alone, which counts as 0.
     """
 
     loads: Floats
@@ -44,10 +45,10 @@ class Memory(NamedTuple):
 
     def with_window(self, load: Floats, last: Floats, most: int) -> Memory:
         """Return the memory with one window more ``[layers, experts]`` after ``last``, of at most ``most`` kinds."""
-        surprise = self._surprised(load, last)
         loads = self.loads if len(self.loads) else np.zeros((0, *load.shape))
         age = self.age + 1
         kind = _nearest(loads, load)
+        surprise = self._surprised(load, load if kind is not None and age[kind] == 1 else last)
         if kind is None:
             found = Memory(np.concatenate([loads, load[None]]), np.append(self.windows, 1), np.append(age, 0))
         else:

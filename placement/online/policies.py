@@ -20,7 +20,9 @@ from topology.errors import InputError
 from topology.units import plain_number
 
 OURS = "rackplan"
-NAMES = ("static", "vllm", "sglang", "flashlb", "swift", OURS)
+OURS_LINEAR = "rackplan-linear"
+"""Ours as it runs in an engine that was given nothing: from the engine's own placement, without stored loads."""
+NAMES = ("static", "vllm", "sglang", "flashlb", "swift", OURS, OURS_LINEAR)
 BUDGET = 0.05
 """Largest part of the copies that a re-plan of ours moves where nobody says."""
 LONGER = 4
@@ -29,7 +31,8 @@ DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
 
-_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, "swift": 1.0, "flashlb": 2.0, OURS: 2.0}
+_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, "swift": 1.0, "flashlb": 2.0}
+_WORK |= {OURS: 2.0, OURS_LINEAR: 2.0}
 """What a re-plan costs beside others, for each expert of each layer."""
 _SCORED = 5_000
 """What it costs to score a window and to call a policy at all."""
@@ -38,16 +41,20 @@ _MANY_EXPERTS = 1_024
 
 
 class Ours:
-    """Our balancer (:mod:`placement.online.balancer`) with a budget of moves."""
+    """Our balancer (:mod:`placement.online.balancer`) with a budget of moves.
 
-    def __init__(self, group: Group, budget: float | None) -> None:
+    ``linear``: nothing is known beforehand, and the first re-plan leaves the engine's placement at once.
+    """
+
+    def __init__(self, group: Group, budget: float | None, *, linear: bool = False) -> None:
+        known = None if linear else group.scenarios
         self._state = start(
             group.experts,
             group.slots_per_gpu,
             layers=group.layers,
-            stored=group.scenarios,
-            static=None if group.scenarios is None else group.start,
-            options=OnlineOptions(budget=budget, first_free=False),
+            stored=known,
+            static=None if known is None else group.start,
+            options=OnlineOptions(budget=budget, first_free=linear),
         )
 
     def observe(self, window: Floats) -> None:
@@ -90,7 +97,7 @@ def entries(
     ----------
     names:
         Of :data:`NAMES`; ours with a budget after a colon: ``rackplan:5%``, ``rackplan:0.05``, ``rackplan:0``,
-        ``rackplan:none``.
+        ``rackplan:none``, ``rackplan-linear:1%``.
     intervals:
         ``3000`` steps or ``2w`` windows; none: each engine's own, ours at vLLM's and at :data:`LONGER` times that.
     steps_per_window, windows, layers:
@@ -174,12 +181,15 @@ def _entry(
     """Return one policy; ``every`` makes windows of its engine's interval in steps."""
     said = text.strip().lower()
     name, colon, budget = said.partition(":")
-    if colon and name != OURS:
-        raise InputError(f"`policy` {text}: only {OURS} takes a budget, like {OURS}:5%; leave it out.")
-    if name == OURS:
+    if colon and name not in (OURS, OURS_LINEAR):
+        raise InputError(
+            f"`policy` {text}: only {OURS} and {OURS_LINEAR} take a budget, like {OURS}:5%; leave it out."
+        )
+    if name in (OURS, OURS_LINEAR):
         part = budget_of(budget, text) if colon else BUDGET
-        interval = every(VLLM_STEPS)
-        return Entry(said, lambda group: Ours(group, part), interval if part != 0 else 0, budget=part)
+        bare = name == OURS_LINEAR
+        interval = every(VLLM_STEPS) if part != 0 else 0
+        return Entry(said, lambda group: Ours(group, part, linear=bare), interval, linear=bare, budget=part)
     if name == "static":
         return Entry(name, Static, 0, budget=0.0)
     if name == "vllm":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cost.loads import ExpertLoads
+from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL, Recommendation, recommend
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
@@ -172,6 +173,9 @@ def head_blocks(found: Replayed) -> list[Block]:
         begin += (
             f"; {', '.join(linear)} begin{'s' * (len(linear) == 1)} as engines do, slot j with expert j mod E"
         )
+    bare = [name for name in linear if name.startswith(OURS_LINEAR)]
+    if bare:
+        begin += f"; {', '.join(bare)}: no stored loads, and no budget in the first re-plan"
     return [
         Heading(f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}"),
         Text(best_words(found), "Best"),

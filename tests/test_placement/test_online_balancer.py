@@ -151,6 +151,34 @@ def test_two_copies_on_a_gpu_and_empty_slots_are_taken() -> None:
         assert all(set(row) == set(range(EXPERTS)) for row in new)
 
 
+@pytest.mark.parametrize("budget", [0, 0.05, None])
+def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None) -> None:
+    old = LINEAR.copy()
+    old[0, [2, 9, 20]] = -1  # experts 9 and 4 (slots 9 and 20) have another copy, as has 2
+    old[1] = 0  # fifteen experts have no copy
+    old[2] = np.repeat(np.arange(GPUS), EACH)  # each three times on one GPU: eight have none
+    old[3, 8:16] = -1  # experts 8 to 15 have no copy
+    forced = 3 + 15 + 8 + 8
+    state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=budget, first_free=False))
+    found = replan(state, blended(workloads(2), 2)[0], old)
+    assert all(set(row) == set(range(EXPERTS)) for row in found.slot_expert)
+    assert found.restored == forced
+    assert found.why.startswith(f"copies restored beside the budget: {forced}")
+    if budget is not None:
+        assert forced <= moved(old, found.slot_expert) <= forced + budget * old.size
+
+
+def test_a_window_is_heard_though_the_placement_is_even_under_others() -> None:
+    one, two = workloads(2, seed=5)
+    even = static_plan(one[None], SLOTS)
+    weights = np.repeat([[0.75], [0.25]], LAYERS, axis=1)
+    relative = [load / load.mean(axis=1, keepdims=True) for load in (two, one)]
+    found = descend(np.stack(relative), weights, even, SLOTS, most=even.size, prices=[1e-3, 1e-4, 2e-5])
+    alone = descend(relative[0][None], weights[:1], even, SLOTS, most=even.size, prices=[1e-3, 1e-4, 2e-5])
+    heard, best = (balancedness(two, each, SLOTS).mean() for each in (found, alone))
+    assert heard > best - 0.05
+
+
 def test_equal_loads_and_one_layer() -> None:
     state = start(EXPERTS, SLOTS, layers=1)
     first = replan(state, np.ones((1, EXPERTS)))

@@ -112,7 +112,7 @@ def loads(draw, windows, layers, experts):
     return rng.poisson(100 * rng.lognormal(0, 1, (windows, layers, experts))) + 1.0
 
 
-ALL = ("static", "vllm", "sglang", "flashlb", "swift", "rackplan", "rackplan:none")
+ALL = ("static", "vllm", "sglang", "flashlb", "swift", "rackplan", "rackplan:none", "rackplan-linear")
 
 
 @settings(max_examples=10, deadline=None)

@@ -54,6 +54,15 @@ def test_windows_that_go_on_surprise_less_than_independent_ones() -> None:
     assert remembered(walk[:1]).surprise == 0.5
 
 
+@pytest.mark.parametrize("windows", [1, 4, 16])
+def test_windows_of_one_kind_over_and_over_do_not_outvote_the_current_one(windows: int) -> None:
+    old, new = loads(2)
+    noise = np.random.default_rng(2).uniform(0.95, 1.05, size=(windows, *old.shape))
+    memory = remembered(np.concatenate([relative(old * noise), new[None]]))
+    _, weights = votes(new, memory, loads(0))
+    assert weights[[0, -1]].sum() > 0.7 * weights.sum()
+
+
 def test_weights_are_those_promised() -> None:
     known, seen = loads(3), loads(2, seed=1)
     memory = remembered(seen)

@@ -94,6 +94,78 @@ def test_vllm_moves_a_twentieth_of_the_copies_and_slots_stay(as_class: bool) -> 
         old = new
 
 
+def from_map(form: str, loads: Array, old: Array, monkeypatch: pytest.MonkeyPatch) -> Array:
+    """Return the placement after a call in the form of an engine, where ``old`` lies."""
+    if form == "vllm":
+        return np.asarray(vllm.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old))
+    if form == "deepseek":
+        return np.asarray(deepseek.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old=old)[0])
+    if form == "sglang":
+        held = SimpleNamespace(
+            physical_to_logical_map_cpu=SimpleNamespace(shape=old.shape, numpy=lambda: old)
+        )
+        name = "sglang.srt.eplb.expert_location"
+        in_engine(monkeypatch, name, get_global_expert_location_metadata=lambda: held)
+        tokens = loads[None]
+        return np.asarray(
+            sglang.rebalance_experts(tokens, SLOTS, SLOTS // RANKS, None, 1, "deepseek")[0]
+        )
+    copies = np.stack([np.bincount(row, minlength=EXPERTS) for row in old])
+    of_slot = np.take_along_axis(loads / copies, old, axis=1).reshape(LAYERS, RANKS, -1)
+    found = vllm_ascend.rebalance_experts(old.reshape(of_slot.shape), of_slot)[2]
+    return np.asarray(found).reshape(LAYERS, SLOTS)
+
+
+FORMS = "vllm", "deepseek", "sglang", "ascend"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = from_map(form, window(), linear(), monkeypatch)
+    assert balance(window(), first).mean() > 0.95
+    assert moves(linear(), first) > 0.05 * first.size
+    later = from_map(form, window(1), first, monkeypatch)
+    assert moves(first, later) <= 0.05 * first.size
+    # a process that has seen windows, its answers taken or dropped, answers as one that has seen none
+    assert (from_map(form, window(), linear(), monkeypatch) == first).all()
+    other = from_map(form, window(2), linear(), monkeypatch)
+    streams.forget()
+    assert (from_map(form, window(2), linear(), monkeypatch) == other).all()
+    nearly = linear()
+    nearly[0, [0, 1]] = nearly[0, [1, 0]]
+    assert moves(nearly, from_map(form, window(), nearly, monkeypatch)) <= 0.05 * nearly.size
+
+
+def test_vllm_ascends_start_with_shared_experts_is_left_too() -> None:
+    # 14 routed experts in runs of 4, 4, 3, 3, the last two devices one of the next run's, and one shared on each
+    runs = [0, 1, 2, 3, 14], [4, 5, 6, 7, 14], [8, 9, 10, 11, 14], [11, 12, 13, 0, 14]
+    table = np.tile(np.array(runs), (LAYERS, 1, 1))
+    load = np.random.default_rng(0).lognormal(5, 1, table.shape)
+    new = vllm_ascend.rebalance_experts(table, load)[2]
+    assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) > 0.05 * table.size
+    streams.forget()
+    table[0, 0, :2] = 1, 0
+    new = vllm_ascend.rebalance_experts(table, load)[2]
+    assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) <= 0.05 * table.size
+
+
+def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixture) -> None:
+    old = running()
+    old[:, :5] = 15  # of one rank, whose experts 0 to 2 and 14 are elsewhere: 15 twice, 1 to 3 lost or not
+    lost = sum(EXPERTS - len(set(row)) for row in old.tolist())
+    new = vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
+    assert is_complete(new)
+    assert lost <= moves(old, new) <= lost + 0.05 * old.size
+    assert f"copies restored beside the budget: {lost} (" in caplog.text if lost else not caplog.text
+    everywhere = np.tile(np.arange(2 * EXPERTS) % EXPERTS, (LAYERS, 2))[:, ::-1].copy()
+    everywhere[:, :3] = -1
+    new = vllm.rebalance_experts(window(), 4 * EXPERTS, 1, 1, 2, everywhere)
+    assert is_complete(new)
+    assert (new != everywhere).sum() <= 3 * LAYERS + 0.05 * new.size
+
+
 def test_the_environment_says_how_much_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
     old = running()
     monkeypatch.setenv("RACKPLAN_MAX_MOVES", "0")

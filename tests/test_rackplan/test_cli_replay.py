@@ -92,6 +92,24 @@ def test_text_names_the_best_and_what_began(run: Run, here: list[object]) -> Non
     assert "output tokens in the time that vllm takes" in text
 
 
+def test_ours_without_a_plan_is_a_row_beside_ours_with_one(
+    run: Run, here: list[object], tmp_path: Path, prepared: Run
+) -> None:
+    known = "--scenarios", "stored.npy"
+    data = run("replay", *here, *FILES, *known, "-o", "all", "--json").data
+    rows = {row["name"]: row for row in data["policies"]}
+    assert (rows["rackplan"]["start"], rows["rackplan-linear"]["start"]) == ("static plan", "linear")
+    first, *later = rows["rackplan-linear"]["replans"]
+    copies = LAYERS * 16
+    assert first["copies"] > 0.05 * copies >= max(each["copies"] for each in later)
+    assert "rackplan-linear" in (tmp_path / "all" / "report.html").read_text()
+    bare = run("replay", *here, *FILES, "--policy", "static", "--policy", "rackplan-linear", "--json").data
+    assert bare["policies"][1]["by_window"] == rows["rackplan-linear"]["by_window"]  # it knows no stored loads
+    prepared("plan", *here, "--loads", "stored.npy", "--time-limit", "0", "-o", "old")
+    text = run("replay", "old/plan.json", *FILES, "--policy", "rackplan", "--policy", "rackplan-linear").out
+    assert "rackplan-linear: no stored loads, and no budget in the first re-plan" in " ".join(text.split())
+
+
 def test_empty_windows_are_left_out_and_said(run: Run, here: list[object]) -> None:
     data = run("replay", *here, "--loads", "holes.npy", "--policy", "static", "--json").data
     assert data["windows"] == 3
@@ -128,7 +146,7 @@ def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
 def test_policies_that_cannot_place_unequal_slots_are_left_out(run: Run, here: list[object]) -> None:
     here[here.index("--redundant") + 1] = "3"
     data = run("replay", *here, *FILES, "--json").data
-    assert {row["name"] for row in data["policies"]} == {"static", "rackplan", "rackplan:1%"}
+    assert {row["name"] for row in data["policies"]} == {"static", "rackplan", "rackplan:1%", "rackplan-linear"}
     assert [note.partition(" ")[0] for note in data["notes"]] == ["vllm", "sglang", "flashlb", "swift"]
     line = run("replay", *here, *FILES, "--policy", "vllm").error_line
     assert "11 slots lie unequally on 8 GPUs: choose --redundant so that they divide" in line
@@ -155,7 +173,7 @@ def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
         (["--loads", "one.npy"], "one window"),
         (["--loads", "wide.npy"], "wide.npy: has shape [7, 3, 16]"),
         ([*FILES, "--policy", "eplb"], "expected static, vllm"),
-        ([*FILES, "--policy", "vllm:3%"], "only rackplan takes a budget"),
+        ([*FILES, "--policy", "vllm:3%"], "only rackplan and rackplan-linear take a budget"),
         ([*FILES, "--policy", "vllm", "--policy", "vllm"], "twice"),
         ([*FILES, "--interval", "0"], "--interval 0: expected steps"),
         ([*FILES, "--interval", "1,5w"], "--interval 1,5w: expected steps"),

@@ -204,18 +204,21 @@ def _window(state: OnlineState) -> Problem:
 def made_whole(problem: Problem, placed: Experts) -> tuple[Experts, Ints]:
     """Return ``placed`` ``[layers, slots]`` with a copy of every expert and no empty slot, and the moves it takes.
 
-    Moves, int64 ``[layers]``, are the fewest: experts without a copy, or empty slots where those are more. A second
-    copy on a GPU stays unless its slot is needed.
+    Moves are the fewest (:func:`forced_moves`). A second copy on a GPU stays unless its slot is needed.
     """
-    empty = (placed < 0).sum(axis=1)
-    ordered = np.sort(placed, axis=1)
-    first = np.diff(ordered, axis=1, prepend=-1) > 0
-    missing = problem.experts - (first & (ordered >= 0)).sum(axis=1)
-    forced: Ints = np.maximum(missing, empty).astype(np.int64)
+    forced = forced_moves(placed, problem.experts)
     whole = placed.copy()
     for layer in np.flatnonzero(forced):
         fill(problem, int(layer), whole[layer])
     return whole, forced
+
+
+def forced_moves(placed: Experts, experts: int) -> Ints:
+    """Count the experts without a copy of ``placed`` ``[layers, slots]``, or its empty slots where those are more."""
+    ordered = np.sort(placed, axis=1)
+    distinct = (np.diff(ordered, axis=1, prepend=-1) > 0).sum(axis=1)
+    forced: Ints = np.maximum(experts - distinct, (placed < 0).sum(axis=1)).astype(np.int64)
+    return forced
 
 
 def restored_words(copies: int) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from placement.arrays import Experts, Floats, Ints
-from placement.online.balancer import made_whole, restored_words
-from placement.problem import make_problem
+from placement.online.balancer import forced_moves, restored_words
 from rackplan.balancers.arrays import ids_of, whole
 from rackplan.balancers.groups import NodeExperts, groups_as_they_lie, packed_groups
 from rackplan.balancers.maps import keep_slots
@@ -168,15 +167,20 @@ def _all_everywhere(asked: Asked, most: float | None) -> Experts:
     if asked.old is None:
         return fresh
     found = keep_slots(asked.old, fresh, asked.ranks)
-    known = np.where(asked.loads.any(axis=1, keepdims=True), asked.loads, 1.0)
-    whole, restored = made_whole(make_problem(known, np.full(asked.ranks, each)), asked.old)
+    restored = forced_moves(asked.old, experts)
     if restored.any():
         _log.warning("rackplan: %s", restored_words(int(restored.sum())))
     chosen = (found != asked.old).sum(axis=1) - restored
     left = asked.old.size if most is None else int(most * asked.old.size + 1e-9)
     order = np.argsort(restored == 0, kind="stable")
     kept = order[np.cumsum(chosen[order]) > left]
-    found[kept] = whole[kept]
+    for layer in kept:
+        old = asked.old[layer].copy()
+        lost = np.setdiff1d(np.arange(experts), old)
+        again = np.setdiff1d(np.arange(old.size), np.unique(old, return_index=True)[1])
+        free = np.concatenate([np.flatnonzero(old < 0), again[old[again] >= 0]])
+        old[free[: lost.size]] = lost
+        found[layer] = np.where(old < 0, found[layer], old)
     return found
 
 

@@ -73,7 +73,7 @@ class RackplanPolicy:
 
 
 def _array_split_start(table: Ints, devices: int) -> Ints:
-    """Return the layer ``[slots]`` that ``generate_global_placement`` makes with shared experts among the routed ones.
+    """Return the layer ``[slots]`` of ``generate_global_placement`` with shared experts among the routed ones.
 
     Each device has a run of routed experts, the last devices one or more of the next run's besides, and all a shared
     expert, numbered after the routed ones. Without shared experts it was the start until July 2026 (61eb47b4d8).

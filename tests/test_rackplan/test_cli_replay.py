@@ -104,7 +104,9 @@ def test_ours_without_a_plan_is_a_row_beside_ours_with_one(
     assert first["copies"] > 0.05 * copies >= max(each["copies"] for each in later)
     assert "rackplan-linear" in (tmp_path / "all" / "report.html").read_text()
     bare = run("replay", *here, *FILES, "--policy", "static", "--policy", "rackplan-linear", "--json").data
-    assert bare["policies"][1]["by_window"] == rows["rackplan-linear"]["by_window"]  # it knows no stored loads
+    assert (
+        bare["policies"][1]["by_window"] == rows["rackplan-linear"]["by_window"]
+    )  # it knows no stored loads
     prepared("plan", *here, "--loads", "stored.npy", "--time-limit", "0", "-o", "old")
     text = run("replay", "old/plan.json", *FILES, "--policy", "rackplan", "--policy", "rackplan-linear").out
     assert "rackplan-linear: no stored loads, and no budget in the first re-plan" in " ".join(text.split())
@@ -146,7 +148,12 @@ def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
 def test_policies_that_cannot_place_unequal_slots_are_left_out(run: Run, here: list[object]) -> None:
     here[here.index("--redundant") + 1] = "3"
     data = run("replay", *here, *FILES, "--json").data
-    assert {row["name"] for row in data["policies"]} == {"static", "rackplan", "rackplan:1%", "rackplan-linear"}
+    assert {row["name"] for row in data["policies"]} == {
+        "static",
+        "rackplan",
+        "rackplan:1%",
+        "rackplan-linear",
+    }
     assert [note.partition(" ")[0] for note in data["notes"]] == ["vllm", "sglang", "flashlb", "swift"]
     line = run("replay", *here, *FILES, "--policy", "vllm").error_line
     assert "11 slots lie unequally on 8 GPUs: choose --redundant so that they divide" in line

@@ -34,6 +34,9 @@ from topology.shown import Shown
 if TYPE_CHECKING:
     from placement.findings import Failures, RedundancyCurve, TrafficReport
 
+ROUNDING = 1e-9
+"""Part of a time that rounding may cost."""
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -119,6 +122,9 @@ class Plan(Shown):
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
     service_level:
         What the layout was chosen for and what it holds, in words; empty where nobody chose.
+    limit_s:
+        Longest time per output token (prefill: of a step) that the layout was chosen to hold, in seconds; None for no
+        limit.
     search:
         How long the experts were searched for and why, in words; empty where the time was asked for.
     order:
@@ -146,10 +152,18 @@ class Plan(Shown):
     redundancy: RedundancyCurve | None = None
     passed_over: str = ""
     service_level: str = ""
+    limit_s: float | None = None
     search: str = ""
     order: OrderProof | None = None
     traffic: TokenTraffic | None = None
     by_traffic: TrafficReport | None = None
+
+    @property
+    def over_limit(self) -> float | None:
+        """Fraction by which its time per output token exceeds :attr:`limit_s`; None where it does not."""
+        if self.limit_s is None or self.score.tpot_s <= self.limit_s * (1 + ROUNDING):
+            return None
+        return self.score.tpot_s / self.limit_s - 1
 
     @property
     def work(self) -> int | None:

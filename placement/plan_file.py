@@ -96,13 +96,15 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> ScoreData:
 
 
 def plan_score_to_dict(plan: Plan) -> PlanScoreData:
-    """Return a plan's score with ``totals`` of the cluster and ``calibration``: how far off it may be.
+    """Return a plan's score with its limit, ``totals`` of the cluster and ``calibration``: how far off it may be.
 
-    ``calibration`` is null where nothing was measured; ``traffic`` is there where tokens were traced.
+    ``over_limit`` is null where the limit is held; ``calibration`` is null where nothing was measured; ``traffic`` is there where tokens were traced.
     """
     errors = errors_in(plan.deployment, plan.layout)
     data: PlanScoreData = {
         **score_to_dict(plan.score, dict(plan.balancedness)),  # type: ignore[typeddict-item]  # no `traffic` in it
+        "limit_s": plan.limit_s,
+        "over_limit": plan.over_limit,
         "totals": totals_to_dict(plan.totals),
         "calibration": error_to_dict(errors),
     }
@@ -130,6 +132,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
         "layout": {**layout_to_dict(plan), "passed_over": plan.passed_over or None},
         "service_level": plan.service_level or None,
+        "limit_s": plan.limit_s,
         "score": plan_score_to_dict(plan),
         "proof": {
             **asdict(plan.proof),
@@ -397,6 +400,7 @@ def _plan(fields: PlanFile) -> Plan:
         passed_over=fields.layout.passed_over or "",
         order=fields.order,
         service_level=fields.service_level or "",
+        limit_s=fields.limit_s,
     )
     wrong = verify_plan(plan)
     if wrong:

@@ -339,6 +339,7 @@ class PlanFile(Part):
     experts: ExpertsPart
     layout: LayoutPart
     service_level: str | None = None
+    limit_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
     proof: Proof
     order: OrderProof | None = None
     scenarios: ScenariosPart | None = None
@@ -407,6 +408,9 @@ class PlanScoreData(ScoreData):
 
     Attributes
     ----------
+    limit_s, over_limit:
+        Longest time per output token (prefill: of a step) that the plan was chosen to hold (null: no limit), and the
+        fraction by which it is exceeded (null where it is not).
     totals:
         Of the whole cluster.
     calibration:
@@ -415,6 +419,8 @@ class PlanScoreData(ScoreData):
         Where tokens go, where they were traced.
     """
 
+    limit_s: float | None
+    over_limit: float | None
     totals: TotalsData
     calibration: CalibrationData | None
     traffic: NotRequired[TokenTrafficData]
@@ -512,8 +518,8 @@ class PlanData(TypedDict):
         Their names.
     stages:
         Of all replicas.
-    layout, service_level:
-        The parallel layout, and the speed that it was chosen for in words.
+    layout, service_level, limit_s:
+        The parallel layout, the speed that it was chosen for in words, and its longest time per token (null: none).
     score:
         What a step costs.
     proof, order:
@@ -530,6 +536,7 @@ class PlanData(TypedDict):
     stages: list[StagePart]
     layout: ChosenLayoutData
     service_level: str | None
+    limit_s: float | None
     score: PlanScoreData
     proof: PlanProofData
     order: OrderProof | None

@@ -111,6 +111,7 @@ def make_plan(
             order=order,
             passed_over=_passed_over(fast, deployment),
             service_level=fast.service_level,
+            limit_s=fast.candidate.limit_s,
         )
         wrong = verify_plan(plan)
         if wrong:

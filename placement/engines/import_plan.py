@@ -65,11 +65,12 @@ def imported_plan(
     level = options.service_level(deployment.workload)
     deployment, layout = _laid_out(deployment, mapping, shape)
     experts = experts_of(mapping, layout)
-    held = ""
+    held, limit_s = "", level.limit_s
     if level.usual:
         scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
         batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
         held = f"as imported, {usual_words(scorer.at(1).tpot_s, held=bool(batch))} (default; `batch`)"
+        limit_s = limit_s if batch else None
         deployment = deployment.with_batch(batch or deployment.workload.batch)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
     notes = [note, "no search ran: the placement is the file's", *loads.notes]
@@ -93,6 +94,7 @@ def imported_plan(
         baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
         service_level=held,
+        limit_s=limit_s,
         options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
     )
     wrong = verify_plan(plan)

@@ -21,9 +21,9 @@ from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
 from placement.levers.changes import machines, other_context, other_formats
 from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
-from placement.levers.lever import NEAR, Kind, Lever, Reached, ServiceLevel, rate_of
+from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.placing import Known
-from placement.plan import Plan
+from placement.plan import ROUNDING, Plan
 from placement.scoring import placement_scorer
 from topology.errors import InfeasibleError, InputError
 
@@ -147,7 +147,7 @@ class Bench:
         if late := self._late(deployment, layout):
             return late
         limit = self.level.tpot_s
-        if self.level.asked and limit is not None and score.tpot_s > limit * (1 + NEAR):
+        if self.level.asked and limit is not None and score.tpot_s > limit * (1 + ROUNDING):
             return f"{score.tpot_s * 1e3:,.1f} ms a token at batch {batch:,}; the plan is for {limit * 1e3:,.4g} ms"
         return self._of(score, layout)
 
@@ -259,7 +259,7 @@ class Bench:
         limit = self._limit(batch)
         if limit is not None:
             fastest = 1e3 / float(found.tok_s_per_user[able].max())
-            able = able & (found.tok_s_per_user >= (1 - NEAR) / limit)
+            able = able & (found.tok_s_per_user >= (1 - ROUNDING) / limit)
             if not able.any():
                 return (
                     able,

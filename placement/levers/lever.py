@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placement.layout_choice import batch_within
-from placement.options import USUAL_TPOT
 from placement.plan import Plan
 from placement.scoring import placement_scorer
 
 Kind = Literal["hardware", "workload", "precision", "layout"]
 NEARLY = 1.05
 """How much larger the largest batch within a time may be than a plan's that was made for that time."""
-NEAR = 1e-9
-"""Part of a speed that rounding may cost."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +32,15 @@ class ServiceLevel:
     @classmethod
     def of(cls, plan: Plan) -> ServiceLevel:
         """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
-        goal, asked = plan.options.get("goal"), plan.options.get("tpot_s")
-        if not plan.deployment.workload.decodes or goal == "latency":
+        asked = plan.limit_s
+        if not plan.deployment.workload.decodes or plan.options.get("goal") == "latency":
             return cls(None, asked=False)
-        if asked is None and goal is not None:
-            asked = USUAL_TPOT.value
         full = plan.score.batch >= plan.score.max_batch
-        if isinstance(asked, int | float) and plan.score.tpot_s <= asked * (1 + NEAR):
+        if asked is not None and plan.over_limit is None:
             scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
             # a batch that was given is well below what the time allows
-            if full or batch_within(scorer, scorer.max_batch, float(asked)) <= 1 + NEARLY * plan.score.batch:
-                return cls(float(asked), asked=True)
+            if full or batch_within(scorer, scorer.max_batch, asked) <= 1 + NEARLY * plan.score.batch:
+                return cls(asked, asked=True)
         return cls(None if full else plan.score.tpot_s, asked=False)
 
 

@@ -839,13 +839,15 @@ class PlacedData(TypedDict):
 
     Attributes
     ----------
-    batch, tok_s, step_s:
-        Of its plan.
+    batch, tok_s, step_s, limit_s, over_limit:
+        Of its plan (the last two as in the ``score`` of a plan).
     """
 
     batch: int
     tok_s: float
     step_s: float
+    limit_s: float | None
+    over_limit: float | None
 
 
 class ReplicaData(TypedDict):

@@ -16,7 +16,7 @@ from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.replan import replan_section
-from rackplan.views.words import baseline_name, range_words
+from rackplan.views.words import baseline_name, limit_words, range_words, sentence
 from topology.units import mean_of
 
 
@@ -25,7 +25,7 @@ def plan_data(plan: Plan, *, command: str) -> dict[str, Any]:
     deployment = plan.deployment
     return {
         "title": f"{deployment.model.name} on {deployment.cluster.name}",
-        "verdict": verdict(plan),
+        "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
         "figures": figures(plan),
         "baselines": _baselines(plan),
         "pictures": [picture_data(one) for one in _pictures(plan)],

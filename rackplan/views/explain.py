@@ -28,6 +28,7 @@ from rackplan.views.words import (
     band_words,
     cluster_doubts,
     coefficient_words,
+    limit_blocks,
     load_names,
     next_token,
     sentence,
@@ -294,6 +295,7 @@ def explain_view(found: Explanation) -> View:
     sources = list(dict.fromkeys(used.figure.source for group in groups.values() for used in group))
     numbered = [f"[{number}] {source}" for number, source in enumerate(sources, 1)]
     blocks: list[Block] = [
+        *limit_blocks(plan),
         Text(found.verdict),
         Text(step),
         Text(wait_note(plan)),

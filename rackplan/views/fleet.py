@@ -17,7 +17,7 @@ from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import band_words, cluster_doubts, what_if_blocks
+from rackplan.views.words import band_words, cluster_doubts, limit_blocks, what_if_blocks
 from topology.cluster import Cluster
 from topology.units import plural
 
@@ -45,6 +45,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
     first = fleet.traffic.deployments[0][0]
     return View(
         sections(
+            pool_limit_blocks(plans),
             [Heading(fleet_title(fleet))],
             [pool_table(fleet, plans)],
             [*_together(fleet), *_money(fleet), *_idle(fleet)],
@@ -61,6 +62,12 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
         ),
         fleet_data(fleet, plans),
     )
+
+
+def pool_limit_blocks(plans: Sequence[PoolPlan]) -> list[Block]:
+    """Return the limits that plans of pools exceed."""
+    made = [(number, one.plan) for number, one in enumerate(plans) if one.plan is not None]
+    return [block for number, plan in made for block in limit_blocks(plan, f"Plan {number}")]
 
 
 def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
@@ -146,6 +153,8 @@ def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoo
             "batch": found.deployment.workload.batch,
             "tok_s": _placed_tok_s(found, pool),
             "step_s": found.score.step_s,
+            "limit_s": found.limit_s,
+            "over_limit": found.over_limit,
         }
     return {
         "role": pool.role,

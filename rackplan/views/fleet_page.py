@@ -18,6 +18,7 @@ from rackplan.views.fleet import (
     ground_blocks,
     models_of,
     pool_layout,
+    pool_limit_blocks,
 )
 from rackplan.views.forward import forward, machine_words, rests_words, totals_line
 from rackplan.views.money import totals_blocks
@@ -49,6 +50,7 @@ def fleet_page(
     totals = fleet_totals(fleet)
     return [
         Heading(fleet_title(fleet)),
+        *pool_limit_blocks(plans),
         forward(_line(fleet, plans)),
         Text(f"{plural(len(fleet.pools), 'pool')}: {_pools_words(fleet)}.", style="verdict"),
         *([Text(f"{doubt}.", style="verdict")] if doubt else []),

@@ -10,7 +10,7 @@ from placement.plan_file import layout_to_dict
 from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import phase_words, sentence
+from rackplan.views.words import limit_blocks, phase_words, sentence
 from topology.units import plural
 
 MOST_NAMED = 3
@@ -36,6 +36,7 @@ def levers_view(found: Levers) -> View:
     usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
     title = f"{deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
     head = [
+        *limit_blocks(plan),
         Heading(f"{title}, {phase_words(deployment.workload)}"),
         Text(now, "Plan"),
         *set_blocks("Set", cluster),

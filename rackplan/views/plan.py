@@ -40,6 +40,7 @@ from rackplan.views.words import (
     baseline_name,
     cluster_doubts,
     coefficient_words,
+    limit_blocks,
     load_blocks,
     phase_words,
     placement_words,
@@ -166,6 +167,7 @@ def _costs(plan: Plan) -> list[list[Block]]:
     total = added(score.hbm_bytes.values()) / 1e9
     memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
     return [
+        limit_blocks(plan),
         [*head, *_layout(plan)],
         _speed(plan),
         totals_blocks(plan.totals),

@@ -26,7 +26,7 @@ from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import balance_blocks, finding_blocks
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
-from rackplan.views.words import chip_words, factor_words, range_words, sentence
+from rackplan.views.words import chip_words, factor_words, limit_blocks, range_words, sentence
 from topology.units import mean_of
 
 
@@ -50,6 +50,7 @@ def plan_page(
     notes = [weakest_note(found), *([near] if errors else [])]
     return [
         Heading(f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"),
+        *limit_blocks(plan),
         forward(line or plan_forward(plan, errors)),
         Text(found.verdict, style="verdict"),
         _key_figures(found),

@@ -31,7 +31,7 @@ from rackplan.views.money import totals_blocks
 from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import band_words, load_names, what_if_blocks, worst_words
+from rackplan.views.words import band_words, limit_blocks, load_names, what_if_blocks, worst_words
 from topology.units import plural
 
 MOST_ROWS = 9
@@ -69,6 +69,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
     ]
     return View(
         sections(
+            limit_blocks(plan),
             head,
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),

@@ -35,6 +35,24 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
+def limit_words(plan: Plan, name: str = "") -> str:
+    """Return that a plan exceeds the limit it was made for, and by how much; empty where it does not."""
+    if plan.limit_s is None or plan.over_limit is None:
+        return ""
+    decodes = plan.deployment.workload.decodes
+    given = plan.options.get("tpot_s" if decodes else "ttft_s") is not None
+    return (
+        f"{f'{name} misses' if name else 'Misses'} its limit: {plan.score.tpot_s * 1e3:,.1f} ms {'per token' if decodes else 'per step'}, "
+        f"{plan.limit_s * 1e3:,.4g} ms {'asked for' if given else 'by default'} ({plan.over_limit * 100:.3g}% over)"
+    )
+
+
+def limit_blocks(plan: Plan, name: str = "") -> list[Block]:
+    """Return the limit that a plan exceeds, which comes before all else; nothing where it holds."""
+    words = limit_words(plan, name)
+    return [Text(words, style="forward")] if words else []
+
+
 def load_names(names: Sequence[str], word: str = "scenario") -> str:
     """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted as ``word``."""
     windows: dict[str, list[str]] = {}

@@ -133,3 +133,27 @@ def test_bad_traces_are_bad_input(run: Run, prepared: Run, tmp_path: Path) -> No
     dense = run("score", "plan/plan.json", "--routing", "three.npy")
     assert dense.code == 2
     assert "leave --routing out" in dense.error_line
+
+
+def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    np.save(tmp_path / "skewed.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
+    held = run("score", "plan", "--json").data
+    assert (held["limit_s"], held["over_limit"]) == (0.05, None)
+    assert "limit:" not in run("score", "plan").out
+    found = run("score", "plan", "--loads", "skewed.npy", "--json").data
+    assert found["over_limit"] == pytest.approx(found["step_s"] / 0.05 - 1)
+    first = run("score", "plan", "--loads", "skewed.npy").out.splitlines()[0]
+    assert first == (
+        f"Misses its limit: {found['step_s'] * 1e3:.1f} ms per token, 50 ms by default "
+        f"({found['over_limit'] * 100:.3g}% over)"
+    )
+
+
+def test_a_limit_that_was_given_is_named_so(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--tpot-ms", 40)
+    slow = ("--set", "h100.hbm_bytes_per_s=0.5x")
+    for command in ("score", "explain", "what-if"):
+        first = run(command, "plan", *slow).out.splitlines()[0]
+        assert first.startswith("Misses its limit: "), (command, first)
+        assert "ms per token, 40 ms asked for (" in first

@@ -48,6 +48,8 @@ def test_a_loss_stands_beside_the_plan_before(placed):
     assert found["moves"] > 0
     assert found["before"] == placed[0]["done"]["figures"]
     assert found["command"] == "rackplan replan PLAN --lost d0.n0.g1"
+    assert found["verdict"].startswith("Misses its limit: ")
+    assert "limit:" not in placed[0]["done"]["verdict"]
 
 
 def test_a_loss_of_all_says_why_not(placed):

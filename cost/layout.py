@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, overload
+
+from topology.units import plural
 
 
 @dataclass(frozen=True)
@@ -152,5 +155,9 @@ class Layout:
         parts = [f"EP {self.ep}"] if moe else []
         parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
-        parts.append(f"{len(self.replicas)} replica{'s' if len(self.replicas) > 1 else ''}")
+        sizes = Counter(sum(len(stage.gpus) for stage in stages) for stages in self.replicas)
+        unlike = (
+            ", ".join(f"{count} of {gpus} GPUs" for gpus, count in sizes.items()) if len(sizes) > 1 else ""
+        )
+        parts.append(f"{plural(len(self.replicas), 'replica')}{f' ({unlike})' if unlike else ''}")
         return ", ".join(parts)

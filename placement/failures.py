@@ -178,29 +178,40 @@ class _Loss:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         loads = _loads(plan)
-        stages = plan.layout.replicas[0]
-        self.uses: list[ExpertUse | None] = [
-            None if entry is None else stage_use(plan.deployment, stage, entry, loads, plan.split)
-            for stage, entry in zip(stages, plan.experts, strict=True)
-        ]
-        self.balance = [
-            self._balance(stage, use, None if entry is None else entry.slots_per_gpu)
-            for stage, use, entry in zip(stages, self.uses, plan.experts, strict=True)
-        ]
+        self.uses: list[list[ExpertUse | None]] = []
+        self.balance: list[list[Floats]] = []
+        for replica, stages in enumerate(plan.layout.replicas):
+            if replica and replica not in plan.unlike:  # as the first
+                self.uses.append(self.uses[0])
+                self.balance.append(self.balance[0])
+                continue
+            held = plan.held_by(replica)
+            uses = [
+                None if entry is None else stage_use(plan.deployment, stage, entry, loads, plan.split)
+                for stage, entry in zip(stages, held, strict=True)
+            ]
+            self.uses.append(uses)
+            self.balance.append(
+                [
+                    self._balance(stage, use, None if entry is None else entry.slots_per_gpu)
+                    for stage, use, entry in zip(stages, uses, held, strict=True)
+                ]
+            )
 
     def of(self, lost: Bools) -> _After:
         """Return the plan without the GPUs of the cluster that are ``lost``, ``[gpus]``."""
         replicas: list[tuple[StageSpec, ...]] = []
         uses: list[list[ExpertUse | None]] = []
-        balance, tokens, experts = [], [], 0
-        for stages in self.plan.layout.replicas:
+        balance, before, tokens, experts = [], [0.0], [], 0
+        for replica, stages in enumerate(self.plan.layout.replicas):
             gone = [self._gone(stage, lost) for stage in stages]
             if not any(part.any() for part in gone):
                 replicas.append(stages)
-                uses.append(self.uses)
+                uses.append(self.uses[replica])
+                before = [_over_layers(self.balance[replica])]
                 continue
             parts = [
-                self._left(index, stage, part)
+                self._left(replica, index, stage, part)
                 for index, (stage, part) in enumerate(zip(stages, gone, strict=True))
             ]
             experts += sum(part.experts_lost for part in parts)
@@ -210,9 +221,8 @@ class _Loss:
             balance.append(_over_layers([part.balance for part in parts]))
             replicas.append(tuple(part.stage for part in parts))
             uses.append([part.use for part in parts])
-        before = [self.balance] if replicas else []
         return _After(
-            float(np.mean(balance or [_over_layers(values) for values in before] or [0.0])),
+            float(np.mean(balance or before)),
             self._tok_s_per_gpu(replicas, uses),
             float(np.mean(tokens)),
             experts,
@@ -223,12 +233,12 @@ class _Loss:
         groups = lost[list(stage.gpus)].reshape(-1, self.plan.layout.tp).any(axis=1)
         return np.repeat(groups, self.plan.layout.tp)
 
-    def _left(self, index: int, stage: StageSpec, gone: Bools) -> _Part:
-        """What is left of one stage."""
-        entry = self.plan.experts[index]
+    def _left(self, replica: int, index: int, stage: StageSpec, gone: Bools) -> _Part:
+        """What is left of one stage of a replica."""
+        entry = self.plan.held_by(replica)[index]
         if not gone.any():
             nothing = np.zeros(0 if entry is None else entry.layers)
-            return _Part(stage, self.uses[index], self.balance[index], nothing, 0)
+            return _Part(stage, self.uses[replica][index], self.balance[replica][index], nothing, 0)
         left = replace(stage, gpus=tuple(np.array(stage.gpus)[~gone].tolist()))
         if entry is None:
             return _Part(left, None, np.zeros(0), np.zeros(0), 0, stops=bool(gone.all()))

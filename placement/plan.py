@@ -13,7 +13,7 @@ from cost.assignment import Assignment
 from cost.calibration.errors import errors_in, widest
 from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, require_policy
-from cost.layout import Layout
+from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.money import Totals
 from cost.score import Score
@@ -103,7 +103,10 @@ class Plan(Shown):
     Attributes
     ----------
     experts:
-        For each stage, the assignment of its MoE layers (None where it has none); replicas are alike.
+        For each stage, the assignment of its MoE layers (None where it has none), in the first replica and those
+        like it.
+    unlike:
+        The same of replicas that hold something else, by their number: of those that lost GPUs, what is left.
     loads:
         The loads it was made for; None for a model without experts.
     balancedness:
@@ -153,6 +156,7 @@ class Plan(Shown):
     passed_over: str = ""
     service_level: str = ""
     limit_s: float | None = None
+    unlike: Mapping[int, tuple[Assignment | None, ...]] = field(default_factory=dict)
     search: str = ""
     order: OrderProof | None = None
     traffic: TokenTraffic | None = None
@@ -164,6 +168,19 @@ class Plan(Shown):
         if self.limit_s is None or self.score.tpot_s <= self.limit_s * (1 + ROUNDING):
             return None
         return self.score.tpot_s / self.limit_s - 1
+
+    def held_by(self, replica: int) -> tuple[Assignment | None, ...]:
+        """Return what a replica holds, by stage."""
+        return self.unlike.get(replica, self.experts)
+
+    def parts(self) -> list[tuple[Assignment, list[StageSpec]]]:
+        """Return each assignment with the stages that it is of, one in each replica that holds it."""
+        found: dict[tuple[int, int], tuple[Assignment, list[StageSpec]]] = {}
+        for replica, stages in enumerate(self.layout.replicas):
+            for index, (stage, part) in enumerate(zip(stages, self.held_by(replica), strict=True)):
+                if part is not None:
+                    found.setdefault((index, id(part)), (part, []))[1].append(stage)
+        return list(found.values())
 
     @property
     def work(self) -> int | None:

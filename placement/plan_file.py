@@ -225,21 +225,16 @@ def _stages(plan: Plan) -> list[dict[str, Any]]:
 def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
     """One list of experts per GPU of the cluster, by absolute layer id; empty outside the layer's stage."""
     rows: dict[str, list[list[int]]] = {}
-    for index, assignment in enumerate(plan.experts):
-        if assignment is None:
-            continue
-        layers = plan.layout.replicas[0][index].layers
-        ids = [layer for layer in plan.deployment.model.moe_layers if layer in layers]
+    for assignment, stages in plan.parts():
+        ids = [layer for layer in plan.deployment.model.moe_layers if layer in stages[0].layers]
         cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1)).tolist()
-        places = [assignment.gpus] * len(plan.deployment.cluster.gpus)
-        for stages in plan.layout.replicas:
-            for local, gpu in enumerate(stages[index].gpus):
-                places[gpu] = local
         for layer, slots in zip(ids, assignment.slot_expert.tolist(), strict=True):
             held = [slots[start:stop] for start, stop in pairwise(cuts)]
-            held.append([])
-            rows[str(layer)] = [held[place] for place in places]  # replicas share their lists
-    return rows
+            row = rows.setdefault(str(layer), [[]] * len(plan.deployment.cluster.gpus))
+            for stage in stages:
+                for gpu, here in zip(stage.gpus, held, strict=True):
+                    row[gpu] = here  # replicas share their lists
+    return dict(sorted(rows.items(), key=lambda row: int(row[0]))) if plan.unlike else rows
 
 
 def _baseline(entry: BaselineScore) -> ScoreData | None:
@@ -380,9 +375,9 @@ def _plan(fields: PlanFile) -> Plan:
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
         raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
-    experts = tuple(_assignment(fields, deployment, layout, index) for index in range(layout.stages))
+    experts, unlike = _experts(fields, deployment, layout)
     loads = _loads(inputs.loads, deployment)
-    score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split)
+    score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split, unlike)
     options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
     plan = Plan(
         deployment,
@@ -401,6 +396,7 @@ def _plan(fields: PlanFile) -> Plan:
         order=fields.order,
         service_level=fields.service_level or "",
         limit_s=fields.limit_s,
+        unlike=unlike,
     )
     wrong = verify_plan(plan)
     if wrong:
@@ -437,11 +433,9 @@ def _layout(fields: PlanFile, deployment: Deployment) -> Layout:
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
     rows = tuple(tuple(stages) for _, stages in sorted(replicas.items()))
-    first = [(len(stage.gpus), stage.layers) for stage in rows[0]]
-    if any([(len(stage.gpus), stage.layers) for stage in stages] != first for stages in rows[1:]):
-        raise InputError(
-            "stages: replicas differ in their stages; all must have the same GPUs per run of layers."
-        )
+    first = [stage.layers for stage in rows[0]]
+    if any([stage.layers for stage in stages] != first for stages in rows[1:]):
+        raise InputError("stages: replicas differ in their stages; all must have the same runs of layers.")
     count = len(deployment.model.layers)
     ends = [
         0,
@@ -462,10 +456,35 @@ def _check_layout(given: LayoutPart, plan: Plan) -> None:
             raise InputError(f"layout.{key}: {here}, but {where} {value}; make them agree, or plan anew.")
 
 
-def _assignment(fields: PlanFile, deployment: Deployment, layout: Layout, index: int) -> Assignment | None:
-    """Gather one stage's experts; every layer and replica must fill the same slots."""
+def _experts(
+    fields: PlanFile, deployment: Deployment, layout: Layout
+) -> tuple[tuple[Assignment | None, ...], dict[int, tuple[Assignment | None, ...]]]:
+    """Gather what the first replica holds, and the others that hold something else."""
+    known: list[tuple[Assignment | None, ...]] = []
+    unlike: dict[int, tuple[Assignment | None, ...]] = {}
+    rows = list(fields.experts.layers.values())
+    held: dict[object, tuple[Assignment | None, ...]] = {}
+    for replica, stages in enumerate(layout.replicas):
+        key = tuple(
+            tuple(tuple(row[gpu]) for gpu in stage.gpus if gpu < len(row)) for row in rows for stage in stages
+        )
+        if key not in held:
+            held[key] = tuple(
+                _assignment(fields, deployment, layout, replica, index) for index in range(len(stages))
+            )
+        if replica == 0:
+            known.append(held[key])
+        elif held[key] is not known[0]:
+            unlike[replica] = held[key]
+    return known[0], unlike
+
+
+def _assignment(
+    fields: PlanFile, deployment: Deployment, layout: Layout, replica: int, index: int
+) -> Assignment | None:
+    """Gather the experts of one stage of a replica; every layer must fill the same slots."""
     moe = deployment.model.moe
-    stage = layout.replicas[0][index]
+    stage = layout.replicas[replica][index]
     ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
     if moe is None or not ids:
         return None
@@ -487,9 +506,6 @@ def _assignment(fields: PlanFile, deployment: Deployment, layout: Layout, index:
             raise InputError(
                 f"{place}: {fields.experts.gpus[outside]} has experts, but its stage lacks that layer."
             )
-        for stages in layout.replicas[1:]:
-            if [held[gpu] for gpu in stages[index].gpus] != here:
-                raise InputError(f"{place}: replicas hold different experts; all must be alike.")
         counts = counts or [len(part) for part in here]
         if [len(part) for part in here] != counts:
             raise InputError(f"{place}: its GPUs have other numbers of slots than in layer {ids[0]}.")

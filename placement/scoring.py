@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import Problem, make_problem
 from topology.cluster import Cluster
 from topology.errors import InputError
+
+Unlike = Mapping[int, Sequence[Assignment | None]]
+"""What replicas hold that do not hold what the first does, by their number."""
+NONE_UNLIKE: Unlike = MappingProxyType({})
 
 
 def moe_rows(deployment: Deployment, layers: range) -> list[int]:
@@ -139,23 +144,36 @@ def placement_scorer(
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
     *,
+    unlike: Unlike = NONE_UNLIKE,
     fair: bool = True,
 ) -> tuple[LayoutScorer, dict[int, float]]:
     """Return what scores a placement at any batch (ours, a rival's, one made by hand), and its balancedness.
 
     ``fair``: with max-min fair sharing of links between domains (:mod:`cost.fair_sharing`), which layouts that are
-    only compared go without. Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios;
-    empty without experts.
+    only compared go without. ``unlike``: what replicas hold that do not hold ``experts``, by their number.
+    Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios and replicas; empty without
+    experts.
 
     Raises
     ------
     InputError
         If the loads do not fit the model.
     """
-    uses = placement_uses(deployment, layout, experts, loads, split)
+    uses = placement_uses(deployment, layout, experts, loads, split, unlike)
     synthetic = loads is not None and loads.synthetic
     scorer = LayoutScorer(deployment, layout, uses, synthetic=synthetic, fair=fair)
-    return scorer, _balancedness(deployment, layout, experts, uses[0])
+    balance = _balancedness(deployment, layout.replicas[0], experts, uses[0])
+    if unlike:
+        rest = len(layout.replicas) - len(unlike)
+        other = [
+            _balancedness(deployment, layout.replicas[replica], own, uses[replica])
+            for replica, own in unlike.items()
+        ]
+        balance = {
+            layer: (rest * value + sum(each[layer] for each in other)) / len(layout.replicas)
+            for layer, value in balance.items()
+        }
+    return scorer, balance
 
 
 def placement_uses(
@@ -164,11 +182,12 @@ def placement_uses(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
+    unlike: Unlike = NONE_UNLIKE,
 ) -> list[list[ExpertUse | None]]:
     """Return how busy the GPUs of each stage of each replica are, ``[replica][stage]``; None without experts.
 
-    Replicas are placed alike. Where tokens are traced, those that lie otherwise over nodes and domains differ.
-    Tokens that are held out say it, where there are some (:attr:`ExpertLoads.judged`).
+    Replicas that are not ``unlike`` hold ``experts``. Where tokens are traced, those that lie otherwise over nodes
+    and domains differ. Tokens that are held out say it, where there are some (:attr:`ExpertLoads.judged`).
 
     Raises
     ------
@@ -178,15 +197,22 @@ def placement_uses(
     first = layout.replicas[0]
     loads = loads and loads.judged
     if loads is None or not (loads.routing or _limited(deployment, layout)):
-        return [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
+        rows = [_uses(deployment, first, experts, loads, split)] * len(layout.replicas)
+        for replica, own in unlike.items():
+            rows[replica] = _uses(deployment, layout.replicas[replica], own, loads, split)
+        return rows
     known: dict[object, list[ExpertUse | None]] = {}
     node = deployment.numbered("node")
     rows = []
-    for stages in layout.replicas:
+    for replica, stages in enumerate(layout.replicas):
+        own = unlike.get(replica, experts)
         where = [(node[list(stage.gpus)], deployment.domains(stage)) for stage in stages]
-        key = tuple(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair)
+        key = (
+            id(own),
+            *(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair),
+        )
         if key not in known:
-            known[key] = _uses(deployment, stages, experts, loads, split)
+            known[key] = _uses(deployment, stages, own, loads, split)
         rows.append(known[key])
     return rows
 
@@ -216,12 +242,12 @@ def _uses(
 
 def _balancedness(
     deployment: Deployment,
-    layout: Layout,
+    stages: Sequence[StageSpec],
     experts: Sequence[Assignment | None],
     uses: Sequence[ExpertUse | None],
 ) -> dict[int, float]:
     found: dict[int, float] = {}
-    for stage, assignment, use in zip(layout.replicas[0], experts, uses, strict=True):
+    for stage, assignment, use in zip(stages, experts, uses, strict=True):
         if assignment is not None and use is not None:
             speed = stage_speed(deployment, stage, assignment.slots_per_gpu)
             ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
@@ -239,7 +265,7 @@ def placement_balancedness(
     """Return the balancedness of a placement alone, as :func:`placement_scorer` does."""
     counts = None if loads is None else loads.untraced  # of which balance is
     uses = _uses(deployment, layout.replicas[0], experts, counts, split)
-    return _balancedness(deployment, layout, experts, uses)
+    return _balancedness(deployment, layout.replicas[0], experts, uses)
 
 
 def score_placement(
@@ -248,6 +274,7 @@ def score_placement(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads | None,
     split: DispatchPolicy = "even",
+    unlike: Unlike = NONE_UNLIKE,
 ) -> tuple[Score, dict[int, float]]:
     """Score any placement at the deployment's batch; return the score and the balancedness by layer.
 
@@ -258,7 +285,7 @@ def score_placement(
     InfeasibleError
         If the batch does not fit in HBM.
     """
-    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split)
+    scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, unlike=unlike)
     return scorer.at(deployment.workload.batch), balancedness
 
 
@@ -272,7 +299,9 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
     InputError
         If the loads do not fit the model.
     """
-    scorer, balancedness = placement_scorer(plan.deployment, plan.layout, plan.experts, loads, plan.split)
+    scorer, balancedness = placement_scorer(
+        plan.deployment, plan.layout, plan.experts, loads, plan.split, unlike=plan.unlike
+    )
     batch = plan.deployment.workload.batch
     return replace(
         plan,
@@ -322,7 +351,9 @@ def on_cluster(plan: Plan, cluster: Cluster) -> Plan:
 
 def _rescored(plan: Plan, deployment: Deployment) -> Plan:
     """Return ``plan`` scored as ``deployment``, without rivals, failures and order of stages: those of before."""
-    score, balancedness = score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)
+    score, balancedness = score_placement(
+        deployment, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike
+    )
     return replace(
         plan,
         deployment=deployment,
@@ -335,20 +366,58 @@ def _rescored(plan: Plan, deployment: Deployment) -> Plan:
     )
 
 
+def of_first_kind(plan: Plan) -> Plan:
+    """Return the plan of those replicas alone that hold what the first does; the GPUs of the others stay idle."""
+    if not plan.unlike:
+        return plan
+    rows = tuple(stages for r, stages in enumerate(plan.layout.replicas) if r not in plan.unlike)
+    alone = replace(plan, layout=replace(plan.layout, replicas=rows), unlike={})
+    return _rescored(alone, plan.deployment)
+
+
 def score_rivals(
     deployment: Deployment,
     layout: Layout,
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
     split: DispatchPolicy,
+    unlike: Unlike = NONE_UNLIKE,
 ) -> dict[str, BaselineScore]:
     """Return each rival's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
 
     Where a policy does not apply in some stage, its entry holds the reason.
     """
+    found = _rivals(deployment, layout.replicas[0], experts, loads)
+    others = {
+        replica: _rivals(deployment, layout.replicas[replica], own, loads) for replica, own in unlike.items()
+    }
+    scored = {}
+    for name in next((entry for entry in found if entry is not None), {}):
+        every = [found, *others.values()]
+        rivals = [[None if entry is None else entry[name] for entry in row] for row in every]
+        there = [rival for row in rivals for rival in row if rival is not None]
+        reason = next((rival.reason for rival in there if rival.assignment is None), "")
+        if reason:
+            scored[name] = BaselineScore(reason)
+            continue
+        parts, *rest = ([None if rival is None else rival.assignment for rival in row] for row in rivals)
+        score, balancedness = score_placement(
+            deployment, layout, parts, loads, split, dict(zip(others, rest, strict=True))
+        )
+        scored[name] = BaselineScore("", balancedness, score)
+    return scored
+
+
+def _rivals(
+    deployment: Deployment,
+    stages: Sequence[StageSpec],
+    experts: Sequence[Assignment | None],
+    loads: ExpertLoads,
+) -> list[Baselines | None]:
+    """Return the rivals of each stage; None of a stage without experts."""
     moe = deployment.model.moe
     found: list[Baselines | None] = []
-    for stage, assignment in zip(layout.replicas[0], experts, strict=True):
+    for stage, assignment in zip(stages, experts, strict=True):
         if assignment is None or moe is None:
             found.append(None)
             continue
@@ -357,19 +426,7 @@ def score_rivals(
             loads.mean[moe_rows(deployment, stage.layers)], slots, stage_speed(deployment, stage, slots)
         )
         found.append(Baselines(problem, eplb_groups=moe.groups, nodes=len(deployment.domain_set(stage))))
-    scored = {}
-    for name in next((entry for entry in found if entry is not None), {}):
-        rivals = [None if entry is None else entry[name] for entry in found]
-        reason = next(
-            (rival.reason for rival in rivals if rival is not None and rival.assignment is None), ""
-        )
-        if reason:
-            scored[name] = BaselineScore(reason)
-            continue
-        parts = [None if rival is None else rival.assignment for rival in rivals]
-        score, balancedness = score_placement(deployment, layout, parts, loads, split)
-        scored[name] = BaselineScore("", balancedness, score)
-    return scored
+    return found
 
 
 def stage_problem(
@@ -403,18 +460,25 @@ def placement_proof(
     objective: Objective,
     split: DispatchPolicy,
     *,
+    unlike: Unlike = NONE_UNLIKE,
     doubled: bool = False,
 ) -> Proof:
-    """Return objective and bound of any placement, means over all layers; OPTIMAL where each layer is at its bound.
+    """Return objective and bound of any placement, means over all layers and replicas.
 
-    Failure domains are left out: with copies spread evenly, counts have no limit but the GPUs. The bounds are for
-    copies on different GPUs; where a GPU has two of one (``doubled``), only the mean load binds.
+    It is OPTIMAL where each layer is at its bound. Failure domains are left out: with copies spread evenly, counts
+    have no limit but the GPUs. The bounds are for copies on different GPUs; where a GPU has two of one (``doubled``),
+    only the mean load binds.
     """
     value: list[Floats] = []
     bound: list[Floats] = []
-    for stage, part in zip(layout.replicas[0], experts, strict=True):
-        if part is not None:
+    alike = len(layout.replicas) - len(unlike) if unlike else 1
+    for replica, own, times in ((0, experts, alike), *((each, part, 1) for each, part in unlike.items())):
+        for stage, part in zip(layout.replicas[replica], own, strict=True):
+            if part is None:
+                continue
             problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
-            value.append(problem.evaluate(part))
-            bound.append(np.minimum(1.0, value[-1]) if doubled else lower_bound(problem))
+            reached = problem.evaluate(part)
+            least = np.minimum(1.0, reached) if doubled else lower_bound(problem)
+            value.append(np.tile(reached, times))
+            bound.append(np.tile(least, times))
     return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -165,9 +166,18 @@ def _gpus(plan: Plan) -> list[str]:
 
 
 def _experts(plan: Plan) -> list[str]:
+    wrong: list[str] = []
+    for replica, own in ((0, plan.experts), *plan.unlike.items()):
+        wrong += _replica_experts(plan, replica, own)
+    return wrong
+
+
+def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | None]) -> list[str]:
+    """What is wrong with the experts of a replica, and of those that hold the same."""
     moe = plan.deployment.model.moe
+    alike = [replica] if replica else [r for r in range(len(plan.layout.replicas)) if r not in plan.unlike]
     wrong = []
-    for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
+    for index, (stage, assignment) in enumerate(zip(plan.layout.replicas[replica], experts, strict=True)):
         rows = moe_rows(plan.deployment, stage.layers)
         if not rows:
             continue
@@ -179,10 +189,10 @@ def _experts(plan: Plan) -> list[str]:
                 f"{_run(stage.layers)}: experts on {assignment.gpus} GPUs, the stage has {len(stage.gpus)}"
             )
             continue
-        members = [stages[index].gpus for stages in plan.layout.replicas]
+        members = [plan.layout.replicas[r][index].gpus for r in alike]
         joined = stage_domains(plan.deployment, members, plan.spread)
         used = None if joined is None else len(set(joined[assignment.slots_per_gpu > 0].tolist()))
-        for domains in _failure_domains(plan, index):
+        for domains in _failure_domains(plan, members):
             try:
                 problem = Problem(np.ones((len(rows), moe.experts)), assignment.slots_per_gpu, spread=domains)
             except InputError as error:
@@ -195,14 +205,14 @@ def _experts(plan: Plan) -> list[str]:
     return wrong
 
 
-def _failure_domains(plan: Plan, index: int) -> list[Ints | None]:
+def _failure_domains(plan: Plan, members: Sequence[Sequence[int]]) -> list[Ints | None]:
     """Failure domains of a stage's GPUs, each way in which they lie in some replica; None: each GPU its own."""
     if plan.spread == "gpu":
         return [None]
     number = plan.deployment.numbered(plan.spread)
     found: dict[bytes, Ints | None] = {}
-    for stages in plan.layout.replicas:
-        domains = np.unique(number[list(stages[index].gpus)], return_inverse=True)[1].reshape(-1)
+    for gpus in members:
+        domains = np.unique(number[list(gpus)], return_inverse=True)[1].reshape(-1)
         found.setdefault(domains.tobytes(), domains.astype(np.int64))
     return list(found.values())
 
@@ -213,7 +223,7 @@ def _memory(plan: Plan) -> list[str]:
     for index, stages in enumerate(plan.layout.replicas):
         each = [
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
-            for stage, assignment in zip(stages, plan.experts, strict=True)
+            for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
         memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=each)
         for stage, memory in zip(stages, memories, strict=True):

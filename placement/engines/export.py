@@ -252,6 +252,10 @@ def _notes(plan: Plan, launch: Launch, moved: int) -> list[str]:
             f"the plan's pipeline stages hold layers {sizes}; an engine that cuts elsewhere puts experts "
             "on other GPUs"
         )
-    if len(plan.layout.replicas) > 1:
-        found.append(f"{len(plan.layout.replicas)} replicas: start one server for each, all with this file")
+    alike = len(plan.layout.replicas) - len(plan.unlike)
+    if alike > 1:
+        found.append(f"{alike} replicas: start one server for each, all with this file")
+    for replica in plan.unlike:
+        gpus = sum(len(stage.gpus) for stage in plan.layout.replicas[replica])
+        found.append(f"replica {replica}, of {gpus} GPUs, holds other experts: this file is not for it")
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,29 +122,37 @@ def mapping_of(plan: Plan) -> ExpertMapping:
     """
     facts = model_facts(plan.deployment.model)
     parts = [part for part in plan.experts if part is not None]
-    for part in parts:
-        _require_equal_slots(part)
-    for part in parts[1:]:
-        if (part.gpus, part.slots) != (parts[0].gpus, parts[0].slots):
-            raise InputError(
-                f"the plan's stages differ: {parts[0].gpus} GPUs with {parts[0].slots} slots per layer in one, "
-                f"{part.gpus} with {part.slots} in another, and an engine has one EP size for all; make it with "
-                f"rackplan plan `stages` 1, or `stages` and `ep` that fit alike domains."
-            )
+    require_equal_ranks([part.slots_per_gpu for part in parts], facts.experts)
     rows = np.concatenate([part.slot_expert for part in parts]).astype(np.int64)
     return ExpertMapping(rows, facts.moe_layers, facts.experts, parts[0].gpus)
 
 
-def _require_equal_slots(part: Assignment) -> None:
-    counts = part.slots_per_gpu
-    if counts.min() == counts.max():
-        return
-    redundant = -(-part.slots // part.gpus) * part.gpus - part.experts
-    raise InputError(
-        f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({part.slots} on {part.gpus} GPUs), "
-        f"and engines give every rank equally many; make it with rackplan plan `redundant` {redundant} on GPUs "
-        "of equal memory."
-    )
+def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
+    """Check that stages with experts have ranks as an engine numbers them; ``slots`` of each GPU of each stage.
+
+    Raises
+    ------
+    InputError
+        If GPUs of a stage have unequal slots, or stages differ in their GPUs or slots.
+    """
+    for counts in slots:
+        if counts.min() == counts.max():
+            continue
+        total, gpus = int(counts.sum()), len(counts)
+        redundant = -(-total // gpus) * gpus - experts
+        raise InputError(
+            f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} GPUs), "
+            f"and engines give every rank equally many; make it with rackplan plan `redundant` {redundant} on GPUs "
+            "of equal memory."
+        )
+    first = slots[0]
+    for counts in slots[1:]:
+        if (len(counts), counts.sum()) != (len(first), first.sum()):
+            raise InputError(
+                f"the plan's stages differ: {len(first)} GPUs with {first.sum()} slots per layer in one, "
+                f"{len(counts)} with {counts.sum()} in another, and an engine has one EP size for all; make it with "
+                f"rackplan plan `stages` 1, or `stages` and `ep` that fit alike domains."
+            )
 
 
 def experts_of(mapping: ExpertMapping, layout: Layout) -> tuple[Assignment | None, ...]:

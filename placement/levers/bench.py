@@ -16,7 +16,7 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.score import Score
+from cost.score import LayoutScorer, Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
 from placement.levers.changes import machines, other_context, other_formats
@@ -24,7 +24,7 @@ from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_w
 from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.placing import Known
 from placement.plan import ROUNDING, Plan
-from placement.scoring import placement_scorer
+from placement.scoring import NONE_UNLIKE, placement_scorer
 from topology.errors import InfeasibleError, InputError
 
 FEW = 5
@@ -112,14 +112,12 @@ class Bench:
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
     ) -> tuple[Reached | str, Reached | str]:
         """Return what a placement reaches at the plan's batch, and at the largest within the service level."""
-        plan, batch = self.plan, self.plan.score.batch
+        batch = self.plan.score.batch
         kept = self._at(deployment, layout, experts, batch)
         if not deployment.workload.decodes or self.rate == "tok_s_per_user":
             return kept, kept
         try:
-            scorer, _ = placement_scorer(
-                deployment.with_batch(batch), layout, experts, plan.loads, plan.split
-            )
+            scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             most = scorer.max_batch
             if most < 1:
                 scorer.at(1)
@@ -132,15 +130,20 @@ class Bench:
         except (InfeasibleError, InputError) as error:
             return kept, str(error)
 
+    def _scorer(
+        self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
+    ) -> LayoutScorer:
+        """Return what scores a placement; of the plan's own layout with what its other replicas hold."""
+        plan = self.plan
+        unlike = plan.unlike if layout is plan.layout else NONE_UNLIKE
+        return placement_scorer(deployment, layout, experts, plan.loads, plan.split, unlike=unlike)[0]
+
     def _at(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: int
     ) -> Reached | str:
         """Return what a placement reaches at a batch."""
-        plan = self.plan
         try:
-            scorer, _ = placement_scorer(
-                deployment.with_batch(batch), layout, experts, plan.loads, plan.split
-            )
+            scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             score = scorer.at(batch)
         except (InfeasibleError, InputError) as error:
             return str(error)

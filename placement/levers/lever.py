@@ -37,7 +37,9 @@ class ServiceLevel:
             return cls(None, asked=False)
         full = plan.score.batch >= plan.score.max_batch
         if asked is not None and plan.over_limit is None:
-            scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+            scorer, _ = placement_scorer(
+                plan.deployment, plan.layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike
+            )
             # a batch that was given is well below what the time allows
             if full or batch_within(scorer, scorer.max_batch, asked) <= 1 + NEARLY * plan.score.batch:
                 return cls(asked, asked=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.memory import replica_memory
 from placement.arrays import Experts, Ints
+from placement.engines.mapping import require_equal_ranks
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology import build_cluster
@@ -23,17 +24,34 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
+class Rest:
+    """What is left of replicas that hold the same.
+
+    Attributes
+    ----------
+    replicas:
+        Their numbers in :attr:`Degraded.layout`.
+    slots:
+        Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
+    held:
+        What these slots hold, int32 ``[layers, slots]``, :data:`placement.pack.EMPTY` where nothing.
+    """
+
+    replicas: tuple[int, ...]
+    slots: tuple[Ints | None, ...]
+    held: tuple[Experts | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Degraded:
     """What a plan still has.
 
     Attributes
     ----------
     deployment, layout:
-        The cluster without the lost GPUs, and the stages on what is left of theirs.
-    slots:
-        Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
-    held:
-        What these slots hold, int32 ``[layers, slots]``, :data:`placement.pack.EMPTY` where nothing.
+        The cluster without the lost GPUs, and the stages on what is left of theirs; replicas that lost nothing first.
+    rests:
+        What the replicas hold, a row for those that hold the same.
     lost_gpus, lost_copies:
         GPUs that are gone, and the copies that lay on them, over all layers and replicas.
     notes:
@@ -42,8 +60,7 @@ class Degraded:
 
     deployment: Deployment
     layout: Layout
-    slots: tuple[Ints | None, ...]
-    held: tuple[Experts | None, ...]
+    rests: tuple[Rest, ...]
     lost_gpus: int
     lost_copies: int
     notes: tuple[str, ...]
@@ -115,77 +132,126 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
 def degraded(plan: Plan, cluster: Cluster) -> Degraded:
     """Return what is left of ``plan`` on ``cluster``: its own with other faults, GPUs the same where their ids are.
 
-    The rest of a tensor-parallel group that lost a GPU leaves its stage. The plan file keeps replicas alike, so
-    that replicas which lost GPUs are left idle as long as one is whole; where none is, the one that lost fewest is
-    restored. A stage gets more slots only if it has fewer than experts.
+    Each replica goes on with what is left of it; the rest of a tensor-parallel group that lost a GPU leaves its
+    stage. A stage gets more slots only if it has fewer than experts. A replica of several is left idle where that
+    cannot be: a stage without GPUs, experts that do not fit in HBM at the plan's batch, or GPUs of unequal slots with
+    an engine named (:func:`placement.engines.mapping.require_equal_ranks`).
 
     Raises
     ------
     InfeasibleError
-        If no GPU, or a stage without GPUs, is left, or the experts do not fit in HBM at the plan's batch.
+        If no replica can go on.
     """
-    before, tp = plan.deployment.cluster.gpus, plan.layout.tp
+    before = plan.deployment.cluster.gpus
     index = {gpu.id: new for new, gpu in enumerate(cluster.gpus)}
     number = {old: index[gpu.id] for old, gpu in enumerate(before) if gpu.id in index}
     gone = set(range(len(before))) - set(number)
-    replicas, notes = _replicas(plan, gone)
-    kept = [_members(stage, tp, gone) for stage in replicas[0]]
-    for stage, members in zip(replicas[0], kept, strict=True):
+    deployment = plan.deployment
+    if cluster is not deployment.cluster:
+        deployment = replace(deployment, cluster=cluster)
+    lost = [sum(gpu in gone for stage in stages for gpu in stage.gpus) for stages in plan.layout.replicas]
+    rows: dict[object, list[int]] = {}
+    rests: list[_Kept] = []
+    replicas: list[tuple[StageSpec, ...]] = []
+    notes: list[str] = []
+    refused: list[InfeasibleError] = []
+    for old in sorted(range(len(lost)), key=lambda replica: lost[replica]):
+        hurt, own = lost[old] > 0, plan.held_by(old)
+        key = old if hurt else id(own)
+        if key not in rows:
+            try:
+                rests.append(_kept(plan, old, gone, number, deployment))
+            except InfeasibleError as error:
+                refused.append(error)
+                notes.append(f"{_of(plan, old)} is idle: {str(error).removesuffix('.')}")
+                continue
+        rows.setdefault(key, []).append(len(replicas))
+        stages = plan.layout.replicas[old]
+        replicas.append(
+            rests[-1].stages
+            if hurt
+            else tuple(StageSpec(tuple(number[gpu] for gpu in stage.gpus), stage.layers) for stage in stages)
+        )
+        if hurt and len(lost) > 1:
+            used = sum(len(stage.gpus) for stage in stages)
+            left = sum(len(stage.gpus) for stage in rests[-1].stages)
+            notes.append(f"{_of(plan, old)} goes on with {left} of its {used} GPUs")
+    if not rests:
+        raise refused[0]
+    if idle := sum(one.idle for one in rests):
+        tp = plan.layout.tp
+        notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
+    if more := len(cluster.gpus) - len(number):
+        notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not have")
+    return Degraded(
+        deployment,
+        Layout(tuple(replicas), plan.layout.tp),
+        tuple(Rest(tuple(row), one.slots, one.held) for row, one in zip(rows.values(), rests, strict=True)),
+        len(gone),
+        _lost_copies(plan, gone),
+        tuple(notes),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """What is left of one replica; ``idle`` are GPUs that are not lost and cannot go on."""
+
+    stages: tuple[StageSpec, ...]
+    slots: tuple[Ints | None, ...]
+    held: tuple[Experts | None, ...]
+    idle: int
+
+
+def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deployment: Deployment) -> _Kept:
+    """Return what is left of replica ``old``; raise InfeasibleError where it cannot go on."""
+    stages, tp, experts = plan.layout.replicas[old], plan.layout.tp, plan.held_by(old)
+    kept = [_members(stage, tp, gone) for stage in stages]
+    for stage, members in zip(stages, kept, strict=True):
         if not members:
             raise InfeasibleError(
                 f"no GPU is left of the {len(stage.gpus)} that hold layers {stage.layers.start} to "
                 f"{stage.layers.stop - 1}: make a new plan for the rest with rackplan plan."
             )
-    dropped = sum(len(s.gpus) - len(m) for s, m in zip(replicas[0], kept, strict=True))
-    idle = dropped - sum(gpu in gone for stage in replicas[0] for gpu in stage.gpus)
-    if idle:
-        notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
-    if more := len(cluster.gpus) - len(number):
-        notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not have")
-    deployment = plan.deployment
-    if cluster is not deployment.cluster:
-        deployment = replace(deployment, cluster=cluster)
-    rest = [
-        tuple(
-            StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
-            for stage, members in zip(stages, kept, strict=True)
-        )
-        for stages in replicas
-    ]
-    layout = Layout(tuple(rest), tp)
-    parts = [_held(part, members) for part, members in zip(plan.experts, kept, strict=True)]
+    left = tuple(
+        StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
+        for stage, members in zip(stages, kept, strict=True)
+    )
+    parts = [_held(part, members) for part, members in zip(experts, kept, strict=True)]
     slots, held = tuple(part[0] for part in parts), tuple(part[1] for part in parts)
+    gpus = [gpu for stage in stages for gpu in stage.gpus]
+    lost = sum(gpu in gone for gpu in gpus)
     if gone:
         short = [
             0 if part is None else max(0, part.experts - int(part.slots_per_gpu[members].sum()))
-            for part, members in zip(plan.experts, kept, strict=True)
+            for part, members in zip(experts, kept, strict=True)
         ]
-        _check_memory(deployment, layout, slots, short)
-    copies = sum(
+        _check_memory(deployment, left, tp, slots, short)
+    moe = deployment.model.moe
+    if moe is not None and lost and len(plan.layout.replicas) > 1 and deployment.engine:
+        try:
+            require_equal_ranks([count for count in slots if count is not None], moe.experts)
+        except InputError as error:
+            raise InfeasibleError(f"{deployment.engine} cannot run what is left of it: {error}") from None
+    return _Kept(left, slots, held, len(gpus) - lost - sum(map(len, kept)))
+
+
+def _of(plan: Plan, replica: int) -> str:
+    """A replica by its number and its first GPU."""
+    gpu = plan.layout.replicas[replica][0].gpus[0]
+    return f"replica {replica} (from {plan.deployment.cluster.gpus[gpu].id})"
+
+
+def _lost_copies(plan: Plan, gone: set[int]) -> int:
+    """Copies on GPUs that are gone, over all layers and replicas."""
+    return sum(
         int(part.slots_per_gpu[local]) * part.layers
-        for stages in plan.layout.replicas
-        for stage, part in zip(stages, plan.experts, strict=True)
+        for replica, stages in enumerate(plan.layout.replicas)
+        for stage, part in zip(stages, plan.held_by(replica), strict=True)
         if part is not None
         for local, gpu in enumerate(stage.gpus)
         if gpu in gone
     )
-    return Degraded(deployment, layout, slots, held, len(gone), copies, tuple(notes))
-
-
-def _replicas(plan: Plan, gone: set[int]) -> tuple[list[tuple[StageSpec, ...]], list[str]]:
-    """The replicas that stay in use, and what to say of the others."""
-    replicas = plan.layout.replicas
-    hurt = [sum(gpu in gone for stage in stages for gpu in stage.gpus) for stages in replicas]
-    whole = [stages for stages, count in zip(replicas, hurt, strict=True) if count == 0]
-    if len(whole) == len(replicas) or len(replicas) == 1:
-        return list(replicas), []
-    stay = whole or [replicas[hurt.index(min(hurt))]]
-    idle = len(replicas) - len(stay)
-    note = (
-        f"{idle} of {len(replicas)} replicas lost GPUs and are idle, since replicas are alike: a new plan "
-        "(rackplan plan) can use what is left of them"
-    )
-    return stay, [note]
 
 
 def _members(stage: StageSpec, tp: int, gone: set[int]) -> list[int]:
@@ -211,18 +277,22 @@ def _held(part: Assignment | None, members: Sequence[int]) -> tuple[Ints | None,
 
 
 def _check_memory(
-    deployment: Deployment, layout: Layout, slots: Sequence[Ints | None], short: Sequence[int]
+    deployment: Deployment,
+    stages: Sequence[StageSpec],
+    tp: int,
+    slots: Sequence[Ints | None],
+    short: Sequence[int],
 ) -> None:
     """Raise InfeasibleError where what is left does not fit: by how much, and the batch that would.
 
     ``short`` are the experts of each stage for which the slots that are left do not suffice.
     """
-    stages, batch = layout.replicas[0], deployment.workload.batch
+    batch = deployment.workload.batch
     each = [
         np.zeros(len(stage.gpus), dtype=np.int64) if count is None else count
         for stage, count in zip(stages, slots, strict=True)
     ]
-    memories = replica_memory(deployment, stages, tp=layout.tp, slots=each)
+    memories = replica_memory(deployment, stages, tp=tp, slots=each)
     fits = min(memory.max_batch() for memory in memories)
     for stage, memory, lacking in zip(stages, memories, short, strict=True):
         if memory.used(batch) <= memory.usable:

@@ -51,15 +51,30 @@ class CurvePoint:
 
 
 class Front:
-    """Points of every layer by rising moves, each strictly better balanced than the one before."""
+    """Points of every layer by rising moves, each strictly better balanced than the one before.
 
-    def __init__(self, points: list[list[Point]]) -> None:
+    ``times`` are the replicas that each layer's points are of: what moves or is gained counts in each of them.
+    """
+
+    def __init__(self, points: list[list[Point]], times: Sequence[int] | None = None) -> None:
         self.points = points
+        self.times = [1] * len(points) if times is None else list(times)
 
     @classmethod
     def joined(cls, fronts: Sequence[Front]) -> Front:
         """The layers of several fronts, one after another; points added to either are in both."""
-        return cls([points for front in fronts for points in front.points])
+        times = [each for front in fronts for each in front.times]
+        return cls([points for front in fronts for points in front.points], times)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest moves of all layers."""
+        return sum(points[0].moves * times for points, times in zip(self.points, self.times, strict=True))
+
+    @property
+    def most(self) -> int:
+        """The moves of the best balanced points."""
+        return sum(points[-1].moves * times for points, times in zip(self.points, self.times, strict=True))
 
     def steps(self, *, balancedness: bool = False) -> list[HullStep]:
         """Return the steps along the lower hulls of all layers, the largest gain per move first.
@@ -77,7 +92,8 @@ class Front:
                 gain = good[to] - good[at]
                 if gain <= 0:
                     break
-                steps.append(HullStep(layer, to, points[to].moves - points[at].moves, gain))
+                times = self.times[layer]
+                steps.append(HullStep(layer, to, times * (points[to].moves - points[at].moves), times * gain))
                 at = to
         return sorted(steps, key=lambda step: (-step.gain / step.moves, step.layer, step.point))
 
@@ -93,19 +109,23 @@ class Front:
 
     def total(self, chosen: Sequence[int]) -> CurvePoint:
         """Return the point over all layers of the chosen point of each."""
-        picked = [points[index] for points, index in zip(self.points, chosen, strict=True)]
+        picked = [
+            (points[index], times)
+            for points, index, times in zip(self.points, chosen, self.times, strict=True)
+        ]
         return CurvePoint(
-            sum(point.moves for point in picked),
-            added(point.value for point in picked) / len(picked),
-            added(point.balancedness for point in picked) / len(picked),
+            sum(point.moves * times for point, times in picked),
+            added(point.value * times for point, times in picked) / sum(self.times),
+            added(point.balancedness * times for point, times in picked) / sum(self.times),
         )
 
 
 class TaskFront(Front):
     """The front of one task: from ``start`` ``[layers, slots]`` with the fewest moves on."""
 
-    def __init__(self, task: MigrationTask, start: Experts) -> None:
-        super().__init__([[] for _ in range(task.problem.layers)])
+    def __init__(self, task: MigrationTask, start: Experts, times: int = 1) -> None:
+        layers = task.problem.layers
+        super().__init__([[] for _ in range(layers)], [times] * layers)
         self.task = task
         self.allowed = task.problem.over_cap(start)
         self.add(np.arange(task.problem.layers), start)
@@ -161,10 +181,10 @@ def within(front: Front, most: int) -> list[int]:
     ValueError
         If even the fewest moves are more than ``most``.
     """
-    fewest = sum(points[0].moves for points in front.points)
+    fewest = front.fewest
     if fewest > most:
         raise ValueError(f"at least {fewest} moves are needed, more than {most}")
-    spare = min(most, sum(points[-1].moves for points in front.points)) - fewest
+    spare = min(most, front.most) - fewest
     if (spare + 1) * sum(len(points) for points in front.points) <= _CELLS:
         return _exact(front, spare)
     return along_hulls(front, spare)
@@ -173,14 +193,14 @@ def within(front: Front, most: int) -> list[int]:
 def _exact(front: Front, spare: int) -> list[int]:
     best = np.zeros(spare + 1)
     choices = []
-    for points in front.points:
-        total = best + points[0].value
+    for points, times in zip(front.points, front.times, strict=True):
+        total = best + times * points[0].value
         choice = np.zeros(spare + 1, dtype=np.int32)
         for index, point in enumerate(points[1:], start=1):
-            more = point.moves - points[0].moves
+            more = times * (point.moves - points[0].moves)
             if more > spare:
                 break
-            trial = best[: spare + 1 - more] + point.value
+            trial = best[: spare + 1 - more] + times * point.value
             better = trial < total[more:] - _SAME
             total[more:][better] = trial[better]
             choice[more:][better] = index
@@ -188,10 +208,11 @@ def _exact(front: Front, spare: int) -> list[int]:
         choices.append(choice)
     chosen = []
     left = int(np.flatnonzero(best <= best.min() + _SAME)[0])  # no more moves than the best needs
-    for points, choice in zip(reversed(front.points), reversed(choices), strict=True):
+    layers = zip(front.points, front.times, choices, strict=True)
+    for points, times, choice in reversed(list(layers)):
         index = int(choice[left])
         chosen.append(index)
-        left -= points[index].moves - points[0].moves
+        left -= times * (points[index].moves - points[0].moves)
     return chosen[::-1]
 
 
@@ -206,8 +227,9 @@ def along_hulls(front: Front, spare: int) -> list[int]:
         chosen[step.layer] = step.point
         spare -= step.moves
     for layer, points in enumerate(front.points):
-        fits = [i for i, point in enumerate(points) if point.moves - points[chosen[layer]].moves <= spare]
-        spare -= points[fits[-1]].moves - points[chosen[layer]].moves
+        times, now = front.times[layer], points[chosen[layer]].moves
+        fits = [i for i, point in enumerate(points) if times * (point.moves - now) <= spare]
+        spare -= times * (points[fits[-1]].moves - now)
         chosen[layer] = fits[-1]
     return chosen
 
@@ -219,17 +241,22 @@ def reaching(front: Front, balancedness: float) -> list[int]:
     best balanced points where nothing reaches it.
     """
     chosen = [0] * len(front.points)
-    short = balancedness * len(chosen) - added(points[0].balancedness for points in front.points)
+    now_balanced = added(
+        points[0].balancedness * times for points, times in zip(front.points, front.times, strict=True)
+    )
+    short = balancedness * sum(front.times) - now_balanced
     for step in front.steps(balancedness=True):
         if short <= _SAME:
             break
         chosen[step.layer] = step.point
         short -= step.gain
     for layer, points in enumerate(front.points):
-        now = points[chosen[layer]].balancedness
+        times, now = front.times[layer], points[chosen[layer]].balancedness
         enough = next(
-            i for i, point in enumerate(points) if i == chosen[layer] or now - point.balancedness <= -short
+            i
+            for i, point in enumerate(points)
+            if i == chosen[layer] or times * (now - point.balancedness) <= -short
         )
-        short += now - points[enough].balancedness
+        short += times * (now - points[enough].balancedness)
         chosen[layer] = enough
     return chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.anti_affinity import spread_evenly
-from placement.arrays import Experts
+from placement.arrays import Experts, Floats
 from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
 from placement.migrate.search import Aim, Search
@@ -64,6 +64,7 @@ class Migration:
 def migrate(
     tasks: Sequence[MigrationTask],
     *,
+    replicas: Sequence[int] | None = None,
     max_moves: int | None = None,
     only_restore: bool = False,
     stop: Stop | None = None,
@@ -71,7 +72,8 @@ def migrate(
 ) -> Migration:
     """Return placements for the loads of ``tasks`` (the stages of a model, say) after few moves.
 
-    With ``max_moves`` (over all layers of all tasks) the best balanced ones that are found within them; without,
+    ``replicas``: how many each task is of (None: one each), in all of which its moves and its balance count.
+    With ``max_moves`` (over all layers of all tasks, and replicas) the best balanced ones that are found within them; without,
     those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with ``only_restore`` those
     with the fewest moves of all. All is judged under the split of the tasks, and no layer is worse than its
     ``start``. A ``stop`` without seconds (or none) is one deterministic pass; more time makes more passes. Its
@@ -87,18 +89,19 @@ def migrate(
     stop = stop or Stop()
     made = [fresh_near(task, seed=seed) for task in tasks]
     starts = [_start(task, new.fitted, seed) for task, new in zip(tasks, made, strict=True)]
-    needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
+    times = [1] * len(tasks) if replicas is None else list(replicas)
+    needed = _moves(tasks, starts, times)
     what = "for every expert to have a copy where it may lie"
     if max_moves is not None and needed > max_moves:
-        starts, needed = _fewest(tasks, starts, max_moves, what)
+        starts, needed = _fewest(tasks, starts, times, max_moves, what)
     elif only_restore:
         starts = _nearest(tasks, starts, stop.part(0.5).search(0.0))
-        needed = sum(int(task.moves(start).sum()) for task, start in zip(tasks, starts, strict=True))
+        needed = _moves(tasks, starts, times)
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
     with stop.keeping():
-        fronts = [SplitFront(*each) for each in zip(tasks, starts, made, strict=True)]
+        fronts = [SplitFront(*each) for each in zip(tasks, starts, made, times, strict=True)]
         balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
-        target = (1 - KNEE) * min(1.0, _LONGER * float(np.concatenate(balance).mean()))
+        target = (1 - KNEE) * min(1.0, _LONGER * _over_replicas(balance, times))
         log.append(_search(fronts, target, 0 if only_restore else max_moves, stop, seed))
         joined = Front.joined([front.real for front in fronts])
         if only_restore:
@@ -117,6 +120,19 @@ def migrate(
         return Migration(
             tuple(found), joined.total(chosen).moves, tuple(joined.curve()), stop.interrupted, tuple(log)
         )
+
+
+def _moves(tasks: Sequence[MigrationTask], placed: Sequence[Experts], times: Sequence[int]) -> int:
+    """Moves of placements over all replicas."""
+    return sum(
+        each * int(task.moves(rows).sum()) for task, rows, each in zip(tasks, placed, times, strict=True)
+    )
+
+
+def _over_replicas(values: Sequence[Floats], times: Sequence[int]) -> float:
+    """Mean of values by layer over all layers and replicas."""
+    weights = np.repeat(times, [len(each) for each in values])
+    return float(np.average(np.concatenate(values), weights=None if len(set(times)) == 1 else weights))
 
 
 def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
@@ -145,12 +161,16 @@ def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], stop: St
 
 
 def _fewest(
-    tasks: Sequence[MigrationTask], starts: Sequence[Experts], max_moves: int, what: str
+    tasks: Sequence[MigrationTask],
+    starts: Sequence[Experts],
+    times: Sequence[int],
+    max_moves: int,
+    what: str,
 ) -> tuple[list[Experts], int]:
     """Return starts within ``max_moves``, and their moves; raise where none are proven to be."""
     found = [fewest_moves(*each) for each in zip(tasks, starts, strict=True)]
-    least = sum(int(bound.sum()) for _, bound in found)
-    needed = sum(int(task.moves(start).sum()) for task, (start, _) in zip(tasks, found, strict=True))
+    least = sum(each * int(bound.sum()) for (_, bound), each in zip(found, times, strict=True))
+    needed = _moves(tasks, [start for start, _ in found], times)
     if needed <= max_moves:
         return [start for start, _ in found], needed
     if least > max_moves:
@@ -248,8 +268,7 @@ class State:
 def _state(fronts: Sequence[SplitFront], number: int, phase: str, target: float, most: int | None) -> State:
     """Return what would be answered in pass ``number``; ``most`` moves of one replica (None: up to the target)."""
     front = Front.joined([each.now for each in fronts])
-    fewest = sum(points[0].moves for points in front.points)
-    chosen = reaching(front, target) if most is None else along_hulls(front, max(0, most - fewest))
+    chosen = reaching(front, target) if most is None else along_hulls(front, max(0, most - front.fewest))
     total = front.total(chosen)
     return State(
         number,

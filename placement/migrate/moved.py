@@ -111,10 +111,7 @@ def holders(old: Plan, cluster: Cluster) -> dict[tuple[int, int], list[int]]:
     gpus = old.deployment.cluster.gpus
     number = {gpu.id: index for index, gpu in enumerate(cluster.gpus)}
     found: dict[tuple[int, int], list[int]] = {}
-    for index, part in enumerate(old.experts):
-        if part is None:
-            continue
-        stages = [replica[index] for replica in old.layout.replicas]  # idle replicas too
+    for part, stages in old.parts():  # idle replicas too
         layers = [layer for layer in old.deployment.model.moe_layers if layer in stages[0].layers]
         ids = [[gpus[stage.gpus[local]].id for stage in stages] for local in range(part.gpus)]
         places = [[number[name] for name in names if name in number] for names in ids]
@@ -130,14 +127,11 @@ def _held(plan: Plan, number: Mapping[str, int]) -> Ints:
     gpus, moe = plan.deployment.cluster.gpus, plan.deployment.model.moe
     experts = 1 if moe is None else moe.experts
     found: list[Ints] = [np.zeros(0, dtype=np.int64)]
-    for index, part in enumerate(plan.experts):
-        if part is None:
-            continue
-        layers = plan.layout.replicas[0][index].layers
-        ids = np.array([layer for layer in plan.deployment.model.moe_layers if layer in layers])
+    for part, stages in plan.parts():
+        ids = np.array([layer for layer in plan.deployment.model.moe_layers if layer in stages[0].layers])
         codes = ids[:, None] * experts + part.slot_expert.astype(np.int64)
-        for replica in plan.layout.replicas:
-            own = np.array([number[gpus[gpu].id] for gpu in replica[index].gpus])
+        for stage in stages:
+            own = np.array([number[gpus[gpu].id] for gpu in stage.gpus])
             found.append((codes * len(number) + own[part.slot_gpu]).ravel())
     held = np.concatenate(found)
     del found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -180,10 +181,13 @@ def replan_plan(
     lost = left.lost_gpus
     tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split, weights))
     size = expert_bytes(plan)
-    most = _budget(options, tasks.replicas, max(size.values()))
+    times = [tasks.replicas(rest) for rest, _ in tasks.of_stage]
+    unit = math.gcd(*times)
+    most = _budget(options, unit, max(size.values()))
     stop = Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel)
     found = migrate(
         list(tasks.of_stage.values()),
+        replicas=[each // unit for each in times],
         max_moves=most,
         only_restore=bool(lost) and most is None,
         stop=stop,
@@ -201,6 +205,7 @@ def replan_plan(
                 "moves for balance alone are left out: by the traces they would not make a step shorter",
             )
         fresh_score, afresh = tasks.score(fresh)
+        new_experts = tasks.experts(placed)
         new = replace(
             _new_plan(plan, tasks, placed, objective),
             options={
@@ -215,7 +220,9 @@ def replan_plan(
             },
             notes=(*left.notes, *log),
             baselines={
-                **score_rivals(left.deployment, left.layout, tasks.experts(placed), loads, plan.split),
+                **score_rivals(
+                    left.deployment, left.layout, new_experts, loads, plan.split, tasks.unlike(placed)
+                ),
                 "old plan" if not lost else "restored": BaselineScore("", restored, old_score),
                 "fresh plan": BaselineScore("", afresh, fresh_score),
             },
@@ -227,7 +234,7 @@ def replan_plan(
         if wrong:
             raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
     new = replace(new, interrupted=stop.interrupted)
-    steps = _steps(plan, new, tasks.of_stage, placed, size)
+    steps = _steps(plan, new, tasks, placed, size)
     return Replanned(
         plan=new,
         steps=tuple(steps),
@@ -238,66 +245,89 @@ def replan_plan(
         fresh=mean_of(afresh.values()),
         needed=tasks.moves(start),
         fresh_moves=tasks.moves(fresh),
-        copies=tasks.replicas * sum(rows.size for rows in placed),
+        copies=sum(each * rows.size for each, rows in zip(times, placed, strict=True)),
         lost_gpus=lost,
         lost_copies=left.lost_copies,
         faults=tuple(fault for fault in left.deployment.cluster.spec.faults if fault.link is not None),
-        front=tuple(replace(point, moves=point.moves * tasks.replicas) for point in found.curve),
+        front=tuple(replace(point, moves=point.moves * unit) for point in found.curve),
         transfer=transfers(left.deployment.cluster, steps, size),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Tasks:
-    """The task of each stage that has experts; placements are one ``[layers, slots]`` for each of them, in order."""
+    """The task of each stage that has experts, of replicas that hold the same, by the number of those and the stage.
+
+    Placements are one ``[layers, slots]`` for each task, in order.
+    """
 
     left: Degraded
     loads: ExpertLoads
     split: DispatchPolicy
-    of_stage: dict[int, MigrationTask]
+    of_stage: dict[tuple[int, int], MigrationTask]
 
-    @property
-    def replicas(self) -> int:
-        """Replicas that hold the same."""
-        return len(self.left.layout.replicas)
+    def replicas(self, rest: int) -> int:
+        """Return how many replicas hold the same."""
+        return len(self.left.rests[rest].replicas)
 
-    def experts(self, rows: Sequence[Experts]) -> tuple[Assignment | None, ...]:
-        """Return a placement by stage."""
+    def experts(self, rows: Sequence[Experts], rest: int = 0) -> tuple[Assignment | None, ...]:
+        """Return a placement by stage: of the first replica, or of those of a number."""
         placed = {
-            index: task.problem.assignment(row)
-            for (index, task), row in zip(self.of_stage.items(), rows, strict=True)
+            key: task.problem.assignment(row)
+            for (key, task), row in zip(self.of_stage.items(), rows, strict=True)
+            if key[0] == rest
         }
-        return tuple(placed.get(index) for index in range(self.left.layout.stages))
+        return tuple(placed.get((rest, index)) for index in range(self.left.layout.stages))
+
+    def unlike(self, rows: Sequence[Experts]) -> dict[int, tuple[Assignment | None, ...]]:
+        """Return what replicas hold that do not hold what the first does."""
+        found: dict[int, tuple[Assignment | None, ...]] = {}
+        for number, rest in enumerate(self.left.rests[1:], 1):
+            own = self.experts(rows, number)
+            found |= dict.fromkeys(rest.replicas, own)
+        return found
 
     def score(self, rows: Sequence[Experts]) -> tuple[Score, dict[int, float]]:
         """Return the score and the balancedness by layer of a placement."""
         return score_placement(
-            self.left.deployment, self.left.layout, self.experts(rows), self.loads, self.split
+            self.left.deployment,
+            self.left.layout,
+            self.experts(rows),
+            self.loads,
+            self.split,
+            self.unlike(rows),
         )
 
     def moves(self, rows: Sequence[Experts]) -> int:
         """Return the moves that a placement takes, over all replicas."""
-        return self.replicas * sum(
-            int(task.moves(row).sum()) for task, row in zip(self.of_stage.values(), rows, strict=True)
+        return sum(
+            self.replicas(rest) * int(task.moves(row).sum())
+            for ((rest, _), task), row in zip(self.of_stage.items(), rows, strict=True)
         )
 
 
 def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: Objective) -> Plan:
     """Return ``plan`` with what is left and a new placement, scored; what was found for the old one is gone."""
     deployment, layout, experts = tasks.left.deployment, tasks.left.layout, tasks.experts(placed)
-    scorer, balancedness = placement_scorer(deployment, layout, experts, tasks.loads, tasks.split)
+    unlike = tasks.unlike(placed)
+    scorer, balancedness = placement_scorer(
+        deployment, layout, experts, tasks.loads, tasks.split, unlike=unlike
+    )
     batch = deployment.workload.batch
     return replace(
         plan,
         deployment=deployment,
         layout=layout,
         experts=experts,
+        unlike=unlike,
         loads=tasks.loads,
         score=scorer.at(batch),
         balancedness=balancedness,
         traffic=routed_traffic(deployment, layout, scorer, tasks.loads, batch),
         by_traffic=None,
-        proof=placement_proof(deployment, layout, experts, tasks.loads, objective, tasks.split),
+        proof=placement_proof(
+            deployment, layout, experts, tasks.loads, objective, tasks.split, unlike=unlike
+        ),
         scenarios=None,
         failures=None,
         order=plan.order if layout == plan.layout else None,
@@ -306,14 +336,14 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
     )
 
 
-def _budget(options: ReplanOptions, replicas: int, largest_bytes: float) -> int | None:
-    """Moves of one replica that the budget allows; None without one."""
+def _budget(options: ReplanOptions, unit: int, largest_bytes: float) -> int | None:
+    """Moves that the budget allows, in units of so many that go together; None without one."""
     limits = []
     if options.max_moves is not None:
         limits.append(options.max_moves)
     if options.max_bytes is not None:
         limits.append(int(options.max_bytes / largest_bytes * (1 + 1e-12)))
-    return min(limits) // replicas if limits else None
+    return min(limits) // unit if limits else None
 
 
 def _tasks(
@@ -323,34 +353,33 @@ def _tasks(
     objective: Objective,
     split: DispatchPolicy,
     weights: ScenarioWeights,
-) -> dict[int, MigrationTask]:
-    """The task of each stage that has experts."""
+) -> dict[tuple[int, int], MigrationTask]:
+    """The task of each stage that has experts, of each of the rests."""
     tasks = {}
-    for index, (stage, slots, held) in enumerate(
-        zip(left.layout.replicas[0], left.slots, left.held, strict=True)
-    ):
-        if slots is None or held is None:
-            continue
-        domains = stage_domains(
-            left.deployment, [stages[index].gpus for stages in left.layout.replicas], spread
-        )
-        require_apart(loads.tokens.shape[2], slots, domains)
-        problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
-        tasks[index] = migration_task(problem, held)
+    for number, rest in enumerate(left.rests):
+        alike = [left.layout.replicas[replica] for replica in rest.replicas]
+        for index, (stage, slots, held) in enumerate(zip(alike[0], rest.slots, rest.held, strict=True)):
+            if slots is None or held is None:
+                continue
+            domains = stage_domains(left.deployment, [stages[index].gpus for stages in alike], spread)
+            require_apart(loads.tokens.shape[2], slots, domains)
+            problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
+            tasks[number, index] = migration_task(problem, held)
     return tasks
 
 
 def _steps(
     old: Plan,
     new: Plan,
-    tasks: Mapping[int, MigrationTask],
+    tasks: _Tasks,
     placed: Sequence[Experts],
     size: Mapping[int, float],
 ) -> list[Step]:
     """The moves of all replicas, each with its source, in order."""
     steps = []
-    for (index, task), rows in zip(tasks.items(), placed, strict=True):
-        problem, stages = task.problem, [replica[index] for replica in new.layout.replicas]
+    for ((rest, index), task), rows in zip(tasks.of_stage.items(), placed, strict=True):
+        problem = task.problem
+        stages = [new.layout.replicas[replica][index] for replica in tasks.left.rests[rest].replicas]
         ids = [layer for layer in new.deployment.model.moe_layers if layer in stages[0].layers]
         for row, slot in np.argwhere(rows != task.old).tolist():
             gpu, before = int(problem.slot_gpu[slot]), int(task.old[row, slot])

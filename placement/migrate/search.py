@@ -119,12 +119,12 @@ class Search:
 
     def _within_budget(self, starts: Sequence[Experts], reached: Sequence[Floats], most: int) -> None:
         joined = Front.joined(self.fronts)
-        spare = most - sum(points[0].moves for points in joined.points)
+        spare = most - joined.fewest
         if spare <= 0:
             return
         for share in _SCOUTS:
             self._scout(starts, reached, share)
-            if sum(points[-1].moves for points in joined.points) > _BEYOND * most:
+            if joined.most > _BEYOND * most:
                 break
         for _ in range(2):
             chosen = iter(along_hulls(joined, spare))

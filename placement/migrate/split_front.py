@@ -43,13 +43,15 @@ class SplitFront:
         The placement with the fewest moves, ``[layers, slots]``.
     fresh:
         Fresh placements near the old one.
+    times:
+        Replicas that the task is of.
     """
 
-    def __init__(self, task: MigrationTask, start: Experts, fresh: Fresh) -> None:
+    def __init__(self, task: MigrationTask, start: Experts, fresh: Fresh, times: int = 1) -> None:
         self.problem = task.problem
-        self.real = TaskFront(task, start)
+        self.real = TaskFront(task, start, times)
         self.same = self.problem.split == "even"
-        self.even = self.real if self.same else TaskFront(task.even, start)
+        self.even = self.real if self.same else TaskFront(task.even, start, times)
         self.now = self.real
         self.fresh = fresh
         self.enough = self.problem.evaluate(fresh.fitted) * _ENOUGH

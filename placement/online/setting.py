@@ -17,18 +17,19 @@ from placement.online.links import Links, fetched
 from placement.online.policy import Group
 from placement.online.simulate import Moves, Placed, Setting, Step
 from placement.plan import Plan
-from placement.scoring import moe_rows, score_placement, stage_speed
+from placement.scoring import moe_rows, of_first_kind, score_placement, stage_speed
 from topology.errors import InputError
 
 
 def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:
-    """Return what ``plan`` is replayed on; ``scenarios`` are stored loads that policies of ours may know.
+    """Return what ``plan`` is replayed on, of unlike replicas those like the first; ``scenarios`` are stored loads that policies of ours may know.
 
     Raises
     ------
     InputError
         If the model has no routed experts.
     """
+    plan = of_first_kind(plan)
     costs, score = PlanCosts(plan), plan.score
     groups = costs.groups(scenarios)
     tokens = score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) * score.step_s

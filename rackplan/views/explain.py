@@ -176,7 +176,7 @@ def residual_words(found: tuple[float, float]) -> str:
 def at_peaks(plan: Plan) -> Score:
     """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
     deployment = replace(plan.deployment, efficiency=PEAK)
-    return score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split)[0]
+    return score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)[0]
 
 
 def verdict(plan: Plan) -> str:

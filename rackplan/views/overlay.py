@@ -32,13 +32,13 @@ def plan_overlay(plan: Plan) -> Overlay:
     experts = [""] * count
     firsts = [""] * count
     for r, stages in enumerate(plan.layout.replicas):
-        for s, (stage, assignment) in enumerate(zip(stages, plan.experts, strict=True)):
+        for s, (stage, assignment) in enumerate(zip(stages, plan.held_by(r), strict=True)):
             gpus = list(stage.gpus)
             if assignment is None or plan.loads is None:
                 continue
-            if r == 0:
+            if r == 0 or r in plan.unlike:
                 values[gpus] = _busy(plan, stage, assignment, plan.loads)
-            else:  # replicas are alike
+            else:  # as the first
                 values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
             for place, (gpu, slots) in enumerate(zip(gpus, assignment.slots_per_gpu, strict=True)):
                 labels[gpu] = str(slots)

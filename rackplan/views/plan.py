@@ -187,7 +187,7 @@ def _layout(plan: Plan) -> list[Block]:
     blocks = labelled("Layout", text, passed)
     if layout.stages > 1:
         blocks += labelled("Stages", _runs(plan), *_order(plan))
-    kinds = {(entry.slots, entry.gpus): entry for entry in plan.experts if entry is not None}
+    kinds = {(entry.slots, entry.gpus): entry for entry, _ in plan.parts()}
     for assignment in kinds.values():
         counts = assignment.slots_per_gpu
         each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"

@@ -24,19 +24,19 @@ from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
-pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("short")]
+pytestmark = pytest.mark.usefixtures("short")
 
 QUICK = ReplanOptions(time_limit_s=0.0)
 
 
-def loads(seed: int, scenarios: int = 1, layers: int = 32) -> ExpertLoads:
+def loads(seed: int, scenarios: int = 1, layers: int = 4) -> ExpertLoads:
     tokens = np.random.default_rng(seed).lognormal(4, 0.7, (scenarios, layers, 8))
     return ExpertLoads(tokens, tuple(f"s{i}" for i in range(scenarios)), synthetic=False)
 
 
 @cache
 def plan_of(
-    cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, layers: int = 32
+    cluster: str, *, redundant: int | None = None, tp: int = 1, stages: int = 1, layers: int = 4
 ) -> Plan:
     deployment = Deployment(resolve_cluster(cluster), few_layers("mixtral-8x7b", layers), Workload(2048, 8))
     options = PlanOptions(redundant, time_limit_s=0.0, tp=tp, stages=stages)
@@ -118,8 +118,8 @@ def check(old: Plan, found: Replanned) -> None:
 
 
 def test_other_loads_move_few_copies() -> None:
-    old = plan_of("hgx-h100", redundant=16, layers=8)
-    found = replan_plan(old, loads(1, layers=8), QUICK)
+    old = plan_of("hgx-h100", redundant=16, layers=4)
+    found = replan_plan(old, loads(1, layers=4), QUICK)
     check(old, found)
     assert found.before is not None
     assert found.before < found.after
@@ -131,7 +131,7 @@ def test_other_loads_move_few_copies() -> None:
 
 
 def test_its_own_loads_move_nothing() -> None:
-    old = plan_of("hgx-h100", redundant=16, layers=8)
+    old = plan_of("hgx-h100", redundant=16, layers=4)
     found = replan_plan(old, None, QUICK)
     assert (found.moves, found.bytes, found.transfer.seconds) == (0, 0, 0.0)
     assert table(found.plan) == table(old)
@@ -139,18 +139,18 @@ def test_its_own_loads_move_nothing() -> None:
 
 @pytest.mark.parametrize("most", [0, 17])
 def test_budgets_in_moves_and_bytes(most: int) -> None:
-    old = plan_of("hgx-h100", redundant=16, layers=8)
+    old = plan_of("hgx-h100", redundant=16, layers=4)
     expert = 3 * 4096 * 14336 * 2
-    in_moves = replan_plan(old, loads(1, layers=8), replace(QUICK, max_moves=most))
-    in_bytes = replan_plan(old, loads(1, layers=8), replace(QUICK, max_bytes=most * expert + expert // 2))
+    in_moves = replan_plan(old, loads(1, layers=4), replace(QUICK, max_moves=most))
+    in_bytes = replan_plan(old, loads(1, layers=4), replace(QUICK, max_bytes=most * expert + expert // 2))
     check(old, in_moves)
     assert in_moves.moves <= most
     assert table(in_moves.plan) == table(in_bytes.plan)
 
 
 def test_several_scenarios_are_judged_together() -> None:
-    old = plan_of("hgx-h100", redundant=16, layers=8)
-    found = replan_plan(old, loads(2, scenarios=3, layers=8), replace(QUICK, objective="worst"))
+    old = plan_of("hgx-h100", redundant=16, layers=4)
+    found = replan_plan(old, loads(2, scenarios=3, layers=4), replace(QUICK, objective="worst"))
     check(old, found)
     assert found.plan.options["objective"] == "worst"
 
@@ -161,9 +161,9 @@ def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
     check(old, found)
     held = table(old)
     left = {(layer, expert) for (layer, gpu), row in held.items() if gpu != "d0.n0.g5" for expert in row}
-    gone = 32 * 8 - len(left)
+    gone = 4 * 8 - len(left)
     assert found.moves == found.needed == gone
-    assert found.lost_copies == 64
+    assert found.lost_copies == 8
     assert [gpu.id for gpu in found.plan.deployment.cluster.gpus if gpu.id == "d0.n0.g5"] == []
     assert found.transfer.bytes_by_distance["storage"] == found.bytes
 
@@ -200,7 +200,7 @@ def test_the_rest_of_a_tensor_parallel_group_leaves() -> None:
 
 
 def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
-    old = plan_of("hgx-h100@16", redundant=8, layers=8)
+    old = plan_of("hgx-h100@16", redundant=8, layers=4)
     lost = (*(f"d0.n0.g{g}.nic" for g in range(6)), "d0.n0.g6->f.p0.l6")
     found = replan_plan(old, None, replace(QUICK, lost=lost))
     assert (found.moves, found.lost_gpus, len(found.faults)) == (0, 0, 7)
@@ -210,7 +210,7 @@ def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
 
 
 def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
-    old = plan_of("hgx-h100@16", redundant=8, layers=8)
+    old = plan_of("hgx-h100@16", redundant=8, layers=4)
     faults = (Fault(gpu="d0.n0.g3"), Fault(link=("d1.n0.g0", "f.p0.l0"), factor=0.5))
     now = build_cluster(replace(old.deployment.cluster.spec, name="now", faults=faults))
     found = replan_plan(old, None, QUICK, cluster=now)
@@ -284,17 +284,17 @@ def test_spread_over_nodes() -> None:
 
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
-    model = plan_of("hgx-h100", redundant=16, layers=8).deployment.model
+    model = plan_of("hgx-h100", redundant=16, layers=4).deployment.model
     deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(2048, 8))
     options = PlanOptions(10, time_limit_s=0.0, ep=16, tp=1, stages=1, spread="node")
-    old = make_plan(deployment, loads(0, layers=8), options)
+    old = make_plan(deployment, loads(0, layers=4), options)
     assert old.experts[0] is not None
     assert old.experts[0].copies.max() > 2
-    free = replan_plan(old, loads(1, layers=8), QUICK)
+    free = replan_plan(old, loads(1, layers=4), QUICK)
     check(old, free)
     assert free.before is not None
     assert free.before < free.after
-    budget = replan_plan(old, loads(1, layers=8), replace(QUICK, max_moves=free.moves // 3))
+    budget = replan_plan(old, loads(1, layers=4), replace(QUICK, max_moves=free.moves // 3))
     check(old, budget)
     assert budget.moves <= free.moves // 3
     assert free.before < budget.after <= free.after

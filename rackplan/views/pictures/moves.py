@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 
 from placement.migrate.replan import Replanned
 from placement.migrate.steps import NEAR
+from placement.plan import Plan
 from rackplan.views.blocks import Block, Picture
 from rackplan.views.pictures.experts import expert_map
 from topology.units import added, plural
@@ -47,14 +51,30 @@ def sources_bar(found: Replanned) -> Picture | None:
     return Picture("memory", "sources", data, f"Where the copies come from: {parts}{long}")
 
 
+def _most_moved(found: Replanned) -> Plan:
+    """Return the plan of those replicas alone that hold the same, and where most copies arrive."""
+    plan = found.plan
+    arrivals = Counter(step.gpu for step in found.steps)
+    kinds: dict[int, list[int]] = {}
+    for replica in range(len(plan.layout.replicas)):
+        kinds.setdefault(id(plan.held_by(replica)), []).append(replica)
+    rows = [[plan.layout.replicas[replica] for replica in row] for row in kinds.values()]
+    moved = [sum(arrivals[gpu] for stages in row for stage in stages for gpu in stage.gpus) for row in rows]
+    at = moved.index(max(moved))
+    held = plan.held_by(list(kinds.values())[at][0])
+    return replace(plan, layout=replace(plan.layout, replicas=tuple(rows[at])), experts=held, unlike={})
+
+
 def moves_map(found: Replanned) -> Picture | None:
     """Return the map of the experts after the re-plan, coloured by the copies that arrive; None where none does.
 
-    Columns are the GPUs of the first replica; copies that arrive in the others count with those of the same place.
+    Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
+    those of the same place.
     """
-    plan = found.plan
-    if not found.moves or plan.loads is None:
+    if not found.moves or found.plan.loads is None:
         return None
+    plan = _most_moved(found)
+    used = {gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus}
     column: dict[int, int] = {}
     row: dict[int, int] = {}
     for s, entry in enumerate(plan.experts):
@@ -66,7 +86,7 @@ def moves_map(found: Replanned) -> Picture | None:
         layers = [x for x in plan.deployment.model.moe_layers if x in plan.layout.replicas[0][s].layers]
         row |= {layer: len(row) + at for at, layer in enumerate(layers)}
     arrived = np.zeros((len(row), len(set(column.values()))), dtype=np.int64)
-    for step in found.steps:
+    for step in (one for one in found.steps if one.gpu in used):
         arrived[row[step.layer], column[step.gpu]] += 1
     picture = expert_map(plan, arrived)
     if picture is None:

@@ -98,7 +98,8 @@ def score_to_dict(score: Score, balancedness: dict[int, float]) -> ScoreData:
 def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     """Return a plan's score with its limit, ``totals`` of the cluster and ``calibration``: how far off it may be.
 
-    ``over_limit`` is null where the limit is held; ``calibration`` is null where nothing was measured; ``traffic`` is there where tokens were traced.
+    ``over_limit`` is null where the limit is held; ``calibration`` is null where nothing was measured; ``traffic`` is
+    there where tokens were traced.
     """
     errors = errors_in(plan.deployment, plan.layout)
     data: PlanScoreData = {

@@ -22,7 +22,9 @@ from topology.errors import InputError
 
 
 def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:
-    """Return what ``plan`` is replayed on, of unlike replicas those like the first; ``scenarios`` are stored loads that policies of ours may know.
+    """Return what ``plan`` is replayed on, of unlike replicas those like the first.
+
+    ``scenarios`` are stored loads that policies of ours may know.
 
     Raises
     ------

@@ -42,7 +42,8 @@ def limit_words(plan: Plan, name: str = "") -> str:
     decodes = plan.deployment.workload.decodes
     given = plan.options.get("tpot_s" if decodes else "ttft_s") is not None
     return (
-        f"{f'{name} misses' if name else 'Misses'} its limit: {plan.score.tpot_s * 1e3:,.1f} ms {'per token' if decodes else 'per step'}, "
+        f"{f'{name} misses' if name else 'Misses'} its limit: {plan.score.tpot_s * 1e3:,.1f} ms per "
+        f"{'token' if decodes else 'step'}, "
         f"{plan.limit_s * 1e3:,.4g} ms {'asked for' if given else 'by default'} ({plan.over_limit * 100:.3g}% over)"
     )
 

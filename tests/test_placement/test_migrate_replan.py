@@ -12,12 +12,14 @@ import pytest
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
+from cost.score import Score
 from cost.workload import Workload
 from helpers import few_layers
 from placement.migrate.moved import moved
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
+from placement.plan_file import plan_of_text, plan_to_dict, plan_to_json
 from placement.planner import make_plan
 from placement.scoring import score_placement
 from placement.verify import verify_plan
@@ -44,9 +46,9 @@ def plan_of(
 
 
 @cache
-def two_replicas() -> Plan:
+def two_replicas(redundant: int = 8) -> Plan:
     """Both halves of a cluster of 16 GPUs with the same experts."""
-    one = plan_of("hgx-h100", redundant=8)
+    one = plan_of("hgx-h100", redundant=redundant)
     deployment = Deployment(resolve_cluster("hgx-h100@16"), one.deployment.model, one.deployment.workload)
     layers = one.layout.replicas[0][0].layers
     layout = Layout(
@@ -61,8 +63,8 @@ def two_replicas() -> Plan:
 def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
     """The experts of each GPU in each layer, by slot."""
     found = {}
-    for stages in plan.layout.replicas:
-        for stage, part in zip(stages, plan.experts, strict=True):
+    for replica, stages in enumerate(plan.layout.replicas):
+        for stage, part in zip(stages, plan.held_by(replica), strict=True):
             assert part is not None
             ids = [layer for layer in plan.deployment.model.moe_layers if layer in stage.layers]
             for row, layer in enumerate(ids):
@@ -234,21 +236,95 @@ def test_another_cluster_is_refused(name: str, words: str) -> None:
         replan_plan(plan_of("hgx-h100@16", redundant=8), None, QUICK, cluster=resolve_cluster(name))
 
 
-def test_the_replica_that_lost_a_gpu_rests() -> None:
+def sizes(plan: Plan) -> list[int]:
+    return [sum(len(stage.gpus) for stage in stages) for stages in plan.layout.replicas]
+
+
+def firsts(plan: Plan) -> list[str]:
+    return [plan.deployment.cluster.gpus[stages[0].gpus[0]].id for stages in plan.layout.replicas]
+
+
+@pytest.mark.parametrize(
+    ("lost", "left", "first"),
+    [
+        (("d1.n0.g2",), [8, 7], ["d0.n0.g0", "d1.n0.g0"]),
+        (("d0.n0.g2",), [8, 7], ["d1.n0.g0", "d0.n0.g0"]),  # whole ones come first
+        (("d0.n0.g1", "d1.n0.g2"), [7, 7], ["d0.n0.g0", "d1.n0.g0"]),
+        (("d0.n0.g1", "d0.n0.g2", "d1.n0.g5"), [7, 6], ["d1.n0.g0", "d0.n0.g0"]),
+        (("d0",), [8], ["d1.n0.g0"]),
+    ],
+)
+def test_each_replica_goes_on_with_what_is_left_of_it(
+    lost: tuple[str, ...], left: list[int], first: list[str]
+) -> None:
+    old = two_replicas()
+    found = replan_plan(old, None, replace(QUICK, lost=lost))
+    check(old, found)
+    new = found.plan
+    assert (sizes(new), firsts(new)) == (left, first)
+    # tokens of all replicas, each at its own step; the slowest is the step that is told
+    alone = [_alone(new, replica) for replica in range(len(left))]
+    given = len(new.deployment.cluster.gpus)
+    assert new.score.tok_s_per_gpu == pytest.approx(sum(one.tok_s_per_gpu for one in alone))
+    assert new.score.step_s == pytest.approx(max(one.step_s for one in alone))
+    assert new.score.tok_s_per_gpu * given < old.score.tok_s_per_gpu * 16
+    assert new.score.tok_s_per_gpu * given > 0.8 * old.score.tok_s_per_gpu * sum(left)
+    again = plan_of_text(plan_to_json(plan_to_dict(new)), "plan.json")
+    assert (again.score, again.balancedness) == (new.score, new.balancedness)
+    assert table(again) == table(new)
+
+
+def _alone(plan: Plan, replica: int) -> Score:
+    layout = Layout((plan.layout.replicas[replica],), plan.layout.tp)
+    return score_placement(plan.deployment, layout, plan.held_by(replica), plan.loads)[0]
+
+
+def test_a_whole_replica_keeps_what_it_holds() -> None:
     old = two_replicas()
     found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g2",)))
-    check(old, found)
-    assert len(found.plan.layout.replicas) == 1
-    assert found.moves == 0
-    assert any("1 of 2 replicas lost GPUs" in note for note in found.plan.notes)
+    new = {key: row for key, row in table(found.plan).items() if key[1].startswith("d0")}
+    assert new == {key: row for key, row in table(old).items() if key[1].startswith("d0")}
+    assert {found.plan.deployment.cluster.gpus[step.gpu].domain for step in found.steps} == {1}
+    assert found.transfer.bytes_by_distance["storage"] == 0  # the other replica has every expert
+    assert "replica 1 (from d1.n0.g0) goes on with 7 of its 8 GPUs" in found.plan.notes
 
 
-def test_where_no_replica_is_whole_copies_come_from_the_other() -> None:
+def test_a_loss_after_a_loss() -> None:
+    once = replan_plan(two_replicas(), None, replace(QUICK, lost=("d1.n0.g2",))).plan
+    twice = replan_plan(once, None, replace(QUICK, lost=("d1.n0.g3",)))
+    check(once, twice)
+    assert sizes(twice.plan) == [8, 6]
+    other = replan_plan(once, loads(1), replace(QUICK, max_moves=40))
+    check(once, other)
+    assert sizes(other.plan) == [8, 7]
+    assert other.moves <= 40
+
+
+def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     old = two_replicas()
-    found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g1", "d1.n0.g2")))
+    lost = tuple(f"d1.n0.g{gpu}" for gpu in range(7))
+    found = replan_plan(old, None, replace(QUICK, lost=lost))
     check(old, found)
-    assert found.moves > 0
-    assert found.transfer.bytes_by_distance["rack"] + found.transfer.bytes_by_distance["across"] > 0
+    assert sizes(found.plan) == [8]
+    assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
+
+
+def test_an_engine_that_cannot_run_what_is_left_is_named() -> None:
+    old = two_replicas()
+    named = replace(old, deployment=replace(old.deployment, engine="sglang"))
+    lost = tuple(f"d1.n0.g{gpu}" for gpu in (1, 3, 5))  # 5 GPUs for 8 experts
+    assert sizes(replan_plan(old, None, replace(QUICK, lost=lost)).plan) == [8, 5]
+    full = [part.slots_per_gpu for part in old.experts if part is not None]
+    assert all((counts == 2).all() for counts in full)
+    few = replan_plan(named, None, replace(QUICK, lost=lost))
+    assert sizes(few.plan) == [8, 5]  # two slots on each are enough for all
+    bare = two_replicas(redundant=0)
+    named = replace(bare, deployment=replace(bare.deployment, engine="sglang"))
+    found = replan_plan(named, None, replace(QUICK, lost=lost))
+    assert sizes(found.plan) == [8]
+    assert any(
+        "sglang cannot run what is left of it: GPUs of the plan have" in note for note in found.plan.notes
+    )
 
 
 def test_replicas_move_identically_within_one_budget() -> None:

@@ -73,11 +73,11 @@ def migrate(
     """Return placements for the loads of ``tasks`` (the stages of a model, say) after few moves.
 
     ``replicas``: how many each task is of (None: one each), in all of which its moves and its balance count.
-    With ``max_moves`` (over all layers of all tasks, and replicas) the best balanced ones that are found within them;
-    without, those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with ``only_restore`` those
-    with the fewest moves of all. All is judged under the split of the tasks, and no layer is worse than its
-    ``start``. A ``stop`` without seconds (or none) is one deterministic pass; more time makes more passes. Its
-    ``on_progress`` is called with a :class:`State` and seconds, a few times a second.
+    With ``max_moves`` (over all layers of all tasks, and replicas) the best balanced ones that are found within
+    them; without, those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with
+    ``only_restore`` those with the fewest moves of all. All is judged under the split of the tasks, and no
+    layer is worse than its ``start``. A ``stop`` without seconds (or none) is one deterministic pass; more time
+    makes more passes. Its ``on_progress`` is called with a :class:`State` and seconds, a few times a second.
 
     Raises
     ------

@@ -26,7 +26,14 @@ from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
-pytestmark = pytest.mark.usefixtures("short")
+
+@pytest.fixture(autouse=True)
+def _shortest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of steps: the way from plan to plan is tested, not how good it is."""
+    monkeypatch.setattr("placement.migrate.search._PASS", (6, 6))
+    monkeypatch.setattr("placement.migrate.search._FEWEST_STEPS", 6)
+    monkeypatch.setattr("placement.migrate.migration._SMALL_PASSES", 1)
+
 
 QUICK = ReplanOptions(time_limit_s=0.0)
 
@@ -46,13 +53,13 @@ def plan_of(
 
 
 @cache
-def two_replicas(redundant: int = 8) -> Plan:
+def two_replicas(redundant: int = 8, layers: int = 4) -> Plan:
     """Both halves of a cluster of 16 GPUs with the same experts."""
-    one = plan_of("hgx-h100", redundant=redundant)
+    one = plan_of("hgx-h100", redundant=redundant, layers=layers)
     deployment = Deployment(resolve_cluster("hgx-h100@16"), one.deployment.model, one.deployment.workload)
-    layers = one.layout.replicas[0][0].layers
+    held = one.layout.replicas[0][0].layers
     layout = Layout(
-        tuple((StageSpec(tuple(range(first, first + 8)), layers),) for first in (0, 8)), one.layout.tp
+        tuple((StageSpec(tuple(range(first, first + 8)), held),) for first in (0, 8)), one.layout.tp
     )
     score, balancedness = score_placement(deployment, layout, one.experts, one.loads)
     return replace(
@@ -211,6 +218,7 @@ def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
     assert verify_plan(found.plan) == []
 
 
+@pytest.mark.wide
 def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
     old = plan_of("hgx-h100@16", redundant=8, layers=4)
     faults = (Fault(gpu="d0.n0.g3"), Fault(link=("d1.n0.g0", "f.p0.l0"), factor=0.5))
@@ -301,7 +309,7 @@ def test_a_loss_after_a_loss() -> None:
 
 
 def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
-    old = two_replicas()
+    old = two_replicas(layers=32)
     lost = tuple(f"d1.n0.g{gpu}" for gpu in range(7))
     found = replan_plan(old, None, replace(QUICK, lost=lost))
     check(old, found)
@@ -358,6 +366,7 @@ def test_spread_over_nodes() -> None:
     assert again.plan.proof.bound <= found.plan.proof.objective
 
 
+@pytest.mark.wide
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
     model = plan_of("hgx-h100", redundant=16, layers=4).deployment.model
@@ -390,7 +399,7 @@ def test_other_loads_over_two_nodes() -> None:
 )
 def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
     with pytest.raises(InfeasibleError, match=words):
-        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=lost))
+        replan_plan(plan_of("hgx-h100", redundant=0, layers=32), None, replace(QUICK, lost=lost))
 
 
 def test_a_stage_without_gpus_is_infeasible() -> None:

@@ -393,7 +393,7 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (one("experts", "gpus", 0, to="d0.n0.g1"), "experts.gpus: expected the 16 GPUs"),
         (one("experts", "gpus", to=GPUS[:8]), "experts.gpus: expected the 16 GPUs"),
         (one("experts", "layers", "1", to=[[0]] * 8), "experts.layers.1: expected one list for each of 16"),
-        (one("experts", "layers", "1", 0, to=[7]), "experts.layers.1: its GPUs have other numbers of slots"),
+        (one("experts", "layers", "1", 0, to=[7]), "experts.layers.1: expert 6 has no copy"),
         (layer(1, first([8])), "experts.layers.1: expert 8 does not exist; the model has 0 to 7"),
         (layer(1, first([10**30])), f"experts.layers.1: expert {10**30} does not exist"),
         (layer(1, first([0, 1])), "experts.layers.1: its GPUs have other numbers of slots than in layer 0"),

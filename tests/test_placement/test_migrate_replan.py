@@ -418,3 +418,18 @@ def test_an_id_that_is_not_there() -> None:
 def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="from 0 up"):
         ReplanOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("lost", "left"), [("d1.n0.g3", [16, 14]), ("d3.n0", [16])])
+def test_replicas_of_stages_and_tensor_parallel_groups(lost: str, left: list[int]) -> None:
+    """The pair that lost a GPU leaves its stage; a stage that is lost ends its replica."""
+    one = plan_of("hgx-h100@16", redundant=8, tp=2, stages=2)
+    deployment = Deployment(resolve_cluster("hgx-h100@32"), one.deployment.model, one.deployment.workload)
+    stages = one.layout.replicas[0]
+    second = tuple(StageSpec(tuple(gpu + 16 for gpu in stage.gpus), stage.layers) for stage in stages)
+    old = replace(one, deployment=deployment, layout=Layout((stages, second), 2), failures=None)
+    found = replan_plan(old, None, replace(QUICK, lost=(lost,)))
+    check(old, found)
+    assert sizes(found.plan) == left
+    assert any("idle: 1 GPU" in note for note in found.plan.notes) == (lost == "d1.n0.g3")
+    assert any("is idle: no GPU is left of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")

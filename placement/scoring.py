@@ -187,7 +187,6 @@ def placement_uses(
     """Return how busy the GPUs of each stage of each replica are, ``[replica][stage]``; None without experts.
 
     Replicas that are not ``unlike`` hold ``experts``. Where tokens are traced, those that lie otherwise over nodes
-    Replicas that are not ``unlike`` hold ``experts``. Where tokens are traced, those that lie otherwise over nodes
     and domains differ. Tokens that are held out say it, where there are some (:attr:`ExpertLoads.judged`).
 
     Raises

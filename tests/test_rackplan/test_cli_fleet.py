@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+
+import helpers
+from cost.deployment import Deployment
+from cost.loads import ExpertLoads
+from cost.workload import Workload
+from placement.fleet.plans import PoolPlan
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from rackplan.views.blocks import Text
+from rackplan.views.fleet import pool_limit_blocks
+from topology import resolve_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,3 +202,16 @@ def test_ctrl_c_while_replicas_are_planned(
     assert rest
     assert {pool["no_plan"] for pool in rest} == {"not planned: interrupted"}
     assert made["proof"]["interrupted"]
+
+
+def test_a_pool_whose_plan_misses_its_limit_is_named_first() -> None:
+    cut = helpers.few_layers("mixtral-8x7b", 2)
+    deployment = Deployment(resolve_cluster("hgx-h100"), cut, Workload(2048, 8))
+    loads = ExpertLoads(np.ones((1, 2, 8)), ("even",), synthetic=False)
+    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0))
+    late = replace(plan, limit_s=plan.score.tpot_s / 1.25, options={"tpot_s": 1.0})
+    assert pool_limit_blocks([PoolPlan(plan), PoolPlan(None, "no slots")]) == []
+    (block,) = pool_limit_blocks([PoolPlan(plan), PoolPlan(late)])
+    assert isinstance(block, Text)
+    assert block.text.startswith("Plan 1 misses its limit: ")
+    assert block.text.endswith("ms asked for (25% over)")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
+import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +21,11 @@ from rackplan.studies.work import Shipped, Task, ignore_interrupts, load, pack, 
 from topology.errors import InputError, one_line
 from topology.files import scratch
 from topology.host import cores
+from topology.reading import shown
 
 ENGINES = ("local", "ray")
-_CONNECT_S, _JOIN_S = 5.0, 15.0
-"""Seconds in which an address must answer, and a Ray cluster take another process."""
+_CONNECT_S, _JOIN_S = 5.0, 13.0
+"""Seconds in which an address must answer, and a Ray cluster have taken another process in."""
 _IDLE_S = 5.0
 """Seconds after which a worker without work ends: those of a study that was killed do not stay."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -105,7 +108,7 @@ class LocalEngine:
         """Begin with some points, on a new pool where the last one broke."""
         kind, limit_s, files = self._call
         mark = self._held / f"{tasks[0][1]}-{time.monotonic_ns()}"
-        call = _run_marked, mark, kind, tasks, limit_s, files
+        call = _run_marked, mark, kind, tasks, limit_s, files, version()
         try:
             found: Future[Rows] = self._pool.submit(*call)
         except (RuntimeError, OSError):  # broken, between two submissions
@@ -238,7 +241,9 @@ class RayEngine:
             raise WorkerLostError(one_line(error))
         if not isinstance(error, errors.RayTaskError):
             raise MachineLostError(one_line(error))
-        if isinstance(error.cause, InputError | ImportError | RuntimeError):
+        if isinstance(error.cause, InputError):
+            raise InputError(f"--engine ray: a node of the cluster cannot take part: {error.cause}")
+        if isinstance(error.cause, ImportError | RuntimeError):
             why = 'lacks what is installed here; install the same "rackplan[ray]" on every node'
         else:
             why = "cannot run points; every row is kept, and the same command goes on from there"
@@ -268,7 +273,8 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     more: dict[str, Any] = (
         {"num_cpus": workers or cores(), "include_dashboard": False} if address is None else {}
     )
-    _require_answer(address)
+    if address is not None:
+        _require_answer(address)
     try:
         ray.init(
             address=address or "local",
@@ -279,11 +285,9 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
             **more,
         )
     except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
-        raise InputError(
-            f"--address {address}: no Ray cluster answers there ({one_line(error)}); `ray start --head` begins one."
-            if address
-            else f"--engine ray: no cluster could be begun here ({one_line(error)})."
-        ) from None
+        if address is not None:
+            raise _no_cluster(address, one_line(error)) from None
+        raise InputError(f"--engine ray: no cluster could be begun here ({one_line(error)}).") from None
 
 
 @contextmanager
@@ -297,44 +301,65 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-_PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+_PROBE = """
+import socket, sys
+address, limit_s = sys.argv[1], float(sys.argv[2])
+try:
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s).close()
+    import ray
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+except Exception as error:
+    sys.exit(" ".join(str(error).split())[:300] or type(error).__name__)
+"""
 
 
-def _require_answer(address: str | None) -> None:
+def _require_answer(address: str) -> None:
     """Refuse an address where no cluster answers: Ray would try for minutes, and say so on standard error.
 
-    Where something listens another process joins first: nothing else ends an attempt to speak with what is no Ray.
+    Another process joins first: nothing else ends an attempt to speak with what is no Ray, or to resolve a name.
     """
-    import socket
     import subprocess
     import sys
 
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not address or not port.isdigit():  # `auto`, or none
-        return
-    why = ""
+    command = [sys.executable, "-P", "-c", _PROBE, address, f"{_CONNECT_S:g}"]
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
-            pass
-        command = [sys.executable, "-P", "-c", _PROBE, address]
-        subprocess.run(command, timeout=_JOIN_S, check=False, capture_output=True)  # noqa: S603 - Ray itself
-    except (OSError, OverflowError, UnicodeError) as error:
-        why = one_line(error)
+        done = subprocess.run(  # noqa: S603 - Ray itself
+            command, timeout=_JOIN_S, check=False, capture_output=True, text=True, errors="replace"
+        )
     except subprocess.TimeoutExpired as late:
         if b"AuthToken" in (late.stderr or b""):
             why = "it wants the token that it was begun with: set RAY_AUTH_MODE=token, as Ray's documentation has it"
         else:
-            why = f"something listens there, and takes nobody in within {_JOIN_S:g} s: is it the head of a cluster?"
-    if why:
+            why = f"nothing there takes another process in within {_JOIN_S:g} s: is it the head of a cluster?"
+    else:
+        if done.returncode == 0:
+            return
+        why = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    raise _no_cluster(address, why)
+
+
+def _no_cluster(address: str, why: str) -> InputError:
+    return InputError(
+        f"--address {address}: no Ray cluster answers there ({why}); `ray start --head` begins one."
+    )
+
+
+def _require_same_code(wanted: str) -> None:
+    """Refuse to price points of a study with other code: on a node, or here where files changed meanwhile."""
+    if version() != wanted:
         raise InputError(
-            f"--address {address}: no Ray cluster answers there ({why}); `ray start --head` begins one."
+            f"{platform.node()} has rackplan {version()}, and the study runs {wanted}: code or catalog differ. Every "
+            "row is kept; use the same code everywhere, that of the study."
         )
 
 
 def _run_marked(
-    mark: Path, kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str]
+    mark: Path, kind: Kind, tasks: Sequence[Task], limit_s: float, files: Mapping[str, str], wanted: str
 ) -> Rows:
     """Price points in a process of this machine, which writes down when it begins."""
+    _require_same_code(wanted)
     load(kind)
     with suppress(OSError):  # a full disk is no fault of the points
         mark.write_text(str(time.monotonic()), encoding="ascii")
@@ -349,13 +374,41 @@ def _run_shipped(
     wanted: str,
 ) -> Iterator[Rows | None]:
     """Price points in a task of Ray: files come with them. The first that it says is None: it begins."""
-    if version() != wanted:
-        raise InputError(f"rackplan {version()} is there, and {wanted} here")
+    _require_same_code(wanted)
     shipped, paths = files
     there = unpack(shipped, paths)
     load(kind)
     yield None
     yield run_points(kind, tasks, limit_s, there)
+
+
+_ADDRESS = re.compile(r"(?:ray://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):([0-9]{1,5})")
+_MOST_PORT = 65_535
+
+
+def require_engine(name: str, address: str | None) -> None:
+    """Refuse an engine or an address that cannot be, before anything is written or connected.
+
+    Raises
+    ------
+    InputError
+        If no engine is called ``name``, or ``address`` is not one of a Ray cluster.
+    """
+    if name not in ENGINES:
+        raise InputError(f"--engine {shown(name)}: expected {' or '.join(ENGINES)}.")
+    if address is None or address == "auto":
+        port = 1
+    elif found := _ADDRESS.fullmatch(address):
+        port = int(found[1])
+    else:
+        port = 0
+    if address is not None and name != "ray":
+        raise InputError("--address: it is of a Ray cluster, only with --engine ray.")
+    if not 1 <= port <= _MOST_PORT:
+        raise InputError(
+            f"--address {shown(address)}: expected HOST:PORT with a port from 1 to {_MOST_PORT}, "
+            "ray://HOST:PORT or auto; without --address a cluster is begun on this machine."
+        )
 
 
 def make_engine(
@@ -367,17 +420,13 @@ def make_engine(
     workers: int | None = None,
     address: str | None = None,
 ) -> Engine:
-    """Return the engine called ``name``.
+    """Return the engine called ``name``, one that :func:`require_engine` lets pass.
 
     Raises
     ------
     InputError
-        If there is none of that name, or what it needs is not there.
+        If what it needs is not there, or no cluster answers.
     """
     if name == "ray":
         return RayEngine(kind, limit_s, files, workers, address)
-    if name != "local":
-        raise InputError(f"--engine {name}: expected {' or '.join(ENGINES)}.")
-    if address is not None:
-        raise InputError("--address: it is of a Ray cluster, only with --engine ray.")
     return LocalEngine(kind, limit_s, files, workers)

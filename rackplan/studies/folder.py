@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from rackplan.studies.columns import columns_of
-from rackplan.studies.engines import make_engine
+from rackplan.studies.engines import make_engine, require_engine
 from rackplan.studies.progress import Progress
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
@@ -84,6 +84,7 @@ def run_study(
     """
     if study.search is not None:
         raise InputError("the study has `optimize`: run it with --optimize.")
+    require_engine(engine, address)
     interrupted = False
     with opened(study, folder) as ours:
         store = ours.store
@@ -220,8 +221,8 @@ def _begun(study: Study, folder: Path) -> dict[str, str]:
         before, record = _recorded(folder)
         if record.get("rackplan") != version():
             raise InputError(
-                f"{folder}: begun by rackplan {str(record.get('rackplan'))[:20]}, and this is {version()}; rows of "
-                "two versions cannot stand side by side. Choose another -o."
+                f"{folder}: its rows are of rackplan {str(record.get('rackplan'))[:40]}, and this is {version()}: "
+                "code or catalog differ, and one study cannot mix them. Run its STUDY.yaml with a new folder, -o DIR."
             )
         if before.kind != study.kind or columns_of(before) != columns or before.search != study.search:
             raise InputError(f"-o {folder}: it holds another study; choose another -o.")

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rackplan.digests import code_digest
 from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
 from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
@@ -231,8 +232,8 @@ def schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def version() -> str:
-    """Return the version of rackplan."""
-    return str(import_module("rackplan").__version__)
+    """Return the version of rackplan and, since a version has many commits, the digest of its code and figures."""
+    return f"{import_module('rackplan').__version__}+{code_digest()[:16]}"
 
 
 def complete(row: Row, point: Point, kind: str, columns: Mapping[str, str]) -> Row:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.studies.columns import Row
+from rackplan.studies.engines import require_engine
 from rackplan.studies.folder import opened
 from rackplan.studies.options import Value
 from rackplan.studies.progress import Progress
@@ -59,6 +60,7 @@ def tune_study(
         raise InputError("--optimize: the study has no `optimize` with the ranges to search.")
     if study.grid or study.sample:
         raise InputError("--optimize: `grid` and `sample` are of studies without it; use `optimize: curve`.")
+    require_engine(engine, address)
     _require_optuna()
     with opened(study, folder, keep=True) as ours:
         store = ours.store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ grid:
   batch: [1, 8, 100000]
   ep: [8, 16, 17]
 """
+ROOT = Path(__file__).parents[2]
 MANY = STUDY.replace("[1, 8, 100000]", str(list(range(1, 101))))
 TIMES = ("seconds", "cpu_s", "host", "finished")
 
@@ -111,6 +113,20 @@ def test_a_folder_of_something_else_is_left_alone(
         (("--engine", "spark"), "expected local or ray"),
         (("--address", "10.0.0.1:1"), "only with --engine ray"),
         (("--optimize",), "has no `optimize`"),
+        *(
+            (("--engine", "ray", "--address", address), "expected HOST:PORT with a port from 1 to 65535")
+            for address in (
+                "127.0.0.1:-1",
+                "127.0.0.1:0",
+                "h:65536",
+                "h:",
+                ":6379",
+                "h",
+                "::1:1",
+                "ray://h",
+                "h:6379/x",
+            )
+        ),
     ],
 )
 def test_options_that_cannot_be(
@@ -119,6 +135,32 @@ def test_options_that_cannot_be(
     result = run("study", study, "-o", "out", *words)
     assert result.code == 2
     assert said in result.error_line
+    assert not Path("out").exists()
+
+
+def test_a_study_goes_on_with_the_code_that_began_it(
+    study: Path, run: Callable[..., Result], tmp_path: Path
+) -> None:
+    """Wherever that is: a copy in another folder does, and one with another figure in its catalog does not."""
+    study.write_text(STUDY.replace("[1024, 4096, 16384]", "[1024]"), encoding="utf-8")
+    assert run("study", study, "-o", tmp_path / "out", "--workers", 1).code == 0
+    copy = tmp_path / "copy"
+    for package in ("cost", "placement", "rackplan", "topology"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("*.pyc"))
+    command = [sys.executable, "-B", "-m", "rackplan", "study", "out"]
+
+    def again() -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(copy)}
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    assert again().returncode == 0
+    with (copy / "topology/catalog/gpus.yaml").open("a", encoding="utf-8") as catalog:
+        catalog.write("# another figure\n")
+    refused = again()
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "code or catalog differ" in refused.stderr
+    assert "-o DIR" in refused.stderr
 
 
 def test_every_point_failing_is_an_error(study: Path, run: Callable[..., Result]) -> None:

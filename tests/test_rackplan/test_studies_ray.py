@@ -48,10 +48,19 @@ def test_what_listens_and_is_no_cluster_is_said_in_seconds(
     study = study_of(CONTENT, "study.yaml", tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(InputError, match="is it the head of a cluster"):
+        with pytest.raises(InputError, match=r"no Ray cluster answers there .* is it the head of a cluster"):
             run_study(study, tmp_path / "ray", engine="ray", address=address)
     with pytest.raises(InputError, match="no Ray cluster answers there"):
         run_study(study, tmp_path / "ray", engine="ray", address=address)
+
+
+def test_a_node_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
+    monkeypatch.setattr("rackplan.studies.engines.version", lambda: "0.1.0+0123456789abcdef")
+    with pytest.raises(
+        InputError, match=r"a node of the cluster .* has rackplan .* and the study runs 0.1.0.01234"
+    ):
+        run_study(study_of(CONTENT, "study.yaml", tmp_path), tmp_path / "ray", engine="ray", workers=1)
 
 
 def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> None:

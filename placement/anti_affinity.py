@@ -3,8 +3,8 @@
 With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
 fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
 (:func:`spread_evenly`), pair exchanges that keep the rule follow, and layer by layer that is taken where it is
-better. Where copies suffice for two of every expert, so that all outlive a failure, all have two, before any has
-three, unless that costs balance.
+better. No expert has a third copy before all have two, so that as many as the slots allow outlive a failure,
+whatever that costs balance.
 
 The repair: first whole GPUs that are alike change places, which leaves all loads as they are, as long as fewer
 copies are above their cap then. A copy that still is changes places with a copy of another expert in a domain that
@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Floats, Index
+from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.bounds import lower_bound, priced
 from placement.failure_domains import require_apart
 from placement.local_search import swap_down
@@ -37,7 +37,7 @@ Place = Callable[[Problem, Stop], ExpertResult]
 
 
 LEAST_GAIN = 0.01
-"""Of the largest load: for less, copies stay in different failure domains, and every expert has two where it can."""
+"""Of the largest load: for less, copies stay in different failure domains."""
 
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
@@ -47,7 +47,8 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
 
     ``place`` makes one with no expert twice in a domain, until ``stop``. Where that cannot be, or could be
     better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
-    is spread evenly. The bound holds for any placement with copies spread evenly.
+    is spread evenly. Where failure domains are given no expert has a third copy before all have two. The bound holds
+    for any placement with copies spread evenly.
 
     Raises
     ------
@@ -56,58 +57,56 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
     """
     average = problem.average
     if average.each_alone:
-        return place(problem, stop)
+        return _with_second_copies(problem, place(problem, stop))
     require_apart(average.experts, average.slots_per_gpu, average.failure_domain)
     free = problem.without_spread()
     lowest = lower_bound(free)
     if not average.can_be_apart:
         return _all_evenly(problem, place(free, stop))
-    apart = _with_bound(place(problem, stop), free, lowest)
-    if average.domains_used == 1:
+    apart = _with_second_copies(problem, _with_bound(place(problem, stop), free, lowest))
+    if average.domains_used == 1 or problem.slots < 2 * problem.experts:
         return apart
-    apart = _with_second_copies(problem, apart)
     fits = average.counts_fit(replicate(free.highest))
     rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
-    return _best_of(problem, apart, rows, place(free.rows(rows), Stop())) if rows.size else apart
+    return _best_of(problem, apart, rows) if rows.size else apart
+
+
+def second_copies_first(copies: Ints) -> Bools:
+    """Return ``[layers]``: whether no expert of counts ``[layers, experts]`` has three copies while another has one."""
+    fine: Bools = (copies.min(axis=1) > 1) | (copies.max(axis=1) < 3)
+    return fine
 
 
 def _with_second_copies(problem: Problem, apart: ExpertResult) -> ExpertResult:
-    """Return ``apart`` with two copies of every expert where there are slots for that, or as it is.
+    """Return ``apart`` with no third copy of an expert before all have two, where failure domains are given.
 
-    A failure then takes no expert away, and third copies of hot experts balance a little more: layers where they do
-    by more than :data:`LEAST_GAIN` of the largest load stay as they are.
+    With fewer slots than for two each the experts with most load have two. Such counts can always be placed with no
+    two copies in a domain: any k experts find as many slots in the others as in the largest one.
     """
-    if problem.slots < 2 * problem.experts:
+    rows = np.flatnonzero(~second_copies_first(apart.assignment.copies))
+    if problem.spread is None or not rows.size:
         return apart
-    rows = np.flatnonzero((apart.assignment.copies < 2).any(axis=1))
-    copies = replicate(problem.highest, least=2)[rows]
-    fits = problem.average.counts_fit(copies)
-    rows, copies = rows[fits], copies[fits]
-    if not rows.size:
-        return apart
-    part = problem.rows(rows)
+    part, spare = problem.rows(rows), problem.slots - problem.experts
+    if spare >= problem.experts:
+        copies = replicate(part.highest, least=2)
+    else:
+        heaviest = np.argsort(-part.highest.mean, axis=1, kind="stable")[:, :spare]
+        copies = np.ones((rows.size, problem.experts), dtype=np.int64)
+        np.put_along_axis(copies, heaviest, 2, axis=1)
     slot_expert = apart.assignment.slot_expert.copy()
-    made = _swapped(part, pack(part.average, copies))
-    cheap = part.evaluate(part.average.assignment(made)) <= apart.max_load[rows] * (1 + LEAST_GAIN)
-    slot_expert[rows[cheap]], rows = made[cheap], rows[cheap]
-    if not rows.size:
-        return apart
-    words = f"a second copy of every expert before third ones in {rows.size} layers"
+    slot_expert[rows] = _swapped(part, pack(part.average, copies))
+    words = f"second copies before third ones in {rows.size} layers"
     return _result(problem, replace(apart, log=(*apart.log, words)), slot_expert, rows[:0])
 
 
 def keep_second_copies(problem: Problem, before: ExpertResult, after: ExpertResult) -> ExpertResult:
-    """Return ``after`` with the layers of ``before`` where it took the second copy of an expert away."""
-    if problem.spread is None or problem.average.domains_used == 1 or problem.slots < 2 * problem.experts:
-        return after
-    had, has = ((found.assignment.copies > 1).all(axis=1) for found in (before, after))
-    made = before.assignment.slot_expert
-    load = problem.evaluate(problem.average.assignment(made))
-    rows = np.flatnonzero(had & ~has & (load <= after.max_load * (1 + LEAST_GAIN)))
-    if not rows.size:
+    """Return ``after`` with the layers of ``before`` where it has a third copy before every second one."""
+    had, has = (second_copies_first(found.assignment.copies) for found in (before, after))
+    rows = np.flatnonzero(had & ~has)
+    if problem.spread is None or not rows.size:
         return after
     slot_expert = after.assignment.slot_expert.copy()
-    slot_expert[rows] = made[rows]
+    slot_expert[rows] = before.assignment.slot_expert[rows]
     found = checked_result(
         problem, slot_expert, after.bound, after.log, after.baselines, interrupted=after.interrupted
     )
@@ -141,20 +140,16 @@ def _all_evenly(problem: Problem, found: ExpertResult) -> ExpertResult:
     return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
 
 
-def _best_of(problem: Problem, apart: ExpertResult, rows: Index, found: ExpertResult) -> ExpertResult:
-    """Take ``found``, made without failure domains for some ``rows``, spread evenly, where that is better."""
+def _best_of(problem: Problem, apart: ExpertResult, rows: Index) -> ExpertResult:
+    """Take some ``rows``, made with two copies each and without failure domains, spread evenly, where better."""
     part = problem.rows(rows)
-    made = found.assignment.slot_expert.copy()
-    safe = np.flatnonzero((apart.assignment.copies[rows] > 1).all(axis=1))
-    if safe.size:
-        made[safe] = _in_twos(part.rows(safe).without_spread())
-    slot_expert, fine = _spread(part, made)
-    load = part.evaluate(part.average.assignment(slot_expert))
-    better = fine & (load < apart.max_load[rows] * (1 - LEAST_GAIN))
-    joined, bound = apart.assignment.slot_expert.copy(), apart.bound.copy()
+    slot_expert, fine = _spread(part, _in_twos(part.without_spread()))
+    found = part.average.assignment(slot_expert)
+    fine &= second_copies_first(found.copies)
+    better = fine & (part.evaluate(found) < apart.max_load[rows] * (1 - LEAST_GAIN))
+    joined = apart.assignment.slot_expert.copy()
     joined[rows[better]] = slot_expert[better]
-    bound[rows] = found.bound
-    return _result(problem, replace(apart, bound=bound), joined, rows[better])
+    return _result(problem, apart, joined, rows[better])
 
 
 def any_spread(problem: Problem) -> Experts:

@@ -14,8 +14,8 @@ from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
-from placement.failure_domains import domain_name
-from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, WhatIf
+from placement.failure_domains import domain_name, stage_domains
+from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
@@ -61,7 +61,44 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
     experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
     loss = _Loss(plan)
     what_if = tuple(_what_if(plan, loss, unit, say) for unit in SPREADS)
-    return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if)
+    return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if, count_spread(plan))
+
+
+def count_spread(plan: Plan) -> SpreadCounts | None:
+    """Return how far copies are in different failure domains in every replica; None where each GPU is one."""
+    if plan.spread == "gpu":
+        return None
+    apart = single = experts = most_used = 0
+    for index, assignment in enumerate(plan.experts):
+        members = [stages[index].gpus for stages in plan.layout.replicas]
+        domain = stage_domains(plan.deployment, members, plan.spread)
+        if assignment is None or domain is None:
+            continue
+        held = np.zeros((assignment.layers, assignment.experts, int(domain.max()) + 1), dtype=bool)
+        held[np.arange(assignment.layers)[:, None], assignment.slot_expert, domain[assignment.slot_gpu]] = (
+            True
+        )
+        apart += int((held.sum(axis=2) > 1).sum())
+        single += int((assignment.copies == 1).sum())
+        experts += assignment.copies.size
+        most_used = max(most_used, int(held.any(axis=(0, 1)).sum()))
+    missing = _missing(plan, most_used) if apart < experts else ""
+    return SpreadCounts(experts, apart, experts - apart - single, single, missing)
+
+
+def _missing(plan: Plan, used: int) -> str:
+    """Return why some experts have all copies in one failure domain, and what it takes to change that."""
+    unit, moe = plan.spread, plan.deployment.model.moe
+    names = {domain_name(gpu, unit) for gpu in plan.deployment.cluster.gpus}
+    copies = "" if moe is None else f"--redundant {moe.experts}"
+    if len(names) == 1:
+        return f"the cluster has one {unit}; use a narrower --spread, or a cluster of two {unit}s or more"
+    if used < 2:
+        return (
+            f"each EP group of {plan.layout.ep} GPUs is in one {unit}; give an --ep that takes more than one {unit}, "
+            f"with {copies} for a second copy of every expert"
+        )
+    return f"a second copy of every expert takes {copies}"
 
 
 def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list[LayerAtRisk], list[AtRisk]]:

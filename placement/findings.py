@@ -290,17 +290,40 @@ class WhatIf:
     each: Losses = Losses()
 
 
+@dataclass(frozen=True)
+class SpreadCounts:
+    """How far copies are in different failure domains, summed over layers.
+
+    Attributes
+    ----------
+    experts:
+        All of them.
+    apart, together, single:
+        With copies in two failure domains or more, with several copies in one, and with one copy.
+    missing:
+        Why not all are apart, and what it takes; empty where all are.
+    """
+
+    experts: Count
+    apart: Count
+    together: Count
+    single: Count
+    missing: str
+
+
 @dataclass(frozen=True, repr=False)
 class Failures(Shown):
     """What one failure would do to a plan.
 
     ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
+    ``copies`` is None where each GPU is a failure domain: no GPU has two copies of an expert.
     """
 
     spread: Spread
     layers: tuple[LayerAtRisk, ...]
     experts: tuple[AtRisk, ...]
     what_if: tuple[WhatIf, ...]
+    copies: SpreadCounts | None = None
 
     def brief(self) -> str:
         """Return what may fail, and in how many layers an expert has all copies there."""

@@ -164,6 +164,8 @@ def _failures_written(failures: Failures | None) -> dict[str, Any] | None:
     for row in part["what_if"] if part is not None else ():
         if not row["each"]["names"]:
             del row["each"]
+    if part is not None and part["copies"] is None:
+        del part["copies"]
     return part
 
 
@@ -598,7 +600,7 @@ def _failures(part: FailuresPart | None, deployment: Deployment) -> Failures | N
         counts = {len(each.names), *map(len, (each.tok_s_per_gpu, each.balancedness, each.tokens_lost))}
         if len(counts) > 1 or not counts <= {0, tried.tried}:
             raise InputError(f"failures.what_if.{i}.each: it is of {tried.tried} that were tried, each once.")
-    return Failures(part.spread, part.layers, part.experts, part.what_if)
+    return Failures(part.spread, part.layers, part.experts, part.what_if, part.copies)
 
 
 def _by_traffic(part: TrafficReportPart | None) -> TrafficReport | None:

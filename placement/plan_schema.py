@@ -19,6 +19,7 @@ from placement.findings import (
     NotNegative,
     RedundancyPoint,
     ScenarioRow,
+    SpreadCounts,
     TrafficRow,
     WhatIf,
 )
@@ -258,6 +259,8 @@ class FailuresPart(Part):
         Those at risk that take most tokens.
     layers:
         Layers with an expert at risk.
+    copies:
+        How far the copies are in different nodes or racks; not there where each GPU is a failure domain.
     """
 
     spread: Spread
@@ -266,6 +269,7 @@ class FailuresPart(Part):
     what_if: tuple[WhatIf, ...]
     experts: tuple[AtRisk, ...]
     layers: tuple[LayerAtRisk, ...]
+    copies: SpreadCounts | None = None
 
 
 class CurveLayoutPart(Part):

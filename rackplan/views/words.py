@@ -22,6 +22,7 @@ from cost.loads import ExpertLoads
 from cost.machine import Efficiency
 from cost.workload import Workload
 from placement.compare import cluster_status
+from placement.failures import count_spread
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
 from topology.cluster import Cluster
@@ -157,8 +158,11 @@ def cluster_doubts(cluster: Cluster) -> str:
 def placement_words(plan: Plan) -> str:
     """Return what was asked of the experts' placement besides balance; empty where nothing was."""
     found = []
-    if plan.spread != "gpu":
-        found.append(f"copies of an expert in different {UNITS[plan.spread]}s")
+    if counts := count_spread(plan):
+        part = "" if counts.apart == counts.experts else f"{counts.apart:,} of "
+        together = f", {counts.together:,} several in one {UNITS[plan.spread]}" if counts.together else ""
+        but = f" ({counts.single:,} have one copy{together}: {counts.missing})" if counts.missing else ""
+        found.append(f"copies of an expert in different {UNITS[plan.spread]}s: {part}{counts.experts:,}{but}")
     if plan.split != "even":
         how, tp = plan.split.partition("-tp")[::2]
         more = f", attention with tensor parallelism {tp}" if tp else ""

@@ -34,7 +34,7 @@ from topology.errors import InfeasibleError
 if TYPE_CHECKING:
     from pathlib import Path
 
-RACK = np.arange(24) // 12
+RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
 
 
 def place_apart(problem: Problem) -> ExpertResult:
@@ -109,16 +109,16 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
 
 def test_between_anti_affinity_and_none() -> None:
     loads = hot(sigma=1.6)
-    apart = make_problem(loads, spread_slots(40, 24, 8), spread=RACK)
+    apart = make_problem(loads, spread_slots(40, 24, 56), spread=THIRD)
     strict = place_apart(apart)
     free, found = placed(replace(apart, spread=None)), placed(apart)
     assert verify_experts(found.assignment, apart) == []
-    assert found.assignment.copies.max() > 2
+    assert found.assignment.copies.max() > 3
     assert (found.max_load <= strict.max_load).all()
     assert found.objective < 0.85 * strict.objective
     assert found.objective < 1.05 * free.objective
     assert (found.bound <= free.max_load * (1 + 1e-9)).all()
-    assert "copies spread evenly over 2 failure domains" in found.log[-1]
+    assert "copies spread evenly over 3 failure domains" in found.log[-1]
 
 
 def test_even_loads_keep_anti_affinity() -> None:
@@ -150,7 +150,43 @@ def test_a_second_copy_of_every_expert_before_third_ones() -> None:
     assert free.assignment.copies.min() == 1
     assert found.assignment.copies.min() == 2
     assert found.objective < 1.02 * free.objective
-    assert "a second copy of every expert" in " ".join(found.log)
+    assert "second copies before third ones" in " ".join(found.log)
+
+
+@pytest.mark.parametrize("redundant", [1, 39, 41, 56])
+@pytest.mark.parametrize("split", ["even", "source", "lp"])
+@pytest.mark.parametrize(("several", "objective"), [(1, "mean"), (3, "mean"), (3, "worst")])
+def test_second_copies_come_first_whatever_they_cost(
+    redundant: int, split: str, several: int, objective: str
+) -> None:
+    nodes = np.arange(24) // 4
+    loads = np.stack([hot(40, 2, seed, sigma=1.6) for seed in range(several)])
+    problem = make_problem(
+        loads, spread_slots(40, 24, redundant), spread=nodes, objective=objective, split=split, nodes=nodes
+    )
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem) == []
+    copies = found.assignment.copies
+    assert (copies.min() > 1) if redundant >= 40 else (copies.max() == 2)
+    assert (found.bound <= found.max_load * (1 + 1e-9)).all()
+    for row, layer in zip(found.assignment.slot_expert, copies, strict=True):
+        there = [set(nodes[found.assignment.slot_gpu[row == one]].tolist()) for one in range(40)]
+        assert all(len(there[one]) >= min(layer[one], 2) for one in range(40))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_few_slots_against_brute_force(seed: int) -> None:
+    """All placements of four experts on six GPUs of one slot, or on three of two, with second copies first."""
+    slots, spread = (np.ones(6, dtype=int), np.arange(6) // 2) if seed % 2 else (np.full(3, 2), np.arange(3))
+    problem = make_problem(hot(4, 1, seed), slots, spread=spread)
+    best = np.inf
+    for row in product(range(4), repeat=6):
+        counts = np.bincount(row, minlength=4)
+        if counts.min() == 1 and counts.max() == 2:
+            assignment = problem.assignment(np.array([row]))
+            if not verify_experts(assignment, problem):
+                best = min(best, float(problem.evaluate(assignment)[0]))
+    assert placed(problem).objective == pytest.approx(best)
 
 
 def test_one_domain_takes_no_second_copy() -> None:
@@ -167,11 +203,11 @@ def test_domains_too_unequal() -> None:
 
 def test_speeds_count() -> None:
     speed = np.where(np.arange(24) % 4 == 0, 0.5, 1.0)
-    problem = make_problem(hot(sigma=1.6), spread_slots(40, 24, 32), speed, RACK)
+    problem = make_problem(hot(sigma=1.6), spread_slots(40, 24, 56), speed, THIRD)
     found = placed(problem)
     assert verify_experts(found.assignment, problem) == []
     strict = place_apart(problem)
-    assert found.objective < 0.95 * strict.objective
+    assert found.objective < 0.97 * strict.objective
     assert (found.bound <= found.max_load).all()
 
 
@@ -211,7 +247,7 @@ def test_a_timed_search_is_not_worse() -> None:
 
 @pytest.mark.wide
 def test_plans_over_two_racks(tmp_path: Path) -> None:
-    """DeepSeek-V3 over two racks: as good as without the rule, nearly; 576 slots go, and no rack takes an expert."""
+    """DeepSeek-V3 over two racks: 32 second copies cost balance; 576 slots go, and no rack takes an expert."""
     few = few_layers("deepseek-v3", 11)  # 8 with experts
     deployment = Deployment(resolve_cluster("gb200-nvl72@144"), few, Workload(4096, 0))
     tokens = np.random.default_rng(0).lognormal(0, 0.63, (1, 8, 256))
@@ -219,12 +255,17 @@ def test_plans_over_two_racks(tmp_path: Path) -> None:
     options = PlanOptions(32, time_limit_s=0.0, ep=144, tp=1, stages=1, spread="rack")
     plan = make_plan(deployment, loads, options)
     free = np.mean(list(plan.baselines["without_spread"].balancedness.values()))
-    assert np.mean(list(plan.balancedness.values())) > 0.98 * free
+    assert np.mean(list(plan.balancedness.values())) > 0.8 * free
+    assert plan.failures is not None
+    assert plan.failures.copies is not None
+    assert (plan.failures.copies.apart, plan.failures.copies.single) == (8 * 32, 8 * 224)
     (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)))
     again = read_plan(tmp_path / "plan.json")
     assert verify_plan(again) == []
     assert again.experts[0] is not None
-    assert again.experts[0].copies.max() > 2
+    assert again.experts[0].copies.max() == 2
+    assert again.failures is not None
+    assert again.failures.copies == plan.failures.copies
 
     full = make_plan(deployment, loads, replace(options, redundant=320))
     assert verify_plan(full) == []

@@ -72,7 +72,7 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
 
 
 def second_copies_first(copies: Ints) -> Bools:
-    """Return ``[layers]``: whether no expert of counts ``[layers, experts]`` has three copies while another has one."""
+    """Return where no expert has three copies while another has one, ``[layers]``, of ``[layers, experts]``."""
     fine: Bools = (copies.min(axis=1) > 1) | (copies.max(axis=1) < 3)
     return fine
 

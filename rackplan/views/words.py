@@ -159,10 +159,12 @@ def placement_words(plan: Plan) -> str:
     """Return what was asked of the experts' placement besides balance; empty where nothing was."""
     found = []
     if counts := count_spread(plan):
-        part = "" if counts.apart == counts.experts else f"{counts.apart:,} of "
+        part = "all" if counts.apart == counts.experts else f"{counts.apart:,} of"
         together = f", {counts.together:,} several in one {UNITS[plan.spread]}" if counts.together else ""
         but = f" ({counts.single:,} have one copy{together}: {counts.missing})" if counts.missing else ""
-        found.append(f"copies of an expert in different {UNITS[plan.spread]}s: {part}{counts.experts:,}{but}")
+        found.append(
+            f"copies of an expert in different {UNITS[plan.spread]}s: {part} {counts.experts:,}{but}"
+        )
     if plan.split != "even":
         how, tp = plan.split.partition("-tp")[::2]
         more = f", attention with tensor parallelism {tp}" if tp else ""

@@ -35,7 +35,7 @@ def found() -> Plan:
     deployment = Deployment(resolve_cluster("gb200-nvl72@8"), model, Workload(batch=3))
     loads = read_loads(["zipf:1", "uniform"], moe_layers=model.moe_layers, layers=4, experts=8, seed=0)
     options = PlanOptions(
-        8, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
+        4, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
     )
     few = RedundancyPoint(0, 1, 0.5, 3, 90, 100.0, 0.02, 2e9)
     curve = RedundancyCurve((few, replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)), 8, 1, 1)

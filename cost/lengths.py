@@ -12,7 +12,8 @@ from cost.pools import serving_workloads
 from cost.quantity import LONGEST_CONTEXT
 from cost.workload import Workload
 from topology.errors import InputError
-from topology.table import Table
+from topology.table import Row, Table
+from topology.units import parse_length
 
 COLUMNS = ("isl", "osl", "share")
 MOST_PROMPTS = 6
@@ -122,8 +123,8 @@ def read_lengths(path: str | Path) -> Lengths:
     osl: list[int] = []
     share: list[float] = []
     for row in table.rows(COLUMNS):
-        isl.append(row.count("isl", None, least=1, most=LONGEST_CONTEXT))
-        osl.append(row.count("osl", None, least=1, most=LONGEST_CONTEXT))
+        isl.append(_tokens(row, "isl"))
+        osl.append(_tokens(row, "osl"))
         share.append(row.positive("share"))
     if not isl:
         raise InputError(f"{path}: has no rows below its header.")
@@ -135,6 +136,13 @@ def read_lengths(path: str | Path) -> Lengths:
     exact = math.isclose(total, 1, rel_tol=1e-9)
     note = "" if exact else f"shares of {path} add up to {total:.6g} and were divided by it"
     return Lengths(tuple(isl), tuple(osl), tuple(part / total for part in share), note)
+
+
+def _tokens(row: Row, column: str) -> int:
+    tokens = parse_length(row.need(column), row.at(column))
+    if not 1 <= tokens <= LONGEST_CONTEXT:
+        row.must_be(column, f"a whole number from 1 to {LONGEST_CONTEXT}")
+    return tokens
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

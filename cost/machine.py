@@ -189,7 +189,7 @@ class Rates:
             If nothing does.
         """
         if self.out_bytes_per_s <= 0:
-            raise InputError("the cluster has several domains but no `fabric:` between them; add one.")
+            raise InputError("GPUs of several domains exchange data, and no `fabric:` joins them; add one.")
 
 
 def _fraction(kind: str, unit: str) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from cost.quantity import Quantity
 from topology.shown import Shown
+from topology.units import plural
 
 
 class Attention(Protocol):
@@ -189,7 +190,7 @@ class Model(Shown):
 
     def brief(self) -> str:
         """Return its name, layers, experts and parameters."""
-        experts = f", {self.moe.experts} experts top {self.moe.top_k}" if self.moe else ""
+        experts = f", {plural(self.moe.experts, 'expert')} top {self.moe.top_k}" if self.moe else ""
         return f"{self.name}: {len(self.layers)} layers{experts}, {self.total_params / 1e9:,.4g} B parameters"
 
     def beyond(self, tokens: float) -> str:

@@ -329,7 +329,7 @@ def size(
     else:
         _require_one_size(deployment.cluster, lengths)
         supply, unjoined = supply_of(deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance)
-        if fleets is not None:
+        if fleets is not None and not unjoined:
             supply = OrFleet(supply, fleets, demand.peak_tok_s, demand.tpot_s, len(deployment.cluster.gpus))
     one_shape = supply.base if isinstance(supply, OrFleet) else supply
     units = fewest_units(supply, demand.peak_tok_s, demand.tpot_s)

@@ -13,6 +13,7 @@ from placement.problem import spread_slots
 from placement.spread_feasibility import can_spread
 from topology.cluster import Gpu
 from topology.errors import InfeasibleError
+from topology.units import plural
 
 
 def domain_name(gpu: Gpu, spread: Spread) -> str:
@@ -67,17 +68,19 @@ def require_apart(
     if used == 1 or once:
         over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
-            f"{word}: a failure domain has {most} slots per layer for {experts} experts, so that one would have two "
+            f"{word}: a failure domain has {plural(most, 'slot')} per layer for "
+            f"{plural(experts, 'expert')}, so that one would have two "
             f"copies in it; over {over} at most `redundant` {experts * (used - 1)} goes, or use a "
             "narrower `spread` or a wider `ep`."
         )
     total = int(per_domain.sum())
     room = (total + (used - 1) * experts) // used
     if most > room:
-        what = f"with the copies of {experts} experts spread evenly it can take {room}"
+        what = f"with the copies of {plural(experts, 'expert')} spread evenly it can take {room}"
     else:
         what = (
-            f"the copies of {experts} experts cannot fill them spread evenly with no two of one on a GPU; failure "
+            f"the copies of {plural(experts, 'expert')} cannot fill them spread evenly with no "
+            f"two of one on a GPU; failure "
             f"domains have {'/'.join(map(str, per_domain[per_domain > 0].tolist()))} slots"
         )
     raise InfeasibleError(

@@ -24,7 +24,7 @@ from placement.problem import spread_slots
 from placement.scoring import stage_speed
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
-from topology.units import added
+from topology.units import added, plural
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Widths of tensor parallelism that engines take."""
@@ -278,7 +278,8 @@ def tightest(
             _refuse_spread(deployment, redundant, spread)
         experts = moe.experts if moe else 0
         raise InputError(
-            f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold {experts} experts and "
+            f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold "
+            f"{plural(experts, 'expert')} and "
             f"{redundant} more copies without two copies of one on a GPU; give fewer."
         )
     return best[1], best[2]

@@ -283,7 +283,7 @@ PLAN_FILE = "plan.json"
 """What a plan is called in the folder of its results."""
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: str | Path) -> Plan:
     """Read a plan file, or that in a folder of results, and score it afresh from its assignment alone.
 
     Raises
@@ -291,6 +291,7 @@ def read_plan(path: Path) -> Plan:
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
+    path = Path(path)
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():
             raise InputError(

@@ -17,6 +17,7 @@ from placement.options import Objective, ScenarioWeights, require_objective, req
 from placement.scenario_groups import distinct, group_scenarios, heard, votes
 from topology.errors import InfeasibleError, InputError
 from topology.old_names import serve_old_names
+from topology.units import plural
 
 serve_old_names(__name__)  # expert_problem
 
@@ -518,12 +519,13 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     gpus = slots_per_gpu.size
     if slots < experts:
         raise InputError(
-            f"{slots} slots on {gpus} GPUs cannot hold {experts} experts: give more GPUs or a larger "
+            f"{plural(slots, 'slot')} on {plural(gpus, 'GPU')} cannot hold "
+            f"{plural(experts, 'expert')}: give more GPUs or a larger "
             f"`redundant` (0 or more: it counts copies above one of each expert)."
         )
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())
         raise InputError(
-            f"{most} slots on a GPU for {experts} experts: it would hold two copies of one; "
+            f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of one; "
             f"give at most `redundant` {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from rackplan.options import groups_of
+from topology.errors import InputError
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
 _INPUTS = {"model", "cluster", "plan", "study", "loads", "windows", "routing", "to", "kind", "scenarios"}
@@ -81,8 +83,42 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
 """Two commands to copy, by command."""
 
 
+class _Word(str):
+    """A word of a command line, told from an equal one by its identity."""
+
+    __slots__ = ()
+
+
 class Command(TyperCommand):
     """A command whose help has sections and examples."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line; those without an option say which options they may have meant."""
+        if not ctx.resilient_parsing:
+            self._refuse_bare_words(ctx, [_Word(word) for word in args])
+        return super().parse_args(ctx, args)
+
+    def _refuse_bare_words(self, ctx: Any, words: Sequence[str]) -> None:
+        """Refuse words that fill no argument where required options are missing: they are what to type.
+
+        Raises
+        ------
+        InputError
+            If there are any, with the whole command line.
+        """
+        given, bare, _ = self.make_parser(ctx).parse_args(args=list(words))
+        missing = [
+            one
+            for one in self.get_params(ctx)
+            if one.required and one.param_type_name == "option" and one.name not in given
+        ]
+        if "help" in given or not 0 < len(bare) <= len(missing):
+            return
+        values = [*bare, *(one.metavar or one.name.upper() for one in missing[len(bare) :])]
+        options = [text for one, value in zip(missing, values, strict=True) for text in (one.opts[0], value)]
+        kept = [word for word in words if not any(word is one for one in bare)]
+        typed = shlex.join(["rackplan", ctx.info_name, *kept, *options])
+        raise InputError(f"{' '.join(bare)}: options need their names; type: {typed}")
 
     def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
         """Return the options in sections, none empty: inputs, one for each group, those of the run."""
@@ -148,7 +184,7 @@ class Commands(TyperGroup):
             for name in some:
                 command = self.get_command(ctx, name)
                 if command is not None and not command.hidden:
-                    records.append((name, command.get_short_help_str(formatter.width)))
+                    records.append((name, command.get_short_help_str(limit=len(command.help or ""))))
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)

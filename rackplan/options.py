@@ -32,6 +32,16 @@ def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any: 
     return typer.Option(*names.split(), help=help, metavar=metavar, **more)
 
 
+def length(name: str, help: str) -> Any:  # noqa: A002 - typer's word
+    """Return an option for a length in tokens, which may be written ``8k``."""
+    from topology.units import parse_length
+
+    def read(given: str | int) -> int:
+        return parse_length(str(given), name)  # typer passes the default, a number, too
+
+    return opt(name, f"{help} 8k is 8,192.", "N", parser=read)
+
+
 def arg(metavar: str, help: str, **more: Any) -> Any:  # noqa: A002 - typer's word
     """Return an argument for an annotation."""
     return typer.Argument(metavar=metavar, help=help, **more)
@@ -136,8 +146,8 @@ Settings = Annotated[
     ),
 ]
 JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
-Isl = Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; pools of both phases.", "N")]
-Osl = Annotated[int | None, opt("--osl", "With --isl: tokens of an answer.", "N")]
+Isl = Annotated[int | None, length("--isl", "With --osl: tokens of a prompt; pools of both phases.")]
+Osl = Annotated[int | None, length("--osl", "With --isl: tokens of an answer.")]
 TpotLimit = Annotated[
     str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
 ]
@@ -173,9 +183,9 @@ class Serving(Group):
     """What is served: the phase and its size."""
 
     phase: Phase = "decode"
-    context: Annotated[int, opt("--context", "Tokens already in each sequence; prefill: of each prompt.")] = (
-        CONTEXT
-    )
+    context: Annotated[
+        int, length("--context", "Tokens already in each sequence; prefill: of each prompt.")
+    ] = CONTEXT
     batch: Annotated[
         int,
         opt(

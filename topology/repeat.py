@@ -33,6 +33,8 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
         return cluster
     if spec.raw is not None:
         raise InputError(f"{cluster.name}: a graph written out link by link does not repeat.")
+    if spec.scale_out is None:
+        raise InputError(f"{cluster.name}: has no `fabric` that joins it to others like it.")
     if spec.gpus * count > SIZED_GPUS:
         raise InputError(
             f"{count} x {cluster.name}: {spec.gpus * count:,} GPUs; at most {SIZED_GPUS:,} are supported."

@@ -19,6 +19,7 @@ _Number = TypeVar("_Number")
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
+_LENGTH_PREFIXES: Mapping[str, int] = {"k": 2**10, "m": 2**20}
 _SECONDS = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]  # as written, largest first
 
 
@@ -30,7 +31,7 @@ def _unit_table() -> dict[str, tuple[str, float]]:
         table[f"{prefix}B/s"] = ("byte/s", factor)
     for prefix, factor in _SI.items():
         for bit in ("b", "bit"):
-            table[f"{prefix}{bit}"] = ("byte", factor / 8)
+            table[f"{prefix}{bit}"] = ("bit", factor)  # so that `80 Gb` of memory is refused as what it is
             table[f"{prefix}{bit}/s"] = ("byte/s", factor / 8)
         for flop in ("flop/s", "FLOP/s", "FLOPS"):
             table[f"{prefix}{flop}"] = ("flop/s", factor)
@@ -138,6 +139,24 @@ def plain_number(text: str) -> float | None:
     return float(text.replace(",", "")) if _PLAIN.fullmatch(text.strip()) else None
 
 
+def parse_length(text: str, where: str) -> int:
+    """Return a length in tokens: ``8192``, or ``8k`` and ``1M`` with prefixes that are binary, as models have them.
+
+    Raises
+    ------
+    InputError
+        If it is not a whole number of tokens.
+    """
+    number = text.strip().lower()
+    factor = _LENGTH_PREFIXES.get(number[-1:], 1)
+    value = plain_number(number[:-1] if factor > 1 else number)
+    if value is None or not 0 <= value < 1e15 or not (value * factor).is_integer():
+        raise InputError(
+            f"{where}: {text[:40]!r} is not a length; write a whole number of tokens, like 8192 or 8k (8,192)."
+        )
+    return round(value * factor)
+
+
 def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     """Write ``value`` (in the SI unit ``unit``) for people, with at most ``digits`` significant digits.
 
@@ -164,7 +183,7 @@ def _plain(number: float, digits: int) -> str:
 
 def plural(count: int, word: str) -> str:
     """Return "1 leaf", "1,024 leaves"."""
-    several = {"leaf": "leaves"}.get(word, f"{word}{'es' if word.endswith('ch') else 's'}")
+    several = {"leaf": "leaves", "copy": "copies"}.get(word, f"{word}{'es' if word.endswith('ch') else 's'}")
     return f"{count:,} {word if count == 1 else several}"
 
 

@@ -22,7 +22,7 @@ _STRUCTURE = re.compile(
     r"expert|moe|lora|adapter|mamba|ssm|state|conv|index|linear|layer|block|pattern|window|chunk|head|hidden|size"
     r"|inter|ffn|mlp|d_model|n_embd|dim|bias|qk_|altup|laurel|cross|parallel|kv|shared|gate|router|sink|hash|engram"
     r"|compress|hc_|hyper|group|memory|recurren|sparse|depth|width|vision|audio|image|video|encoder|decoder|rank|ratio"
-    r"|topk|top_k|num_|n_|tower|projector|attn|attention|norm|embed|rate|alpha|interval|freq|mtp|draft|medusa|ple"
+    r"|topk|top_k|num_|n_|tower|projector|attn|attention|norm|embed|rate|alpha|interval|freq|mtp|draft|medusa|ple|dense|feed_forward|multi_query|mla|_cla|cla_|learned"
 )
 
 _LEAST_TWIN = 64  # a small number may be equal by chance

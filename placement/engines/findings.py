@@ -13,6 +13,7 @@ import numpy as np
 from placement.arrays import Ints
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from topology.errors import InputError
+from topology.units import plural
 
 Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""
@@ -175,7 +176,7 @@ def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[
     slots = table.shape[1]
     found = []
     if slots < facts.experts:
-        found += rules.fewer.of("slots", f"{slots} slots for {facts.experts} experts")
+        found += rules.fewer.of("slots", f"{plural(slots, 'slot')} for {plural(facts.experts, 'expert')}")
     if slots % ranks:
         found += rules.divisible.of("slots", f"{slots} slots on {ranks} GPUs do not divide")
     return found

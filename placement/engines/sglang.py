@@ -124,12 +124,6 @@ class Sglang(Engine):
                 f"the plan was made for split {launch.split}, SGLang takes the nearest copy here: make it with "
                 "rackplan plan `split` source"
             )
-        if launch.split == "even":
-            found.append(
-                "the plan expects an even split: without --ep-dispatch-algorithm dynamic SGLang splits by source "
-                "rank (static) where an all-to-all backend runs; a plan for static is made with rackplan plan "
-                "`split` source"
-            )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
             found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
         if launch.split == "lp" and launch.model_type not in _LP_MODELS:

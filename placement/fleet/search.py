@@ -18,6 +18,7 @@ from placement.plan import Proof
 from placement.stop import Stop
 from topology.errors import InfeasibleError, NoAnswerError
 from topology.spec import GpuSpec
+from topology.units import plural
 
 _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
@@ -106,7 +107,8 @@ def choose(
     unit = _UNITS[goal][0 if goal == "throughput" or peak is not None else 1]
     arcs = sum(map(len, master.arcs))
     counted = f"{len(classes)} class{'es' * (len(classes) > 1)} of domains"
-    search = f"CP-SAT: {len(problem.columns)} columns, {arcs} arc{'s' * (arcs != 1)}, {counted}, seed {options.seed}"
+    counts = f"{plural(len(problem.columns), 'column')}, {plural(arcs, 'arc')}, {counted}"
+    search = f"CP-SAT: {counts}, seed {options.seed}"
     return Chosen(problem, answer, proof, unit, search)
 
 

@@ -103,9 +103,9 @@ class FleetSupply:
         return InfeasibleError(str(last)) if isinstance(last, Fleet) else last
 
     def _joined(self) -> int | None:
-        """The fewest units that a fleet fits; a raw graph stands alone."""
-        raw = self.deployment.cluster.spec.raw is not None
-        for units in (1,) if raw else (1, 2):
+        """The fewest units that a fleet fits; a raw graph, or one without a fabric, is not joined to another."""
+        spec = self.deployment.cluster.spec
+        for units in (1,) if spec.raw is not None or spec.scale_out is None else (1, 2):
             if isinstance(self._fleet(units), Fleet):
                 return units
         return None

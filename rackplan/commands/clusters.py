@@ -12,6 +12,7 @@ import typer
 from rackplan import options
 from rackplan.options import Group, arg, opt
 from topology.errors import InputError
+from topology.units import plural
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster
@@ -74,7 +75,7 @@ def draw(
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
     gpus = len(target.gpus)
     data = {"cluster": target.name, "gpus": gpus, "file": str(output), **set_data(target)}
-    show(View([Lines([f"{output}: {target.name}, {gpus:,} GPUs"])], data), json=json)
+    show(View([Lines([f"{output}: {target.name}, {plural(gpus, 'GPU')}"])], data), json=json)
 
 
 def traffic(
@@ -256,7 +257,8 @@ def _range(text: str, count: int) -> range:
     first, last = int(match[1]), int(match[2])
     if last >= count or first >= last:
         raise InputError(
-            f"--gpus {text}: the cluster's {count} GPUs are 0 to {count - 1}; give at least two, the lower first."
+            f"--gpus {text}: the cluster's {plural(count, 'GPU')} are 0 to {count - 1}; give at "
+            f"least two, the lower first."
         )
     return range(first, last + 1)
 

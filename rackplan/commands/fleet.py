@@ -30,7 +30,8 @@ class Served(Group):
     """What a fleet serves, and what is best."""
 
     context: Annotated[
-        int | None, opt("--context", "Tokens in each sequence where only decode is asked for. [4096]")
+        int | None,
+        options.length("--context", "Tokens in each sequence where only decode is asked for. [4096]"),
     ] = None
     isl: options.Isl = None
     osl: options.Osl = None
@@ -41,10 +42,7 @@ class Served(Group):
         ),
     ] = None
     tpot_ms: options.TpotLimit = None
-    ttft_ms: Annotated[
-        str | None,
-        opt("--ttft-ms", "Longest prefill and transfer of the cache, without waiting; none. [2000]", "X"),
-    ] = None
+    ttft_ms: options.TtftLimit = None
     goal: Annotated[
         str | None,
         opt("--goal", "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"),

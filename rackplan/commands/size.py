@@ -21,7 +21,7 @@ class Asked(Group):
         str, opt("--tok-s", "Output tokens per second on average, all users: 200e6, 200M, 128k.", "N")
     ]
     context: Annotated[
-        int | None, opt("--context", "Decode alone: tokens already in each sequence. [4096]", "N")
+        int | None, options.length("--context", "Decode alone: tokens already in each sequence. [4096]")
     ] = None
     isl: options.Isl = None
     osl: options.Osl = None

@@ -22,11 +22,11 @@ class Swept(Group):
     phase: options.Phase = "decode"
     context: Annotated[
         int | None,
-        opt("--context", "Tokens already in each sequence; prefill: of each prompt. Default 4096."),
+        options.length("--context", "Tokens already in each sequence; prefill: of each prompt. [4096]"),
     ] = None
-    isl: Annotated[int | None, opt("--isl", "With --osl: tokens of a prompt; sweeps both phases.", "N")] = (
-        None
-    )
+    isl: Annotated[
+        int | None, options.length("--isl", "With --osl: tokens of a prompt; sweeps both phases.")
+    ] = None
     osl: options.Osl = None
     prefill_cluster: Annotated[
         str | None, opt("--prefill-cluster", "GPUs that prefill; default: a part of --cluster.", "C")

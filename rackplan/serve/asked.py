@@ -159,8 +159,8 @@ def read_asked(data: object) -> Asked:
         model=reader.get("model", lambda value: _named(value, "a model"), Named("deepseek-v3")),
         clusters=reader.get("clusters", _clusters, (Named("gb200-nvl72"),)),
         gpus=reader.get("gpus", _whole(1, MOST_GPUS), None),
-        isl=reader.get("isl", _whole(1, 10_000_000), 4096),
-        osl=reader.get("osl", _whole(1, 10_000_000), 1024),
+        isl=reader.get("isl", _length, 4096),
+        osl=reader.get("osl", _length, 1024),
         pools=reader.get("pools", _flag, default=False),
         weights=reader.get("weights", _word, None),
         kv_dtype=reader.get("kv_dtype", _word, "bf16"),
@@ -313,6 +313,18 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
         return int(value)
 
     return lambda value: _finite(read, value)
+
+
+def _length(value: object) -> int:
+    """Return tokens of a prompt or an answer, a number or a text such as ``8k``."""
+    from topology.units import parse_length
+
+    if isinstance(value, str):
+        try:
+            value = parse_length(value, "")
+        except InputError:
+            raise InputError("expected a whole number of tokens, like 8192 or 8k (8,192).") from None
+    return _whole(1, 10_000_000)(value)
 
 
 def _finite(read: Callable[[Any], T], value: object) -> T:

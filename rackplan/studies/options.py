@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from topology.errors import InputError
 from topology.reading import nearest, shown
+from topology.units import parse_length
 
 Kind = Literal["score", "sweep", "plan", "fleet"]
 KINDS: tuple[Kind, ...] = ("score", "sweep", "plan", "fleet")
@@ -40,9 +41,9 @@ class Option:
     kinds:
         Kinds of study that know it.
     form:
-        What a value is: ``text``, ``whole`` (number), ``number``, ``flag``, ``limit`` (a number, or ``none``),
-        ``texts`` (a text or a list of them), ``shares`` (a text or a mapping to numbers), ``figures`` (a mapping to
-        numbers), ``copies`` (a whole number, or ``auto``).
+        What a value is: ``text``, ``whole`` (number), ``length`` (8192 or 8k), ``number``, ``flag``,
+        ``limit`` (a number, or ``none``), ``texts`` (a text or a list of them), ``shares`` (a text or
+        a mapping to numbers), ``figures`` (a mapping to numbers), ``copies`` (a whole number, or ``auto``).
     """
 
     kinds: tuple[Kind, ...]
@@ -61,7 +62,7 @@ def _table() -> dict[str, Option]:
         ("set", "texts", every),
         ("price power", "figures", every),
         ("price_more", "number", every),
-        ("context", "whole", every),
+        ("context", "length", every),
         ("tpot_ms ttft_ms", "limit", ("sweep", "plan", "fleet")),
         ("tpot_ms", "limit", every),
         ("model", "shares", ("fleet",)),
@@ -80,7 +81,7 @@ def _table() -> dict[str, Option]:
         ("tolerance balance_slack", "number", ("plan",)),
         ("seed", "whole", ("plan", "fleet")),
         ("time_limit_s", "number", ("plan", "fleet")),
-        ("isl osl", "whole", ("sweep", "fleet")),
+        ("isl osl", "length", ("sweep", "fleet")),
         ("spares", "whole", ("fleet",)),
         ("tok_s utilization", "number", ("fleet",)),
     ]
@@ -139,6 +140,10 @@ def _checked(form: str, value: object, where: str) -> Value:
         if not (isinstance(value, dict) and value and all(map(_number, value.values()))):
             raise _wrong(where, value, "a mapping of names to numbers")
         return value
+    if form == "length":
+        if isinstance(value, str):
+            return parse_length(value, where)
+        form = "whole"
     words = {"limit": "none", "copies": "auto"}.get(form)
     if words is not None and isinstance(value, str) and value.strip().lower() == words:
         return words

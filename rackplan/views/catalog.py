@@ -49,7 +49,7 @@ from topology.physical import Cabling, Physical, Total, growth, physical_limits
 from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_of
-from topology.units import added, format_number
+from topology.units import added, format_number, plural
 
 _GPU_COLUMNS = {
     "bf16_flop_per_s": ("bf16", "flop/s"),
@@ -264,7 +264,9 @@ def _cluster(cluster: Cluster) -> View:
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
     gpu, limits = _gpu(domain.gpu), _physical(cluster)
     ratio = _rates(domain, out)[2]
-    size = f"{domain.gpus} GPUs, {domain.gpus_per_node} a node, {structure_of(domain).words(domain)}"
+    size = (
+        f"{plural(domain.gpus, 'GPU')}, {domain.gpus_per_node} a node, {structure_of(domain).words(domain)}"
+    )
     head = [
         Lines([f"{name}: {domain.title} ({domain.status})"]),
         Text(size, "domain"),
@@ -409,7 +411,7 @@ def _physical(cluster: Cluster) -> View:
     larger = growth(first)
     blocks = sections(
         [
-            Lines([f"{cluster.name}: {len(cluster.gpus)} GPUs"]),
+            Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"]),
             Text(_domains(cluster), "domains"),
             *set_blocks("set", cluster),
             Text(_parts(limits), "parts"),

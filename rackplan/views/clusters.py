@@ -36,7 +36,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
         f"{_duration(loads.latency_s)} latency; no schedule on these routes is faster"
     )
     sent = (
-        f"{format_quantity(loads.total_bytes, 'byte')} from {loads.senders:,} GPUs, "
+        f"{format_quantity(loads.total_bytes, 'byte')} from {plural(loads.senders, 'GPU')}, "
         f"{format_quantity(loads.total_bytes / loads.senders, 'byte')} each"
     )
     rate = format_quantity(loads.total_bytes / loads.senders / time_s, "byte/s")
@@ -57,7 +57,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
     )
     blocks = sections(
         [
-            Heading(f"{traffic.name} on {cluster.name}, {len(cluster.gpus):,} GPUs"),
+            Heading(f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}"),
             *set_blocks("Set", cluster),
             Text(_completion(traffic, loads, time), "Completion"),
             Text(bound, "Bound"),

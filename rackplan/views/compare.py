@@ -33,6 +33,7 @@ from rackplan.views.words import (
     range_words,
     serving_words,
 )
+from topology.units import plural
 
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
 
@@ -82,7 +83,7 @@ def compare_view(
     return View(
         sections(
             [
-                Heading(f"{model.name}, {phase_words(workload)}, {rows[0].gpus} GPUs each"),
+                Heading(f"{model.name}, {phase_words(workload)}, {plural(rows[0].gpus, 'GPU')} each"),
                 *labelled("Serving", "; ".join(serving_words(workload, deployment.engine))),
                 *labelled("Speed", _usual_words(rows) if usual else ""),
                 *set_blocks("Set", *clusters),

@@ -59,7 +59,7 @@ def compare_page(
         (row.cluster, row.reason): f"{row.cluster}: {row.reason}" for row in rows if row.tok_s_per_gpu is None
     }
     sizes = {len(one.cluster.gpus) for one in deployments}
-    of = f" of {sizes.pop()} GPUs" if len(sizes) == 1 else ""
+    of = f" of {plural(sizes.pop(), 'GPU')}" if len(sizes) == 1 else ""
     return [
         Heading(f"{first.model.name} on {plural(len(deployments), 'cluster')}{of}"),
         *compare_lines(rows, deployments),

@@ -123,11 +123,12 @@ def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Blo
     if found is None:
         return labelled("Moves", f"not counted: {why}")
     if not found.moves:
-        left = f"; {found.left:,} copies are no longer needed" if found.left else ""
+        left = f"; {plural(found.left, 'copy')} no longer needed" if found.left else ""
         return labelled("Moves", f"nothing: every GPU has its experts already{left}")
     text = (
-        f"{found.moves:,} of {found.copies:,} copies ({found.moves / found.copies:.1%}) to go from the first to the "
-        f"second, {found.bytes / 1e9:,.1f} GB; {found.left:,} copies of the first are no longer needed"
+        f"{found.moves:,} of {plural(found.copies, 'copy')} ({found.moves / found.copies:.1%}) "
+        f"to go from the first to the "
+        f"second, {found.bytes / 1e9:,.1f} GB; {plural(found.left, 'copy')} of the first no longer needed"
     )
     near = (
         "GPUs are the same where their ids are; `rackplan replan` finds a placement that lies near the first"
@@ -175,7 +176,8 @@ def _findings(plan: Plan) -> list[str]:
     failures = plan.failures
     if failures is not None and failures.experts_at_risk:
         found.append(
-            f"One {UNITS[failures.spread]} that fails takes all copies of {failures.experts_at_risk:,} experts, with "
+            f"One {UNITS[failures.spread]} that fails takes all copies of "
+            f"{plural(failures.experts_at_risk, 'expert')}, with "
             f"{failures.share_at_risk:.1%} of the tokens."
         )
     found += [f"Missing: {text}" for text in plan.totals.bill.left_out]

@@ -15,6 +15,7 @@ from placement.plan import Plan
 from rackplan.schemas.engines import CheckPrinted, ExportPrinted
 from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
 from rackplan.views.plan import plan_view
+from topology.units import plural
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8
@@ -27,8 +28,8 @@ def export_view(deployed: Deployed) -> View:
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
     unreleased = " (NOT RELEASED)" * (not engine.released)
     experts = (
-        f"{mapping.experts} in {mapping.slots} slots per layer ({mapping.slots_per_rank} a GPU, "
-        f"{mapping.redundant} redundant copies), {len(mapping.layer_ids)} MoE layers, EP {mapping.ranks}"
+        f"{mapping.experts} in {plural(mapping.slots, 'slot')} per layer ({mapping.slots_per_rank} a GPU, "
+        f"{mapping.redundant} redundant copies), {plural(len(mapping.layer_ids), 'MoE layer')}, EP {mapping.ranks}"
     )
     balance = (
         f"{exported.balancedness:.4f} under the plan's loads as the engine splits them (planned: "

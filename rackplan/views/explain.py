@@ -253,12 +253,8 @@ def assumptions(plan: Plan) -> list[str]:
     found.append(
         f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved."
     )
-    what = (
-        "has {} tokens of context at the costed step"
-        if deployment.workload.decodes
-        else "is a prompt of {} tokens"
-    )
-    found.append(f"Every sequence {what.format(f'{deployment.workload.context:,}')}.")
+    what = "has {} of context at the costed step" if deployment.workload.decodes else "is a prompt of {}"
+    found.append(f"Every sequence {what.format(plural(deployment.workload.context, 'token'))}.")
     found += map(sentence, serving_words(deployment.workload, deployment.engine))
     supposed = what_if_words(deployment)
     found += [f"What if: {supposed}."] if supposed else []
@@ -304,7 +300,7 @@ def explain_view(found: Explanation) -> View:
         limit_table(found),
         *([] if found.residual is None else labelled("Residual", residual_words(found.residual))),
         Text(
-            f"Layout: {layout}; {plan.layout.gpus_used} of {len(plan.deployment.cluster.gpus)} GPUs in use."
+            f"Layout: {layout}; {plan.layout.gpus_used} of {plural(len(plan.deployment.cluster.gpus), 'GPU')} in use."
         ),
         memory_table(score),
         Text(left),

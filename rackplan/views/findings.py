@@ -8,6 +8,7 @@ from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labe
 from rackplan.views.charts import redundancy_chart
 from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.words import UNITS
+from topology.units import plural
 
 
 def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
@@ -150,7 +151,7 @@ def at_risk_words(failures: Failures) -> str:
     """Say how many experts one failure would kill, and the heaviest of them."""
     unit, layers = UNITS[failures.spread], len(failures.layers)
     if not failures.experts_at_risk:
-        return f"none: every expert of the {layers} layers has copies in two {unit}s or more"
+        return f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
     first = failures.experts[0]
     copies = f"{first.copies} copies" if first.copies > 1 else "1 copy"
     worst = max(failures.layers, key=lambda row: row.worst_share)

@@ -210,8 +210,8 @@ def lengths_words(fleet: Fleet) -> str:
     """Return how long prompts and answers are."""
     traffic = fleet.traffic
     if traffic.isl:
-        return f"prompts of {traffic.isl:,} and answers of {traffic.osl:,} tokens"
-    return f"decode at {traffic.deployments[0][0].workload.context:,} tokens"
+        return f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
+    return f"decode at {plural(traffic.deployments[0][0].workload.context, 'token')}"
 
 
 def pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
@@ -322,7 +322,7 @@ def _compared(fleet: Fleet) -> list[Block]:
     if best is None:
         return []
     gain = round(fleet.tok_s / best.tok_s - 1, 4) + 0.0  # no minus before nothing
-    text = f"{best.label}: {best.tok_s:,.0f} output tok/s on {best.gpus_used:,} GPUs; this fleet {gain:+.1%}"
+    text = f"{best.label}: {best.tok_s:,.0f} output tok/s on {plural(best.gpus_used, 'GPU')}; this fleet {gain:+.1%}"
     return labelled("Uniform", text)
 
 

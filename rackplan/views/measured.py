@@ -11,6 +11,7 @@ from functools import cache
 from cost.deployment import Deployment
 from cost.model import Model
 from cost.validation.point import Point
+from topology.units import plural
 
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
 """Phases of points that count the GPUs of a decode pool alone, and those that count the GPUs of prompts too."""
@@ -51,7 +52,11 @@ class MeasuredPoint:
     @property
     def words(self) -> str:
         """The run in one line."""
-        length = f"{self.isl:,} + {self.osl:,} tokens" if self.osl else f"{self.isl:,} tokens of context"
+        length = (
+            f"{self.isl:,} + {plural(self.osl, 'token')}"
+            if self.osl
+            else f"{plural(self.isl, 'token')} of context"
+        )
         parts = (
             f"{self.model} on {self.gpus} {self.chip}" if self.gpus else f"{self.model} on {self.chip}",
             self.phase,

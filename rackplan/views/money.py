@@ -9,6 +9,7 @@ from cost.money import Bill, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
 from rackplan.views.words import sentence
 from topology.figures import Figure
+from topology.units import plural
 
 USD, MW = "$/Mtok", "tok/s/MW"
 """Columns of tables."""
@@ -17,7 +18,7 @@ USD, MW = "$/Mtok", "tok/s/MW"
 def totals_blocks(totals: Totals) -> list[Block]:
     """Return the lines on tokens, dollars and megawatts of a cluster; what has no figure says so."""
     bill, tokens = totals.bill, totals.tokens
-    whole = f"{totals.tok_s:,.0f} {tokens} tok/s of the {bill.gpus:,} GPUs together"
+    whole = f"{totals.tok_s:,.0f} {tokens} tok/s of the {plural(bill.gpus, 'GPU')} together"
     if totals.requests_per_s is not None:
         whole += f"; {rate_words(totals.requests_per_s)} requests/s"
     return [
@@ -116,7 +117,7 @@ def cost_words(totals: Totals) -> str:
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
     idle = f", {totals.gpus_idle:,} idle ones too" if totals.gpus_idle else ""
     what = _parts(bill, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
-    return f"{head}{dollars(bill.usd_per_h)} USD/h for {bill.gpus:,} GPUs{idle} (basis {bill.basis}; {what})"
+    return f"{head}{dollars(bill.usd_per_h)} USD/h for {plural(bill.gpus, 'GPU')}{idle} (basis {bill.basis}; {what})"
 
 
 def power_words(totals: Totals) -> str:

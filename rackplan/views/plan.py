@@ -182,7 +182,7 @@ def _layout(plan: Plan) -> list[Block]:
     text = layout.describe(moe=model.moe is not None)
     idle = len(deployment.cluster.gpus) - layout.gpus_used
     if idle:
-        text += f"; {idle} GPUs idle"
+        text += f"; {plural(idle, 'GPU')} idle"
     passed = f"the simplest of those about as good; {plan.passed_over}" if plan.passed_over else ""
     blocks = labelled("Layout", text, passed)
     if layout.stages > 1:
@@ -193,7 +193,7 @@ def _layout(plan: Plan) -> list[Block]:
         each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         blocks += labelled(
             "Experts",
-            f"{assignment.experts} in {assignment.slots} slots per layer ({each} a GPU, "
+            f"{assignment.experts} in {plural(assignment.slots, 'slot')} per layer ({each} a GPU, "
             f"{assignment.slots - assignment.experts} redundant copies)",
         )
     fits = "the largest that fits" if score.batch == score.max_batch else f"{score.max_batch} fit"
@@ -281,7 +281,7 @@ def _speed(plan: Plan) -> list[Block]:
     score = plan.score
     given = len(plan.deployment.cluster.gpus)
     band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
-    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {given} GPUs"
+    text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {plural(given, 'GPU')}"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
     step = f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"

@@ -27,7 +27,7 @@ from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import balance_blocks, finding_blocks
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.words import chip_words, factor_words, limit_blocks, range_words, sentence
-from topology.units import mean_of
+from topology.units import mean_of, plural
 
 
 def plan_page(
@@ -122,7 +122,7 @@ def _input_rows(plan: Plan) -> list[tuple[str, str]]:
         *deployment_rows(plan.deployment, plan.loads),
         ("batch", f"{plan.deployment.workload.batch:,} sequences per GPU in use"),
         *([("goal", plan.service_level)] if plan.service_level else []),
-        ("layout", f"{layout}; {plan.layout.gpus_used} GPUs in use"),
+        ("layout", f"{layout}; {plural(plan.layout.gpus_used, 'GPU')} in use"),
         ("options", asked),
     ]
 

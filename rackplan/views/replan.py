@@ -49,7 +49,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
     """Return what ``rackplan replan`` says."""
     plan, score = found.plan, found.plan.score
     deployment = plan.deployment
-    left = f" over the {len(deployment.cluster.gpus):,} GPUs left" if found.lost_gpus else ""
+    left = f" over the {plural(len(deployment.cluster.gpus), 'GPU')} left" if found.lost_gpus else ""
     band = band_words(score.tok_s_per_gpu, errors_in(deployment, plan.layout))
     head: list[Block] = [
         Heading(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}"),
@@ -167,7 +167,7 @@ def _step(found: Replanned, step: Step) -> MoveData:
 
 
 def _rule(found: Replanned, options: ReplanOptions) -> str:
-    budget = [] if options.max_moves is None else [f"{options.max_moves:,} moves"]
+    budget = [] if options.max_moves is None else [f"{plural(options.max_moves, 'move')}"]
     budget += [] if options.max_bytes is None else [f"{options.max_bytes / 1e9:,.1f} GB"]
     if budget:
         return f"the best balance within {' and '.join(budget)}"
@@ -180,7 +180,7 @@ def _lost(found: Replanned, options: ReplanOptions) -> str:
     """Return what is lost and what it took along; empty where all works."""
     parts = []
     if found.lost_gpus:
-        parts.append(f"{plural(found.lost_gpus, 'GPU')}, on which {found.lost_copies:,} copies lay")
+        parts.append(f"{plural(found.lost_gpus, 'GPU')}, on which {plural(found.lost_copies, 'copy')} lay")
     slow = sum(fault.factor > 0 for fault in found.faults)
     if down := len(found.faults) - slow:
         parts.append(f"{plural(down, 'link')} down")
@@ -194,7 +194,7 @@ def _moves(found: Replanned) -> list[Block]:
     """Return how many copies move, from where, and balancedness on the way to a fresh plan."""
     share = found.moves / found.copies
     moves = (
-        f"{found.moves:,} of {found.copies:,} copies ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a "
+        f"{found.moves:,} of {plural(found.copies, 'copy')} ({share:.1%}), {found.bytes / 1e9:,.1f} GB; a "
         f"fresh plan would move {found.fresh_moves:,} ({found.fresh_moves / found.copies:.1%}) after exact "
         "relabelling of GPUs"
     )
@@ -211,7 +211,7 @@ def _links(found: Replanned) -> str:
     text = links_words(found.transfer, found.moves)
     buffered = sum(step.buffer for step in found.steps)
     known = found.transfer.seconds is not None
-    return text + (f"; {buffered:,} moves need a buffer of one expert" if buffered and known else "")
+    return text + (f"; a buffer of one expert for {plural(buffered, 'move')}" if buffered and known else "")
 
 
 def links_words(transfer: Transfers, moves: int) -> str:

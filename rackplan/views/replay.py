@@ -61,9 +61,8 @@ class Replayed(Shown):
         """Return the deployment, the windows, and what each policy keeps in balance."""
         names = zip(run_names(self.result.runs), self.result.runs, strict=True)
         said = (f"{name} {run.mean:.3f}" for name, run in names)
-        return (
-            f"{self.plan.deployment.brief()}, {self.result.windows} windows: balancedness {', '.join(said)}"
-        )
+        windows = plural(self.result.windows, "window")
+        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(said)}"
 
     @property
     def baseline(self) -> Run:

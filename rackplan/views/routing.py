@@ -125,7 +125,12 @@ def _dependence_table(found: CoActivation) -> Table:
 
 def _contiguous_table(found: CoActivation) -> Table:
     rows = [
-        (f"{parts} domains, experts in order", f"{traced:.3f}", f"{alone:.3f}", f"{traced / alone - 1:+.1%}")
+        (
+            f"{plural(parts, 'domain')}, experts in order",
+            f"{traced:.3f}",
+            f"{alone:.3f}",
+            f"{traced / alone - 1:+.1%}",
+        )
         for parts, (traced, alone) in found.domains.items()
     ]
     return Table(("domains per token in a layer", "as traced", "if independent", ""), rows)

@@ -73,7 +73,7 @@ def _asked(found: Size, usual: Collection[str]) -> list[Block]:
         text += "; no room for a peak above it (--utilization)"
     if demand.spares:
         text += f"; {plural(demand.spares, 'spare domain')}"
-    lengths = f"decode alone at {workload.context:,} tokens of context"
+    lengths = f"decode alone at {plural(workload.context, 'token')} of context"
     if found.lengths is not None:
         lengths = f"{_length_words(found.lengths)}, prefilled and decoded here"
     return [
@@ -86,7 +86,7 @@ def _asked(found: Size, usual: Collection[str]) -> list[Block]:
 
 def _length_words(lengths: Lengths) -> str:
     if len(lengths.isl) == 1:
-        return f"prompts of {lengths.isl[0]:,} and answers of {lengths.osl[0]:,} tokens"
+        return f"prompts of {lengths.isl[0]:,} and answers of {plural(lengths.osl[0], 'token')}"
     prompts = ", ".join(f"{isl:,} ({share:.3g})" for isl, share in lengths.prompts())
     merged = len(set(lengths.isl)) > len(lengths.prompts())
     return (
@@ -200,7 +200,7 @@ def _rack_words(found: Size) -> str:
         if apart
         else ""
     )
-    return f"of {found.rack_gpus:,} GPUs, as the catalog or the file of the unit has them{switches}"
+    return f"of {plural(found.rack_gpus, 'GPU')}, as the catalog or the file of the unit has them{switches}"
 
 
 def _fewer(found: Size) -> list[Block]:

@@ -9,6 +9,7 @@ from placement.story import Story, StoryStep
 from rackplan.schemas.clusters import StepOfStoryData, StoryData
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, sections
 from rackplan.views.charts import story_chart
+from topology.units import plural
 
 ORDERS = ("forward", "backward")
 
@@ -71,7 +72,7 @@ def verdict(story: Story, tokens: str) -> str:
     where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
     text = (
         f"{where} {last.cluster} gives {last.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU, {story.total:.2f} times "
-        f"{first.cluster} ({first.tok_s_per_gpu:,.0f}), on {first.gpus:,} GPUs each."
+        f"{first.cluster} ({first.tok_s_per_gpu:,.0f}), on {plural(first.gpus, 'GPU')} each."
     )
     both = [(a.gain * b.gain, a, b) for a, b in story.by_factor if a.gain is not None and b.gain is not None]
     if len(story.forward) > 1 and both:

@@ -34,6 +34,7 @@ from rackplan.views.study_charts import (
     shown,
     speeds_chart,
 )
+from topology.units import plural
 
 if TYPE_CHECKING:
     from rackplan.studies.result import StudyResult
@@ -148,7 +149,7 @@ def _state(found: StudyResult) -> list[Block]:
             if progress.done < progress.total
             else ""
         )
-        again = f"{progress.replaced} workers died and were replaced" if progress.replaced else ""
+        again = f"{plural(progress.replaced, 'worker')} replaced after they died" if progress.replaced else ""
         blocks += labelled("Run", *filter(None, (here, more, again)))
     fixed = ", ".join(f"{name} {shown(value)}" for name, value in found.study.fixed.items())
     return [

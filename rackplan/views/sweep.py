@@ -163,7 +163,7 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
         *labelled("Links", bound_words(deployment)),
     ]
     return sections(
-        [Heading(f"{title}, {workload.phase} at {workload.context:,} tokens")],
+        [Heading(f"{title}, {workload.phase} at {plural(workload.context, 'token')}")],
         [Text(swept, "Swept"), *set_blocks("Set", deployment.cluster)],
         [_frontier_table(shown)],
         [_speed_table(found, targets)] if targets else [],
@@ -291,8 +291,8 @@ def _kernels(found: Sweep) -> list[Block]:
 def _match_blocks(pools: Pools) -> list[Block]:
     """Return the best pair of pools, and the frontier of pairs."""
     matches, best = pools.matches, pools.matches.best()
-    lengths = f"prompts of {matches.isl:,} and answers of {matches.osl:,} tokens, {matches.gpus} GPUs in all"
-    title = [Heading(f"Both phases: {lengths}")]
+    lengths = f"prompts of {matches.isl:,} and answers of {matches.osl:,} tokens"
+    title = [Heading(f"Both phases: {lengths}, {plural(matches.gpus, 'GPU')} in all")]
     if best is None:
         fastest = f"the fastest prefill and transfer take {matches.fastest_ttft_s:,.2f} s"
         limits = Text(f"{_limit(pools)}; {fastest}", "Limits")
@@ -323,7 +323,7 @@ def _best(best: RateMatch, pools: Pools) -> list[Block]:
     blocks = [
         Text(
             # as many as workers, not as the cluster holds
-            f"{workers} workers of {int(found.gpus[index])} GPUs, {_worker(found, index)}, "
+            f"{plural(workers, 'worker')} of {plural(int(found.gpus[index]), 'GPU')}, {_worker(found, index)}, "
             f"batch {float(found.batch[index]):.4g} per GPU, {found.deployment.cluster.name}",
             name.capitalize(),
         )
@@ -334,7 +334,7 @@ def _best(best: RateMatch, pools: Pools) -> list[Block]:
     band = band_words(best.output_tok_s_per_gpu, pools.errors)
     shared = f"{best.prefill_gpus} that prefill : {best.decode_gpus} that decode"
     text = (
-        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {best.gpus} GPUs, "
+        f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {plural(best.gpus, 'GPU')}, "
         f"{best.total_tok_s_per_gpu:,.0f} total{used}; {best.requests_per_s:,.2f} requests/s, "
         f"{best.tok_s_per_user:,.1f} tok/s/user, TTFT {best.ttft_s:,.2f} s"
     )

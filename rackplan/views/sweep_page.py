@@ -128,7 +128,7 @@ def _verdict(found: Sweep, pools: Pools | None) -> str:
     if best is not None:
         text += (
             f" Both phases: {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU at {best.tok_s_per_user:,.1f} "
-            f"tok/s/user, {best.prefill_gpus} GPUs that prefill and {best.decode_gpus} that decode, "
+            f"tok/s/user, {plural(best.prefill_gpus, 'GPU')} that prefill and {best.decode_gpus} that decode, "
             f"TTFT {best.ttft_s:,.2f} s."
         )
     return text

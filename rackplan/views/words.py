@@ -26,6 +26,7 @@ from placement.failures import count_spread
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
 from topology.cluster import Cluster
+from topology.units import plural
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
@@ -74,8 +75,8 @@ def baseline_name(key: str) -> str:
 def phase_words(workload: Workload) -> str:
     """Return the phase and its length, as titles print them."""
     if workload.decodes:
-        return f"decode at {workload.context:,} tokens of context"
-    return f"prefill of prompts of {workload.context:,} tokens"
+        return f"decode at {plural(workload.context, 'token')} of context"
+    return f"prefill of prompts of {plural(workload.context, 'token')}"
 
 
 def next_token(workload: Workload) -> str:
@@ -87,8 +88,8 @@ def serving_words(workload: Workload, engine: str) -> list[str]:
     """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
     found = []
     if workload.draft_tokens:
-        plural = "s" * (workload.draft_tokens > 1)
-        text = f"{workload.draft_tokens} draft token{plural} a step, which yields {workload.accept_length:.3g} tokens"
+        drafts = plural(workload.draft_tokens, "draft token")
+        text = f"{drafts} a step, which yields {workload.accept_length:.3g} tokens"
         found.append(text)
     if workload.overlap:
         found.append("two half batches take turns at computing and sending")

@@ -84,6 +84,13 @@ def test_json(run: Run, prepared: Run) -> None:
     assert data["warnings"] == []
 
 
+def test_no_warning_is_of_an_option_that_is_printed(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
+    data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
+    assert "--ep-dispatch-algorithm dynamic" in data["flags"]
+    assert data["warnings"] == []
+
+
 def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
     plan = json.loads((tmp_path / "plan/plan.json").read_text())

@@ -218,3 +218,13 @@ def test_the_best_that_is_printed_can_be_asked_for(run: Run) -> None:
     assert refused.code == 3
     least = refused.error_line.split("take ")[1].split(" ms")[0]
     assert run(*asked, "--ttft-ms", least).code == 0
+
+
+def test_domains_without_a_fabric_serve_side_by_side(run: Run, tmp_path: Path) -> None:
+    links = "structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s"
+    domain = f"{{gpu: h200-sxm, gpus: 8, gpus_per_node: 8, {links}}}"
+    (tmp_path / "alone.yaml").write_text(f"name: alone\ndomains: [{domain}]\n")
+    asked = ("size", "--model", "mixtral-8x7b", "--cluster", "alone.yaml", "--tok-s", "1M")
+    data = run(*asked, "--json").data
+    assert data["domains"] > 1
+    assert data["not_joined"] == "alone: has no `fabric` that joins it to others like it."

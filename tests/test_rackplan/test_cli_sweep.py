@@ -246,3 +246,11 @@ def test_no_limit_on_the_time_per_token_is_none(run: Run) -> None:
     args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--json")
     free = run(*args, "--tpot-ms", "none").data
     assert free["rate_matching"] == run(*args).data["rate_matching"]
+
+
+def test_lengths_are_binary(run: Run) -> None:
+    assert run(*MIXTRAL, "--context", "8k", "--json").data["context"] == 8192
+    both = run(*MIXTRAL, "--isl", "2k", "--osl", "0.5k", "--json").data["rate_matching"]
+    assert (both["isl"], both["osl"]) == (2048, 512)
+    refused = run(*MIXTRAL, "--context", "8kb")
+    assert (refused.code, "--context: '8kb' is not a length" in refused.error_line) == (2, True)

@@ -66,3 +66,32 @@ def test_every_command_stands_in_a_section(run: Callable[..., Result]) -> None:
     assert "Others:" not in said
     for title in ("Plans:", "Clusters and money:", "Engines:", "Data:"):
         assert title in said
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_list_of_commands_has_whole_sentences(
+    width: int, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert "..." not in run("--help").out.replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("plan deepseek-v3 gb200-nvl72", "plan --model deepseek-v3 --cluster gb200-nvl72"),
+        ("plan --cluster a --seed 1 a", "plan --cluster a --seed 1 --model a"),
+        ("plan deepseek-v3", "plan --model deepseek-v3 --cluster C"),
+        (
+            "size --model deepseek-v3 gb200-nvl72 --tok-s 1M",
+            "size --model deepseek-v3 --tok-s 1M --cluster gb200-nvl72",
+        ),
+        ("check a sglang deepseek-v3 72", "check a --for sglang --model deepseek-v3 --gpus 72"),
+    ],
+)
+def test_words_without_their_options_are_answered_with_what_to_type(
+    typed: str, meant: str, run: Callable[..., Result]
+) -> None:
+    result = run(*typed.split())
+    assert result.code == 2
+    assert result.error_line.endswith(f"options need their names; type: rackplan {meant}")

@@ -328,3 +328,11 @@ def test_a_page_made_in_python_says_the_call() -> None:
     moved = rackplan.replan(plan, max_moves=3)
     assert call_of(moved).startswith("rackplan.replan(rackplan.plan('mixtral-8x7b'")
     assert "expert copies move" in page_of(moved)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_hbm_that_is_left_is_the_same_in_words_and_in_the_tile(case: tuple[str, str, str]) -> None:
+    free = made(*case).score.hbm_bytes["free"]
+    text = " ".join(report(*case)[1].text.split())
+    assert f"{free / 1e9:,.2f} GB are left; the largest batch that fits" in text
+    assert f"{free / 1e9:,.1f} GB" in text

@@ -367,3 +367,11 @@ def test_the_plans_of_a_folder_are_opened(tmp_path):
     empty.mkdir()
     with pytest.raises(InputError, match="neither"):
         Start.of(empty)
+
+
+def test_lengths_of_the_page_are_binary(client):
+    assert (
+        plot(client, isl="8k", osl="1K").json()["command"]
+        == plot(client, isl=8192, osl=1024).json()["command"]
+    )
+    assert "like 8192 or 8k" in plot(client, isl="8kb").json()["errors"]["isl"]

@@ -178,3 +178,12 @@ def test_nvlink_is_of_no_other_vendors_chip(tmp_path: Path) -> None:
     path.write_text("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")
     with pytest.raises(InputError, match="its GPUs have NVLink, but trainium2 is AWS's"):
         import_files([str(path)], ImportOptions(gpu="trainium2"))
+
+
+def test_shared_pcie_switches_of_gpus_and_nics_are_kept() -> None:
+    # GPU0 and a NIC below one switch, GPU1 and a NIC below another, both below a third
+    names = [*gpus(2), "mlx5_0", "mlx5_1"]
+    cells = dict.fromkeys(pairs(4, ""), "PXB") | {(0, 2): "PIX", (1, 3): "PIX"}
+    node = read_found(Source("t", matrix(names, cells)), "topo-m")
+    assert node.switches == (("pcie0", "pcie1"), ("pcie0", "pcie2"))
+    assert [nic.switches for nic in node.nics] == [("pcie0", "pcie1"), ("pcie0", "pcie2")]

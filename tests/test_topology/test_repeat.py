@@ -36,7 +36,7 @@ def test_what_cannot_repeat_is_refused() -> None:
     far = build_cluster(replace(spec, faults=(Fault(link=("d0.n0.g0", leaf), factor=0.5),)))
     with pytest.raises(InputError, match="not of one domain"):
         repeated(far, 2)
-    with pytest.raises(InputError, match="no `fabric` between them"):
+    with pytest.raises(InputError, match="no `fabric` that joins it"):
         repeated(build_cluster(replace(resolve_cluster("hgx-h100").spec, scale_out=None)), 2)
     with pytest.raises(InputError, match="at most 1,000,000"):
         repeated(build_cluster(spec), 100_000)

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology.errors import InputError
-from topology.units import added, format_number, format_quantity, parse_quantity, plain_number, read_number
+from topology.units import (
+    added,
+    format_number,
+    format_quantity,
+    parse_length,
+    parse_quantity,
+    plain_number,
+    plural,
+    read_number,
+)
 
 
 @pytest.mark.parametrize(
@@ -173,3 +182,40 @@ def test_a_number_is_read_with_what_it_is_of() -> None:
     assert read_number("9e11") == (9e11, "")
     assert read_number("+10%") == (10.0, "%")
     assert [read_number(text) for text in ("gb200", "8 foo", "", "2x4", "x")] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("8192", 8192),
+        ("8k", 8192),
+        ("8K", 8192),
+        ("8.5k", 8704),
+        ("1m", 2**20),
+        ("1M", 2**20),
+        ("8,192", 8192),
+        ("0", 0),
+    ],
+)
+def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
+    assert parse_length(text, "--isl") == tokens
+
+
+@pytest.mark.parametrize(
+    "text", ["8kb", "k", "-1k", "8k tokens", "", "8.3k", "1.5", "nan", "1e400", "9" * 5000, "8kk", "8g"]
+)
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"--isl: .* is not a length; write a whole number of tokens"):
+        parse_length(text, "--isl")
+
+
+@pytest.mark.parametrize("text", ["80 Gb", "80Gb", "640 Gbit", "1 Tb"])
+def test_a_capacity_in_bits_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match='is in bit, but byte is needed here, like "80 GiB"'):
+        parse_quantity(text, "byte", "hbm")
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, word) for count in (1, 2) for word in ("copy", "expert", "leaf", "switch")] == [
+        "1 copy", "1 expert", "1 leaf", "1 switch", "2 copies", "2 experts", "2 leaves", "2 switches"
+    ]  # fmt: skip

@@ -1,6 +1,6 @@
 // The fields: what they hold is the state; what is wrong with one stands beside it.
 import { byId, element } from "./page.js";
-import { state } from "./state.js";
+import { readLength, state } from "./state.js";
 
 const MOST_CLUSTERS = 5, MOST_TEXT = 262_144;
 let start = null, changed = () => {};
@@ -106,6 +106,13 @@ function number(holder, id, words, { hint, empty = false, least = 1 } = {}) {
   shows.push(() => { input.value = state[id] ?? ""; });
 }
 
+// tokens, which the server reads: 8192, or 8k
+function length(id, words) {
+  const input = field("serving-fields", id, words, element("input", { type: "text", inputmode: "decimal" }), "8k is 8,192");
+  input.addEventListener("change", () => { state[id] = readLength(input.value); changed(); });
+  shows.push(() => { input.value = state[id]; });
+}
+
 // a limit: the usual one, none, or a figure
 function limit(id, words, usual) {
   const input = field("serving-fields", id, words, element("input", { type: "text", inputmode: "decimal", placeholder: usual }), "ms; empty: as usual; none: no limit");
@@ -126,8 +133,8 @@ function choice(id, words, options, read = (value) => value) {
 function makeServing() {
   const orNone = (value) => value || null;
   number("size-field", "gpus", "GPUs of each", { empty: true, hint: "empty: as many as the largest" });
-  number("serving-fields", "isl", "Tokens of a prompt");
-  number("serving-fields", "osl", "Tokens of an answer");
+  length("isl", "Tokens of a prompt");
+  length("osl", "Tokens of an answer");
   choice("pools", "GPUs counted", [["false", "those that decode"], ["true", "those that prefill too"]], (value) => value === "true");
   limit("tpot_ms", "Time per token at most", "50");
   limit("ttft_ms", "First token within", "2000");

@@ -23,7 +23,8 @@ export const DEFAULTS = {
   seconds: 10,
   lost: [],
 };
-const NUMBERS = ["gpus", "isl", "osl", "draft_tokens", "seconds"];
+const NUMBERS = ["gpus", "draft_tokens", "seconds"];
+const LENGTHS = ["isl", "osl"];
 const LIMITS = ["tpot_ms", "ttft_ms"];
 const WORDS = ["weights", "kv_dtype", "price_basis", "prices", "up", "loads"];
 const PACKED = ["point", "a", "b"];
@@ -39,6 +40,12 @@ export function asked(from = state) {
     model, clusters, ...served, tpot_ms, ttft_ms: pools ? ttft_ms : null, price_basis,
     prices: readPrices(from.prices), factors: from.factors,
   };
+}
+
+// a number where it is one, else the text as it was typed: the server reads 8k
+export function readLength(text) {
+  const typed = text.trim();
+  return typed !== "" && Number.isFinite(Number(typed)) ? Number(typed) : typed;
 }
 
 function readPrices(text) {
@@ -82,7 +89,7 @@ export async function toAddress() {
   const found = new URLSearchParams();
   found.set("model", await named(state.model));
   for (const one of state.clusters) { found.append("cluster", await named(one)); }
-  for (const key of [...NUMBERS, ...LIMITS, ...WORDS]) {
+  for (const key of [...NUMBERS, ...LENGTHS, ...LIMITS, ...WORDS]) {
     if (state[key] !== DEFAULTS[key]) { found.set(key, state[key]); }
   }
   if (state.pools) { found.set("pools", "1"); }
@@ -105,6 +112,7 @@ export async function fromAddress(hash) {
   for (const key of NUMBERS) {
     if (given.has(key) && Number.isFinite(Number(given.get(key)))) { fresh[key] = Number(given.get(key)); }
   }
+  for (const key of LENGTHS) { if (given.has(key)) { fresh[key] = readLength(given.get(key)); } }
   for (const key of LIMITS) {
     if (given.has(key)) { fresh[key] = given.get(key) === "none" ? "none" : Number(given.get(key)); }
   }

@@ -113,7 +113,7 @@ def map_table(plan: Plan) -> Table:
             )
     names = ("layer", "GPUs", "slots", "experts with copies", "most copies", "least load", "most load", "on")
     shown = thinned(rows, MOST_ROWS)
-    left = f", {len(shown)} of {len(rows):,} layers" if len(shown) < len(rows) else ""
+    left = f", {len(shown)} of {plural(len(rows), 'layer')}" if len(shown) < len(rows) else ""
     return Table(names, shown, f"Load of a GPU over its layer's mean{left}", words=(7,))
 
 
@@ -214,9 +214,10 @@ def _says(plan: Plan, layers: int, gpus: int) -> str:
     """Return the map in one sentence."""
     entry = next(one for one in plan.experts if one is not None)
     replicas = len(plan.layout.replicas)
-    more = f", alike in {replicas} replicas" if replicas > 1 else ""
+    more = f", alike in {plural(replicas, 'replica')}" if replicas > 1 else ""
     copies = entry.slots - entry.experts
     return (
-        f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: {entry.experts} experts a layer in "
-        f"{entry.slots} slots, {copies} of them further copies"
+        f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: "
+        f"{plural(entry.experts, 'expert')} a layer in "
+        f"{plural(entry.slots, 'slot')}, {copies} of them further copies"
     )

@@ -69,9 +69,16 @@ def test_two_copies_in_a_failure_domain_are_dearer_than_any_balance() -> None:
     apart = Annealing(task, task.old, np.full((1, 3), 1.03), np.random.default_rng(0)).cost(1.0)
     near = task.old.copy()
     row = near[0].reshape(8, 4)
-    twice = next(e for e in row[0] if e not in row[1] and (near[0] == e).sum() > 1)
-    gone = next(i for i in range(4) if (near[0] == row[1][i]).sum() > 1)
-    row[1, gone] = twice
+    copies = np.bincount(near[0])
+    one, other, twice, gone = next(
+        (one, one ^ 1, expert, slot)
+        for one in range(8)
+        for expert in row[one]
+        for slot in range(4)
+        if copies[expert] > 1 and expert not in row[one ^ 1] and copies[row[one ^ 1, slot]] > 1
+    )
+    assert task.problem.failure_domain[one] == task.problem.failure_domain[other]
+    row[other, gone] = twice
     assert task.problem.over_cap(near)[0] == 1
     together = Annealing(task, near, np.full((1, 3), 1.03), np.random.default_rng(0)).cost(1.0)
     assert together[0] > apart[0] + 900

@@ -124,9 +124,10 @@ def test_slow_gpus_get_less() -> None:
 def test_copies_are_spread_over_failure_domains(objective: Objective) -> None:
     tokens = np.random.default_rng(6).lognormal(0, 1.2, (3, 8, 24))
     spread = np.repeat([0, 1, 2, 3], 2)
-    problem = make_problem(tokens, np.full(8, 5), spread=spread, objective=objective)
+    problem = make_problem(tokens, np.full(8, 9), spread=spread, objective=objective)
     found = placed(problem)
     assert verify_experts(found.assignment, problem.average) == []
+    assert found.assignment.copies.min() == 2
     assert found.assignment.copies.max() > 4
     for row in found.assignment.slot_expert:
         for expert in range(24):

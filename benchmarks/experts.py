@@ -1,9 +1,11 @@
 """Balancedness and CPU time of expert placement, rivals included, all in one run.
 
-Eight published DeepSeek-V3 workloads where they lie beside the repository (``../shared/data/expert_loads``), and
-synthetic ones. ``python benchmarks/expert_placement.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]``
-prints the tables; with an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs
-torch. For CPU times set ``OMP_NUM_THREADS=1``.
+``python benchmarks/experts.py [--time-limit S] [--seed N] [--sglang WHEEL] [--vllm WHEEL]`` places each workload by
+its own loads: eight published DeepSeek-V3 workloads where ``../shared/data/expert_loads`` exists, and synthetic ones.
+With an engine's wheel (or the folder it was unpacked to) its own policies run too, which needs torch.
+
+``--held-out`` makes one placement for several of the eight workloads and scores it on those left out: each workload
+alone, each with its near-duplicates, and all prefill or all decode. For CPU times set ``OMP_NUM_THREADS=1``.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +29,20 @@ from placement.stop import Stop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from cost.assignment import Assignment
     from placement.baselines import Baseline
+    from placement.problem import Objective
+
+    Solve = Callable[[Problem], Assignment]
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "expert_loads"
 LAYERS, EXPERTS, GROUPS = 58, 256, 8  # DeepSeek-V3
 CASES = ((72, 32, 1), (32, 32, 4), (144, 32, 2), (288, 320, 4), (288, 32, 4))  # GPUs, redundant, domains
 SGLANG = "SGLang deepseek"
+SIZES = ((72, 4), (32, 9), (144, 2))  # GPUs, slots of each, for several loads
+ALIKE = 0.15  # root mean square of the difference of two loads, as part of the mean load
 SYNTHETIC = ("lognormal:0.63", "zipf:1", "lognormal:1.5")
 
 Answer = tuple["Assignment | None", "str | float"]  # and why there is none, or the proven gap
@@ -48,8 +58,12 @@ def main() -> None:
     parser.add_argument("--sglang", type=Path, help="SGLang's wheel or the folder it was unpacked to")
     parser.add_argument("--vllm", type=Path, help="vLLM's wheel or the folder it was unpacked to")
     parser.add_argument("--sets", nargs="*", help="which loads: real, or as --loads of rackplan takes them")
+    parser.add_argument("--held-out", action="store_true", help="one placement for several workloads")
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}")
+    if options.held_out:
+        print_held_out(options.time_limit, options.seed)
+        return
     extra: dict[str, Callable[[Problem], Answer]] = {}
     if options.sglang is not None:
         extra |= sglang_policies(options.sglang)
@@ -121,6 +135,86 @@ def row(label: str, solve: Callable[[Problem], Answer], problems: list[Problem])
     gaps = [note for _, note in answers if isinstance(note, float)]
     gap = f"{np.mean(gaps):.2%}" if gaps else ""
     return f"| {label} | {values.mean():.4f} | {values.min():.4f} | {gap} | {seconds:.3f} |", float(seconds)
+
+
+def print_held_out(time_limit_s: float, seed: int) -> None:
+    """Print one table per size: in-sample, and by what is held out."""
+    paths = sorted(REAL.glob("*.npy"))
+    if not paths:
+        print(f"no workloads in {REAL.parent.parent.name}/data/expert_loads beside the repository")
+        return
+    tokens = np.stack([np.load(path) for path in paths]).astype(np.float64)
+    ways = held_out(tokens, [path.stem for path in paths])
+    for gpus, slots in SIZES:
+        print(f"\n{gpus} GPUs, {slots} slots each\n")
+        print("| | in-sample | " + " | ".join(ways) + " | CPU s |\n|---|---|" + "---|" * (len(ways) + 1))
+        for label, (objective, solve) in scenario_solvers(time_limit_s, seed).items():
+            print(held_out_row(label, objective, solve, tokens, np.full(gpus, slots), ways), flush=True)
+
+
+def held_out(tokens: NDArray[np.float64], names: list[str]) -> dict[str, list[list[int]]]:
+    """Return which workloads are held out together, by the name of the way."""
+    loads = tokens / tokens.mean(axis=2, keepdims=True)
+    twins = [
+        [j for j, other in enumerate(loads) if np.sqrt(((one - other) ** 2).mean()) < ALIKE] for one in loads
+    ]
+    kinds = [name.split("_")[0] for name in names]
+    return {
+        "one held out": [[i] for i in range(len(names))],
+        "with its like": [list(group) for group in dict.fromkeys(map(tuple, twins))],
+        "its kind": [[i for i, kind in enumerate(kinds) if kind == one] for one in dict.fromkeys(kinds)],
+    }
+
+
+def scenario_solvers(time_limit_s: float, seed: int) -> dict[str, tuple[Objective, Solve]]:
+    """Return what is compared, by the name that the table prints."""
+
+    def ours(limit_s: float) -> Solve:
+        return lambda problem: place(problem, Stop(limit_s), seed=seed, eplb_groups=8).assignment
+
+    def on_the_mean(problem: Problem) -> Assignment:
+        return place(problem.average, seed=seed, eplb_groups=8).assignment
+
+    def rival(policy: object) -> Solve:
+        return lambda problem: policy(problem.average).assignment  # type: ignore[operator,no-any-return]
+
+    found: dict[str, tuple[Objective, Solve]] = {
+        "linear": ("mean", rival(linear)),
+        "EPLB global on the mean load": ("mean", rival(eplb_global)),
+        "rackplan on the mean load": ("mean", on_the_mean),
+        "rackplan, equal votes": (
+            "mean",
+            lambda problem: ours(0.0)(replace(problem, scenario_weights="equal")),
+        ),
+        "rackplan, fast": ("mean", ours(0.0)),
+        "rackplan, fast, worst": ("worst", ours(0.0)),
+    }
+    if time_limit_s > 0:
+        found[f"rackplan, {time_limit_s:g} s"] = ("mean", ours(time_limit_s))
+    return found
+
+
+def held_out_row(
+    label: str,
+    objective: Objective,
+    solve: Solve,
+    tokens: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    ways: dict[str, list[list[int]]],
+) -> str:
+    """Solve with all workloads and with each part held out; return one line of the table."""
+    start = time.process_time()
+    everything = solve(make_problem(tokens, slots, objective=objective))
+    seconds = time.process_time() - start
+    cells = [np.mean([everything.balancedness(one) for one in tokens])]
+    known: dict[tuple[int, ...], list[float]] = {}
+    for parts in ways.values():
+        for part in map(tuple, parts):
+            if part not in known:
+                placed = solve(make_problem(np.delete(tokens, part, axis=0), slots, objective=objective))
+                known[part] = [float(placed.balancedness(tokens[i]).mean()) for i in part]
+        cells.append(np.mean([value for part in parts for value in known[tuple(part)]]))
+    return f"| {label} | " + " | ".join(f"{cell:.4f}" for cell in cells) + f" | {seconds:.2f} |"
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from topology.routes import LinkLoads
 
 
-plain = script("benchmarks/simgrid/paths.py", "simgrid_paths")
-small = script("benchmarks/simgrid/clusters.py", "simgrid_clusters")
+plain = script("tests/properties/route_paths.py", "route_paths")
+small = script("tests/properties/route_clusters.py", "route_clusters")
 SLOW = (
     "gb200-nvl72",
     "torus 4x4x4",

@@ -1,0 +1,399 @@
+"""Everything that reads files or words of others, with small whole inputs and the ways to damage them.
+
+``tests/properties/test_readers.py`` tries a few damaged inputs of each; ``benchmarks/fuzz.py`` tries many.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "vocab_size": 1000, "max_position_embeddings": 32768, "torch_dtype": "bfloat16",
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "sliding_window": None, "rope_theta": 1e6, "hidden_act": "silu",
+}  # fmt: skip
+LAYERS, EXPERTS, TOP_K, RANKS = 2, 4, 2, 4
+_rng = np.random.default_rng(0)
+COUNTS = _rng.integers(1, 90, (LAYERS, EXPERTS))
+SLOTS = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+CHOSEN = np.argsort(_rng.random((12, LAYERS, EXPERTS)), axis=2)[:, :, :TOP_K]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One way in: the file's name (empty for a folder), whole inputs, and what reads one.
+
+    ``read`` raises a ``RackplanError`` for what it refuses; anything else is a finding.
+    """
+
+    name: str
+    file: str
+    seeds: Callable[[], list[bytes | Mapping[str, bytes]]]
+    read: Callable[[Path], object]
+
+    def put(self, folder: Path, seed: bytes | Mapping[str, bytes], random: Random | None = None) -> Path:
+        """Write an input, damaged where ``random`` is given; return its path."""
+        if isinstance(seed, bytes):
+            path = folder / self.file
+            path.write_bytes(seed if random is None else damaged(seed, random))
+            return path
+        path = folder / "folder"
+        path.mkdir()
+        one = random.choice(sorted(seed)) if random else None
+        for name, data in seed.items():
+            (path / name).write_bytes(damaged(data, random) if random and name == one else data)
+        return path
+
+
+HOSTILE = (
+    b"", b"\x00", b"-1", b"0", b"1e309", b"nan", b"-inf", b"9" * 400, b"99999999999", b"1_0", b"0x10", b"010", b"1:30", b"null", b"true",
+    b"[]", b"{}", b'"', b"'", b"&a [*a]", b"!!python/object/apply:os.system [x]", b"\xff\xfe", b"\xed\xa0\x80", b"..", b"/", b"../x",
+    b"a" * 5000, b"[" * 3000, b"(" * 200, b"\t", b"\r\n", b"%", b"n[1-99999999]", b"$(x)", b"<x>", b"\xf0\x9f\x92\xa5", b",", b":", b"*",
+)  # fmt: skip
+"""What is put in place of a word."""
+_WORD = re.compile(rb"[A-Za-z0-9_.+-]+")
+
+
+def damaged(data: bytes, random: Random) -> bytes:
+    """Return bytes with a few of them, or a few words or lines, changed; archives by their members."""
+    if data.startswith(b"PK\x03\x04") and random.random() < 0.7:
+        return _damaged_archive(data, random)
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        data = random.choice((_words, _words, _lines, _bytes))(data, random)
+    return data[:1_000_000]
+
+
+def _words(data: bytes, random: Random) -> bytes:
+    found = list(_WORD.finditer(data))
+    if not found:
+        return data + random.choice(HOSTILE)
+    one, other = random.choice(found), random.choice(found)
+    new = random.choice((random.choice(HOSTILE), random.choice(HOSTILE), other[0], b"-" + one[0], one[0] * 2))
+    return data[: one.start()] + new + data[one.end() :]
+
+
+def _lines(data: bytes, random: Random) -> bytes:
+    lines = data.split(b"\n")
+    at, other = random.randrange(len(lines)), random.randrange(len(lines))
+    kind = random.randrange(4)
+    if kind == 0:
+        del lines[at]
+    elif kind == 1:
+        lines.insert(other, lines[at])
+    elif kind == 2:
+        lines[at], lines[other] = lines[other], lines[at]
+    else:
+        lines[at] = lines[at][: random.randint(0, len(lines[at]))]
+    return b"\n".join(lines)
+
+
+def _bytes(data: bytes, random: Random) -> bytes:
+    at = random.randint(0, len(data))
+    end = min(len(data), at + random.choice((1, 2, 8, 64, 300)))
+    return data[:at] + random.choice((b"", random.randbytes(end - at), data[at:end] * 3)) + data[end:]
+
+
+def _damaged_archive(data: bytes, random: Random) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+        names = old.namelist()
+        hit = random.choice(names)
+        for name in names:
+            content = old.read(name)
+            new.writestr(name, damaged(content, random) if name == hit else content)
+    return out.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    """Return an array as ``.npy``."""
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def npz(**arrays: Any) -> bytes:
+    """Return arrays as ``.npz``."""
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    return out.getvalue()
+
+
+# Machines
+CLUSTERS = (
+    b"name: a\ndomains: [{part: hgx-h100, count: 2}]\nfabric: {kind: rail, nic: 400 Gb/s, planes: 2}\n",
+    b"domains: [{part: gb200-nvl72}]\nbroken: [{gpu: d0.n0.g1}, {gpu: d0.n1.g2, factor: 0.7}, {switch: d0.s3}]\n",
+    b"gpus: {mine: {hbm_bytes: 80 GB, hbm_bytes_per_s: 3 TB/s, bf16_flop_per_s: 900 TFLOP/s}}\nprices: {mine: 2.5 USD/h}\n"
+    b"domains: [{gpu: mine, gpus: 8, gpus_per_node: 4, structure: switch, links_per_switch: [5, 5], link: 50 GB/s, latency: 0.5 us, count: 2}]\n"
+    b"fabric: {kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 1, latency: 2 us}\n",
+    b"gpus: {t: {hbm_bytes: 95 GB, hbm_bytes_per_s: 2.7 TB/s, bf16_flop_per_s: 450 TFLOP/s}}\n"
+    b"domains: [{gpu: t, structure: torus, shape: [4, 4, 2], wrap: [true, true, false], link: 100 GB/s, gpus_per_node: 4}]\n",
+    b"nodes:\n- {id: a0, kind: gpu, gpu: h100-sxm, domain: A, node: hosta, rack: r1}\n- {id: a1, kind: gpu, gpu: h100-sxm, domain: A, node: hosta, rack: r1}\n"
+    b"- {id: sa, kind: switch}\nlinks:\n- {between: [a0, sa], count: 18, fabric: nvlink4}\n- {between: [a1, sa], count: 9, rate: 25 GB/s, latency: 0.3 us}\n",
+)
+TOPO_M = (
+    b"\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \tNV18\tPIX\t0-63\t0\tN/A\n"
+    b"GPU1\tNV18\t X \tSYS\t0-63\t0\tN/A\nNIC0\tPIX\tSYS\t X \n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
+)
+NCCL = (
+    b'<system version="1"><cpu numaid="0"><pci busid="0000:10:01.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+    b'<gpu dev="0" sm="90" rank="0"><nvlink target="0000:1a:00.0" count="18" tclass="0x068000"/></gpu></pci>\n'
+    b'<pci busid="0000:10:02.0" class="0x020700"><nic><net name="mlx5_0" dev="0" speed="400000" port="1"/></nic></pci></cpu>\n'
+    b'<cpu numaid="1"><pci busid="0000:20:01.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">\n'
+    b'<gpu dev="1" sm="90" rank="1"><nvlink target="0000:1a:00.0" count="18" tclass="0x068000"/></gpu></pci></cpu></system>\n'
+)
+SLURM = (
+    b"SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[001-002] LinkSpeed=400\nSwitchName=leaf2 Nodes=n[003-004]\n",
+    b"BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockSizes=4,8\n",
+)
+SLURM_YAML = (
+    b"- topology: t\n  cluster_default: true\n  tree:\n    switches:\n    - {switch: top, children: 's[1-2]'}\n"
+    b"    - {switch: s1, nodes: 'n[1-2]'}\n    - {switch: s2, nodes: 'n[3-4]'}\n"
+)
+TOPOGRAPH = (
+    b"switches: {core: {switches: [a, b]}, a: {}, b: {}}\nblocks: [{switch: a, nodes: ['n[1-2]']}, {switch: b, nodes: ['n[3-4]']}]\n",
+    b"instances: [{id: n1, network_layers: [a, s]}, {id: n2, network_layers: [a, s]}, {id: n3, network_layers: [b, s]}]\n",
+)
+IB = (
+    b'vendid=0x2c9\nswitchguid=0xa0(a0)\nSwitch\t65 "S-00a0"\t\t# "MF0;leaf:MQM9700/U1" enhanced port 0 lid 1 lmc 0\n'
+    b'[1]\t"H-00b0"[1](00b0)\t\t# "n1 mlx5_0" lid 2 4xNDR\n[2]\t"H-00b1"[1](00b1)\t\t# "n2 mlx5_0" lid 3 4xNDR\n'
+    b'\nvendid=0x2c9\ncaguid=0x00b0\nCa\t1 "H-00b0"\t\t# "n1 mlx5_0"\n[1](00b0)\t"S-00a0"[1]\t\t# lid 2 lmc 0 "leaf" lid 1 4xNDR\n'
+    b'\nvendid=0x2c9\ncaguid=0x00b1\nCa\t1 "H-00b1"\t\t# "n2 mlx5_0"\n[1](00b1)\t"S-00a0"[2]\t\t# lid 3 lmc 0 "leaf" lid 1 4xNDR\n'
+)
+LINKS_CSV = b"a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\nh0.g0,leaf0,1,50 GB/s\nh0.g1,leaf0,1,50 GB/s\n"
+
+
+def _cluster(path: Path) -> None:
+    from topology.resolve import resolve_cluster
+
+    resolve_cluster(str(path))
+
+
+def _import(path: Path) -> None:
+    from topology.importers import ImportOptions, import_files
+
+    options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s", uplink="400 Gb/s")
+    import_files([str(path)], options)
+
+
+def _traffic(path: Path) -> None:
+    from topology.routes import read_traffic
+
+    read_traffic(path, 8)
+
+
+def _words_typed(path: Path) -> None:
+    """Names and figures as people type them."""
+    from cost.dtypes import dtype
+    from cost.loads import read_loads
+    from cost.resolve import resolve_model
+    from topology.errors import RackplanError
+    from topology.importers.hostlist import expand_hosts
+    from topology.resolve import resolve_cluster
+    from topology.settings import parse_setting
+    from topology.units import parse_quantity
+
+    text = path.read_text(encoding="utf-8", errors="replace")
+    loads = partial(read_loads, moe_layers=(0,), layers=1, experts=4, seed=0)
+    for read in (
+        resolve_cluster,
+        resolve_model,
+        dtype,
+        parse_setting,
+        lambda given: expand_hosts(given, "hosts"),
+        lambda given: parse_quantity(given, "byte/s", "link"),
+        lambda given: loads([given]),
+    ):
+        try:
+            read(text)
+        except RackplanError:
+            continue
+
+
+# Models, loads, traces
+@cache
+def _small() -> Any:
+    from cost.config.build import model_from_config
+
+    return model_from_config(CONFIG, name="small")
+
+
+def _model(path: Path) -> None:
+    from cost.resolve import resolve_model
+
+    resolve_model(str(path))
+
+
+def _loads(path: Path) -> None:
+    from cost.loads import read_loads
+    from cost.traces.open import open_recording
+
+    open_recording(str(path))
+    read_loads([str(path)], moe_layers=(0, 1), layers=LAYERS, experts=EXPERTS, seed=0)
+
+
+def _routing(path: Path) -> None:
+    from cost.traces.recording import Wanted
+    from cost.traces.routing_files import read_routing
+
+    for trace in read_routing([str(path)], Wanted((0, 1), LAYERS, EXPERTS, TOP_K)):
+        trace.counts.sum()
+
+
+def _lengths(path: Path) -> None:
+    from cost.lengths import read_lengths
+
+    read_lengths(path)
+
+
+def _points(path: Path) -> None:
+    from cost.validation.read import read_counted
+
+    read_counted(path)
+
+
+def torch_file(arrays: Mapping[str, Any]) -> bytes:
+    """Return what ``torch.save`` writes of int64 tensors by name, without torch."""
+    pickle, members = b"\x80\x02}(", {}
+    for number, (name, array) in enumerate(arrays.items()):
+        data = np.ascontiguousarray(array, dtype="<i8")
+        members[f"data/{number}"] = data.tobytes()
+        ints = [b"K" + bytes([n]) for n in (data.size, 0, *data.shape, *(s // 8 for s in data.strides))]
+        size, zero, shape, strides = ints[0], ints[1], ints[2 : 2 + data.ndim], ints[2 + data.ndim :]
+        storage = b"(X\x07\x00\x00\x00storagectorch\nLongStorage\n" + b"X\x01\x00\x00\x00%d" % number
+        pickle += (
+            b"X" + len(name).to_bytes(4, "little") + name.encode() + b"ctorch._utils\n_rebuild_tensor_v2\n("
+        )
+        pickle += storage + b"X\x03\x00\x00\x00cpu" + size + b"tQ" + zero + b"(" + b"".join(shape) + b"t("
+        pickle += b"".join(strides) + b"t\x89ccollections\nOrderedDict\n)RtR"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("x/data.pkl", pickle + b"u.")
+        archive.writestr("x/byteorder", b"little")
+        for name, content in members.items():
+            archive.writestr(f"x/{name}", content)
+    return out.getvalue()
+
+
+def _trtllm() -> dict[str, bytes]:
+    from safetensors.numpy import save
+
+    files = {"meta_info.json": json.dumps({"num_experts": EXPERTS, "num_experts_per_token": TOP_K}).encode()}
+    ranks = {f"5_{layer}": COUNTS[layer] for layer in range(LAYERS)}
+    return {**files, "rank0.safetensors": save(ranks), "rank1.safetensors": save(ranks)}
+
+
+LOADS_CSV = b"scenario,layer,expert,tokens\n" + b"".join(
+    b"s,%d,%d,%d\n" % (layer, e, COUNTS[layer, e]) for layer in range(LAYERS) for e in range(EXPERTS)
+)
+POINTS = (
+    b"id,source,quantity,measured,phase,model,cluster,gpus,engine,weights,kv_dtype,tp,ep,batch_per_gpu,context\n"
+    b"a,me,step_ms,21.5,decode,mixtral-8x7b,hgx-h100,8,sglang,bf16,bf16,1,8,16,4096\n"
+)
+STUDY = (
+    b"kind: sweep\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {weights: [bf16, fp8], context: [1024, 4096]}\nlimit_s: 20\n",
+    b"kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {ep: [4, 8]}\nsample: {points: 4, seed: 1, context: [1024, 65536]}\n",
+)
+
+
+# Plans, engines' files, studies
+@cache
+def _plan() -> Any:
+    import rackplan
+
+    return rackplan.plan(CONFIG, "hgx-h100", loads="zipf:0.6", time_limit_s=0, batch=4, context=1024, ep=4)
+
+
+@cache
+def _plan_text() -> bytes:
+    from placement.plan_file import plan_to_dict, plan_to_json
+
+    return plan_to_json(plan_to_dict(_plan(), command="rackplan plan", sha256={})).encode()
+
+
+def _read_plan(path: Path) -> None:
+    import rackplan
+
+    rackplan.read_plan(path)
+
+
+@cache
+def _exported(engine: str, folder: str) -> bytes:
+    import rackplan
+
+    path = Path(folder) / f"{engine}{ENGINES[engine]}"
+    rackplan.export(_plan(), engine, path)
+    return path.read_bytes()
+
+
+ENGINES = {"sglang": ".json", "trtllm": ".yaml", "vllm-ascend": ".json", "vllm": ".json"}
+
+
+def _engine_seed(engine: str) -> list[bytes | Mapping[str, bytes]]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return [_exported(engine, folder)]
+
+
+def _mapping(kind: str, path: Path) -> None:
+    from placement.engines.mapping import model_facts
+    from placement.engines.registry import read_mapping
+
+    read_mapping(path, kind, model_facts(_small()), RANKS)
+
+
+def _study(path: Path) -> None:
+    from rackplan.studies.spec import Files, read_study
+
+    study = read_study(path)
+    for point, _ in zip(study.points(Files(study.base)), range(20), strict=False):
+        assert point.digest
+
+
+def _of(*seeds: bytes) -> Callable[[], list[bytes | Mapping[str, bytes]]]:
+    return lambda: [*seeds]
+
+
+READERS = (
+    Reader("cluster", "c.yaml", _of(*CLUSTERS), _cluster),
+    Reader("topo-m", "t.txt", _of(TOPO_M), _import),
+    Reader("nccl", "n.xml", _of(NCCL), _import),
+    Reader("slurm", "topology.conf", _of(*SLURM), _import),
+    Reader("slurm-yaml", "topology.yaml", _of(SLURM_YAML), _import),
+    Reader("topograph", "m.yaml", _of(*TOPOGRAPH), _import),
+    Reader("ibnetdiscover", "ib.out", _of(IB), _import),
+    Reader("links", "links.csv", _of(LINKS_CSV), _import),
+    Reader("traffic", "t.npy", lambda: [npy(np.ones((8, 8)))], _traffic),
+    Reader("words", "w.txt", _of(b"gb200-nvl72@72", b"mixtral-8x7b", b"450 GB/s", b"zipf:1.2", b"gb200.hbm_bytes=2x", b"n[001-016,020]x[1-2]"), _words_typed),
+    Reader("model", "config.json", lambda: [json.dumps(CONFIG).encode()], _model),
+    Reader("loads-npy", "l.npy", lambda: [npy(COUNTS)], _loads),
+    Reader("loads-npz", "l.npz", lambda: [npz(loads=COUNTS)], _loads),
+    Reader("loads-csv", "l.csv", _of(LOADS_CSV), _loads),
+    Reader("loads-json", "l.json", lambda: [json.dumps({"logical_count": COUNTS.tolist()}).encode()], _loads),
+    Reader("loads-pt", "l.pt", lambda: [torch_file({"logical_count": COUNTS})], _loads),
+    Reader("loads-trtllm", "", lambda: [_trtllm()], _loads),
+    Reader("routing", "r.npy", lambda: [npy(CHOSEN)], _routing),
+    Reader("routing-npz", "r.npz", lambda: [npz(routed_experts=CHOSEN)], _routing),
+    Reader("routing-json", "r.json", lambda: [json.dumps({"choices": [{"routed_experts": CHOSEN.tolist()}]}).encode()], _routing),
+    Reader("lengths", "l.csv", _of(b"isl,osl,share\n1024,128,0.5\n4096,1024,0.3\n8192,256,0.2\n"), _lengths),
+    Reader("points", "p.csv", _of(POINTS), _points),
+    Reader("plan", "plan.json", lambda: [_plan_text()], _read_plan),
+    Reader("study", "s.yaml", _of(*STUDY), _study),
+    Reader("map-npy", "m.npy", lambda: [npy(SLOTS)], partial(_mapping, "npy")),
+    *(
+        Reader(f"map-{engine}", f"m{suffix}", partial(_engine_seed, engine), partial(_mapping, engine))
+        for engine, suffix in ENGINES.items()
+    ),
+)  # fmt: skip

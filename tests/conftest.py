@@ -27,6 +27,11 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
 
 
+from toys import recipe_table, torch_save, torch_writer, toy  # noqa: E402 - after the threads are set
+
+__all__ = ["recipe_table", "short", "torch_save", "torch_writer", "toy"]
+
+
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let re-plans search little, where the way from plan to plan is tested and not how good it is."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PAGE = "reference/commands.md"
 FOOT = {
-    "plan": "goals options report plan-file",
+    "plan": "placement options report plan-file",
     "replan": "replan failures",
     "score": "plan-file cost",
     "explain": "report glossary",
@@ -30,7 +30,7 @@ FOOT = {
     "import": "importers",
     "loads": "recordings",
     "catalog": "catalog",
-    "validate": "measurements calibration",
+    "validate": "calibration",
     "serve": "serve",
     "doctor": "install",
 }

@@ -244,15 +244,14 @@ def _trust(table: ErrorTable) -> str:
         raise ValueError("served rows have no figures of chips left out.")
     of_best, of_worst = (_percent(chips[chip].cross_validated.median) for chip in (best, worst))
     text = (
-        f"Of {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
-        f"in sample and {_percent(seen.median)} (mean {_percent(seen.mean)}, {_share(seen)} within 20 %) on "
-        f"configurations that a fit has not seen, the engine named; without its name "
-        f"{_percent(unnamed.cross_validated.median)}, from {of_best} on {best} to {of_worst} on {worst}; on a chip "
-        f"that a fit has not seen {_percent(out.median)}. Of {published.rows} published figures of throughput it is "
-        f"{_percent(published.in_sample.median)} in sample and {_percent(published.cross_validated.median)} "
-        f"cross-validated. {_unrecorded(table)}Every summary says the error of its chip and prints throughput with "
-        f"the band that 80 % of measured rows are within; a chip that nobody measured gets the widest band of a chip "
-        f"left out, a factor of {_factor(band)} ({wide})."
+        f"Over {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
+        f"in sample. On configurations held out of the fit it is {_percent(seen.median)} with the engine known (mean "
+        f"{_percent(seen.mean)}, {_share(seen)} within 20 %) and {_percent(unnamed.cross_validated.median)} without, "
+        f"from {of_best} on {best} to {of_worst} on {worst}; on a chip held out of the fit {_percent(out.median)}. "
+        f"Over {published.rows} published throughputs it is {_percent(published.in_sample.median)} in sample and "
+        f"{_percent(published.cross_validated.median)} cross-validated. {_unrecorded(table)}Every summary prints the "
+        f"error of its chip and the band that contains 80 % of measured rows; a chip without measurements gets the "
+        f"widest band of a held-out chip, a factor of {_factor(band)} ({wide})."
     )
     unbroken = text.replace(" %", "\u00a0%")
     return "\n" + textwrap.fill(unbroken, WIDTH, break_on_hyphens=False).replace("\u00a0", " ") + "\n"
@@ -264,7 +263,7 @@ def _unrecorded(table: ErrorTable) -> str:
     if told is None or untold is None:
         return ""
     return (
-        f"Where nobody recorded whether tokens were drafted ({untold.rows:,} of the rows) the median error is "
+        f"Where drafting was not recorded ({untold.rows:,} of the rows) the median error is "
         f"{_percent(untold.cross_validated.median)}, elsewhere {_percent(told.cross_validated.median)}. "
     )
 

@@ -2,7 +2,7 @@
 
 The largest load of a scenario is replaced by ``log(sum over GPUs of exp(theta * load)) / theta`` (log-sum-exp): it
 sees every GPU near the top, and what it finds holds better on loads not seen than what the largest load alone
-finds (docs/scenarios.md). A swap changes the sum in two GPUs, and each of the two changes is a product of what
+finds (docs/placement.md). A swap changes the sum in two GPUs, and each of the two changes is a product of what
 leaves and what comes, summed over scenarios: all pairs of slots are one matrix product. Swaps of different GPUs
 add up exactly, so that many are made at once. Of the mean over scenarios of the logarithm the tangent is used,
 which lies above it: what lowers the tangent lowers the mean. theta is lower in layers whose loads are far above the

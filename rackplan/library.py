@@ -694,7 +694,7 @@ def what_if(plan: Plan | str | Path, *, settings: Mapping[str, str | float] | No
 @recorded
 @asked
 def validate(path: str | Path, *, residual: bool = True) -> Validation:
-    """Return measured points of a CSV (docs/measurements.md) beside what is predicted for each, and how far off.
+    """Return measured points of a CSV (docs/calibration.md) beside what is predicted for each, and how far off.
 
     Parameters
     ----------

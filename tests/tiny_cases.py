@@ -67,7 +67,7 @@ def ways_to_fill(experts: int, slots: np.ndarray) -> np.ndarray:
 
 
 def keeps_the_rule(row: np.ndarray, problem: Problem) -> bool:
-    """Whether a way to fill the slots has its copies spread over failure domains as docs/failures.md says."""
+    """Whether a way to fill the slots has its copies spread over failure domains as docs/replan.md says."""
     domain = problem.failure_domain[problem.slot_gpu].tolist()
     used, copies = len(set(domain)), Counter(row.tolist())
     return all(

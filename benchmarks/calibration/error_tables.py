@@ -9,28 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
-from held_out import NAMED, UNNAMED, chip_of, configurations, models_of
+from held_out import NAMED, UNNAMED, chip_of, models_of
 
 from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, Cell, ErrorFigures, ErrorTable
 from cost.calibration.serving import calibrated_chips, engine_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from held_out import HeldOut
     from numpy.typing import NDArray
 
-    from cost.validation.point import Point
-
-__all__ = ["blocks", "contradicted", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
+__all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
 
 SOURCE = (
     "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
     "part), time per output token; figures of cost/validation/data/published.csv"
 )
-MANY = 256
-FEWER = 8
-"""A run with this many times fewer requests cannot take longer a token."""
 WIDTH = 118
 MARK = re.compile(r"(<!-- errors:begin (\w+) -->)(.*?)(<!-- errors:end -->)", re.DOTALL)
 HEAD = (
@@ -80,7 +75,6 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     chips, models = np.array([chip_of(p) for p in points]), np.array(models_of(points))
     engines, phases = np.array([p.engine for p in points]), np.array([p.phase for p in points])
     recorded = np.array([p.drafts_recorded for p in points])
-    many = np.array([p.concurrency >= MANY for p in points])
     quantity = np.array([p.quantity for p in points])
     measured = np.array([p.measured for p in points])
 
@@ -130,14 +124,6 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             }.items()
             if (served & chosen).any()
         },
-        "many_requests": {
-            name: cell(served & many & chosen)
-            for name, chosen in (
-                {name: engines == name for name in engine_names()}
-                | {"all": served, "all, without rows that contradict their series": ~contradicted(points)}
-            ).items()
-            if (served & many & chosen).any()
-        },
         "models": {
             name: cell(served & (models == name), out="model_left_out")
             for name in sorted(set(models[served].tolist()))
@@ -152,29 +138,6 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             if (~served & chosen).any()
         },
     }
-
-
-def contradicted(points: Sequence[Point]) -> NDArray[np.bool_]:
-    """Return which TPOT of one pool are below that of the configuration with an eighth of the requests, or fewer.
-
-    More requests cannot shorten a step: such answers were sent in bursts, and their waiting counts as time to the
-    first token. Runs of two pools differ in more than a row records. ``[points]``.
-    """
-    names = configurations(points)
-    series: dict[str, list[Point]] = {}
-    for name, point in zip(names, points, strict=True):
-        if point.quantity == "tpot_ms" and point.phase == "aggregated" and point.drafts_recorded:
-            series.setdefault(name, []).append(point)
-    return np.array(
-        [
-            p.phase == "aggregated"
-            and any(
-                0 < FEWER * q.concurrency <= p.concurrency and q.measured > p.measured
-                for q in series.get(name, ())
-            )
-            for name, p in zip(names, points, strict=True)
-        ]
-    )
 
 
 def _phase(phases: NDArray[np.str_], phase: str) -> NDArray[np.bool_]:
@@ -225,31 +188,21 @@ def _factor(found: ErrorFigures) -> str:
 
 def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return every table: by name the titles of its first columns, and its rows."""
-
-    def named(cells: Mapping[str, Cell]) -> list[tuple[str, ...]]:
-        return table_rows(((name,), cell) for name, cell in cells.items())
-
-    chips = {
-        (chip, ENGINE_WORDS.get(engine, engine), phase): cell
-        for chip, cells in table.chips.items()
-        for (engine, phase), cell in cells.items()
-    }
-    everywhere = {(chip, engine): cell for (chip, engine, phase), cell in chips.items() if phase == ANY_PHASE}
+    by_chip = {(chip,): cells[UNNAMED, ANY_PHASE] for chip, cells in table.chips.items()}
     by_phase = {
         (chip, phase): cell
-        for (chip, engine, phase), cell in chips.items()
-        if engine == ENGINE_WORDS[UNNAMED] and phase != ANY_PHASE
+        for chip, cells in table.chips.items()
+        for (engine, phase), cell in cells.items()
+        if engine == UNNAMED and phase != ANY_PHASE
     }
-    served = [((ENGINE_WORDS[kind],), cell) for kind, cell in table.served.items()]
     return {
-        "served": (("engine",), table_rows(served)),
-        "chips": (("chip", "engine"), table_rows(everywhere.items())),
+        "served": (
+            ("engine",),
+            table_rows(((ENGINE_WORDS[kind],), cell) for kind, cell in table.served.items()),
+        ),
+        "chips": (("chip",), table_rows(by_chip.items())),
         "phases": (("chip", "phase"), table_rows(by_phase.items())),
-        "cells": (("chip", "engine", "phase"), table_rows(chips.items())),
-        "strata": (("served rows",), named(table.strata)),
-        "many": ((f"engine, {MANY} and more requests",), named(table.many_requests)),
-        "models": (("model",), named(table.models)),
-        "published": (("published",), named(table.published)),
+        "models": (("model",), table_rows(((name,), cell) for name, cell in table.models.items())),
     }
 
 
@@ -291,15 +244,14 @@ def _trust(table: ErrorTable) -> str:
         raise ValueError("served rows have no figures of chips left out.")
     of_best, of_worst = (_percent(chips[chip].cross_validated.median) for chip in (best, worst))
     text = (
-        f"Of {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
-        f"in sample and {_percent(seen.median)} (mean {_percent(seen.mean)}, {_share(seen)} within 20 %) on "
-        f"configurations that a fit has not seen, the engine named; without its name "
-        f"{_percent(unnamed.cross_validated.median)}, from {of_best} on {best} to {of_worst} on {worst}; on a chip "
-        f"that a fit has not seen {_percent(out.median)}. Of {published.rows} published figures of throughput it is "
-        f"{_percent(published.in_sample.median)} in sample and {_percent(published.cross_validated.median)} "
-        f"cross-validated. {_unrecorded(table)}Every summary says the error of its chip and prints throughput with "
-        f"the band that 80 % of measured rows are within; a chip that nobody measured gets the widest band of a chip "
-        f"left out, a factor of {_factor(band)} ({wide})."
+        f"Over {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
+        f"in sample. On configurations held out of the fit it is {_percent(seen.median)} with the engine known (mean "
+        f"{_percent(seen.mean)}, {_share(seen)} within 20 %) and {_percent(unnamed.cross_validated.median)} without, "
+        f"from {of_best} on {best} to {of_worst} on {worst}; on a chip held out of the fit {_percent(out.median)}. "
+        f"Over {published.rows} published throughputs it is {_percent(published.in_sample.median)} in sample and "
+        f"{_percent(published.cross_validated.median)} cross-validated. {_unrecorded(table)}Every summary prints the "
+        f"error of its chip and the band that contains 80 % of measured rows; a chip without measurements gets the "
+        f"widest band of a held-out chip, a factor of {_factor(band)} ({wide})."
     )
     unbroken = text.replace(" %", "\u00a0%")
     return "\n" + textwrap.fill(unbroken, WIDTH, break_on_hyphens=False).replace("\u00a0", " ") + "\n"
@@ -311,7 +263,7 @@ def _unrecorded(table: ErrorTable) -> str:
     if told is None or untold is None:
         return ""
     return (
-        f"Where nobody recorded whether tokens were drafted ({untold.rows:,} of the rows) the median error is "
+        f"Where drafting was not recorded ({untold.rows:,} of the rows) the median error is "
         f"{_percent(untold.cross_validated.median)}, elsewhere {_percent(told.cross_validated.median)}. "
     )
 

@@ -120,9 +120,8 @@ class ErrorTable:
         Cells of each chip by (engine, phase), and what its rows are (:data:`KINDS`).
     served:
         All rows of served requests, by ``any`` and :data:`EACH_ENGINE`; ``left_out``: each with its chip left out.
-    strata, many_requests, models, published:
-        Cells by what they are called: kinds of served rows, engines at 256 and more requests, models, published
-        figures.
+    strata, models, published:
+        Cells by what they are called: kinds of served rows, models, published figures.
 
     Raises
     ------
@@ -142,7 +141,6 @@ class ErrorTable:
             self.chips[name] = _cells_of(chip.sub("engines"))
             chip.done()
         self.strata = _cells(file, "strata")
-        self.many_requests = _cells(file, "many_requests")
         self.models = _cells(file, "models")
         self.published = _cells(file, "published")
         file.done()

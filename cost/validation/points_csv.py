@@ -1,4 +1,4 @@
-"""Our own format of measured points: a CSV with one figure a row (``docs/measurements.md``)."""
+"""Our own format of measured points: a CSV with one figure a row (``docs/calibration.md``)."""
 
 from __future__ import annotations
 

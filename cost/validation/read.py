@@ -48,6 +48,6 @@ def read_counted(path: str | Path) -> tuple[list[Point], int]:
             return read(table), sum(any(map(str.strip, cells)) for cells in table.cells)
     raise InputError(
         f"{path}: neither measured points (columns id, quantity, measured, phase, cluster, ...: see "
-        "docs/measurements.md) nor the silicon sample (silicon_tpot_ms, ...) nor a table of published throughput "
+        "docs/calibration.md) nor the silicon sample (silicon_tpot_ms, ...) nor a table of published throughput "
         "(parallelism, isl_or_context, tok_s_per_gpu, ...)."
     )

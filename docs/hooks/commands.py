@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 PAGE = "reference/commands.md"
 FOOT = {
-    "plan": "goals options report plan-file",
-    "replan": "replan failures",
-    "score": "plan-file cost",
-    "explain": "report glossary",
+    "plan": "placement options report plan-file",
+    "replan": "replan",
+    "score": "report plan-file cost",
     "what-if": "what-if",
-    "diff": "plan-file",
+    "diff": "replan",
     "draw": "catalog importers",
     "traffic": "traffic",
-    "sweep": "sweep",
+    "sweep": "compare",
     "size": "size",
     "compare": "compare",
-    "fleet": "fleet",
+    "fleet": "size",
+    "study": "studies",
     "replay": "online",
     "export": "engines",
     "import-plan": "engines",
@@ -30,9 +30,9 @@ FOOT = {
     "import": "importers",
     "loads": "recordings",
     "catalog": "catalog",
-    "validate": "measurements calibration",
-    "serve": "serve",
-    "doctor": "install",
+    "validate": "calibration trust",
+    "serve": "report",
+    "schema": "options",
 }
 """Pages that explain a command."""
 
@@ -56,10 +56,7 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Every command, from the command line itself: `rackplan COMMAND --help` prints the same.",
-        "What the options mean in full, and how they go together, is in [options](../options.md).",
-        "",
-        "Exit codes: 0 done, 1 an installation that cannot do it (`rackplan doctor` says what is missing), 2 input",
-        "that cannot be used, 3 proven infeasible (the reason is said), 4 no answer in time, 130 interrupted.",
+        "The contract of all commands, their defaults and exit codes are in [options](../options.md).",
         "",
     ]
     with group.make_context("rackplan", ["catalog"], resilient_parsing=True) as root:

@@ -16,7 +16,7 @@ HEAD = """# JSON
 
 What every command prints with `--json`, and what the files hold, field by field. `rackplan schema NAME` prints the
 same as a JSON Schema. Fields may be added while a version stands, never renamed or given another unit
-([more](../options.md#json-and-its-schemas)).
+([more](../options.md#json)).
 
 | | | |
 |---|---|---|

@@ -56,7 +56,7 @@ def validate(
         list[Path] | None,
         arg(
             "[POINTS.csv ...]",
-            "Points in our format (docs/measurements.md), the silicon sample, or published points in words; "
+            "Points in our format (docs/calibration.md), the silicon sample, or published points in words; "
             "default: those shipped.",
         ),
     ] = None,

@@ -18,7 +18,7 @@ from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN
 from cost.validation.read import read_counted, read_measurements, shipped_files
 from topology.errors import InputError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "measurements.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
 EXAMPLES = re.findall(r"^```csv\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 DECODE = {
@@ -129,7 +129,7 @@ def test_the_page_names_every_column():
 
 
 def test_what_an_example_says(tmp_path):
-    (tmp_path / "points.csv").write_text(EXAMPLES[3])
+    (tmp_path / "points.csv").write_text(EXAMPLES[1])
     first, second = read_measurements(tmp_path / "points.csv")
     assert first.pool == Pool(tp=8, ep=8, workers=4)
     assert first.prefill_pool == Pool(tp=4, moe_tp=4)

@@ -609,9 +609,7 @@ def _by_traffic(part: TrafficReportPart | None) -> TrafficReport | None:
         return None
     if part.chosen not in [row.placement for row in part.rows]:
         raise InputError(f"by_traffic.chosen: {part.chosen!r} is none of its rows.")
-    return TrafficReport(
-        part.known, part.traces, part.chosen, part.slack, part.rows, part.front, part.from_layer_to_layer
-    )
+    return TrafficReport(part.known, part.traces, part.chosen, part.slack, part.rows, part.front)
 
 
 def _redundancy(part: RedundancyPart | None) -> RedundancyCurve | None:

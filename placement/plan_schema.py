@@ -15,7 +15,6 @@ from placement.findings import (
     Count,
     FrontPoint,
     LayerAtRisk,
-    LayerChanges,
     NotNegative,
     RedundancyPoint,
     ScenarioRow,
@@ -322,8 +321,6 @@ class TrafficReportPart(Part):
         A row for each placement, balance alone first.
     front:
         Balance against domains a token, where asked for; else empty.
-    from_layer_to_layer:
-        What changes GPU and domain from layer to layer; null where no trace says it.
     """
 
     known: str
@@ -332,7 +329,6 @@ class TrafficReportPart(Part):
     slack: NotNegative
     rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
     front: tuple[FrontPoint, ...] = ()
-    from_layer_to_layer: LayerChanges | None = None
 
 
 class PlanFile(Part):

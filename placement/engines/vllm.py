@@ -1,8 +1,8 @@
 """vLLM: no released version loads a plan; the form in which an open pull request would.
 
-Offline EPLB (https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its
-description and its tests (``tests/distributed/test_eplb_state.py``). vLLM 0.33.0 (wheel) has no such option. MoE layers
-are counted from 0.
+Offline EPLB (https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its description and
+its tests (``tests/distributed/test_eplb_state.py``). vLLM 0.33.0 (wheel) has no such option. MoE layers count
+from 0.
 """
 
 from __future__ import annotations

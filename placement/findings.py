@@ -63,24 +63,6 @@ class FrontPoint:
 
 
 @dataclass(frozen=True)
-class LayerChanges:
-    """Of the choices of a token in a layer, how many lie elsewhere than one of the layer before; means over hops.
-
-    Attributes
-    ----------
-    gpus, domains:
-        Choices on another GPU, in another domain, with GPUs called as experts were placed.
-    gpus_after, domains_after:
-        The same with the GPUs of each layer called anew, as they are in the plan.
-    """
-
-    gpus: NotNegative
-    domains: NotNegative
-    gpus_after: NotNegative
-    domains_after: NotNegative
-
-
-@dataclass(frozen=True)
 class TrafficReport:
     """Placements compared by the step that they are predicted to take, as tokens choose experts together.
 
@@ -96,8 +78,6 @@ class TrafficReport:
         How far loads may be above even, as a fraction, for fewer domains a token.
     front:
         Balance against domains a token, where asked for; else empty.
-    from_layer_to_layer:
-        What changes GPU and domain from layer to layer; None where no trace says it.
     """
 
     known: str
@@ -106,7 +86,6 @@ class TrafficReport:
     slack: NotNegative
     rows: tuple[TrafficRow, ...]
     front: tuple[FrontPoint, ...] = ()
-    from_layer_to_layer: LayerChanges | None = None
 
     @property
     def before(self) -> TrafficRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from topology.shown import Shown
 if TYPE_CHECKING:
     from placement.findings import Failures, RedundancyCurve, TrafficReport
 
+Origin = Literal["planned", "replanned", "imported"]
 ROUNDING = 1e-9
 """Part of a time that rounding may cost."""
 
@@ -119,8 +120,10 @@ class Plan(Shown):
         Throughput against copies where their number was chosen; else None.
     notes:
         What a summary repeats: what was assumed, dropped or run.
-    options:
-        What the planner was asked besides, as JSON-able values.
+    request:
+        The options that it was made with (:class:`placement.options.PlanOptions`), as JSON-able values.
+    origin:
+        Whether this planner made it, a re-plan did, or it was imported from an engine's file.
     passed_over:
         A layout that is faster by the estimate and less simple, in words; empty if there is none.
     service_level:
@@ -148,7 +151,7 @@ class Plan(Shown):
     proof: Proof
     baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    options: Mapping[str, object] = field(default_factory=dict)
+    request: Mapping[str, object] = field(default_factory=dict)
     interrupted: bool = False
     scenarios: ScenarioReport | None = None
     failures: Failures | None = None
@@ -161,6 +164,7 @@ class Plan(Shown):
     order: OrderProof | None = None
     traffic: TokenTraffic | None = None
     by_traffic: TrafficReport | None = None
+    origin: Origin = "planned"
 
     @property
     def over_limit(self) -> float | None:
@@ -185,7 +189,7 @@ class Plan(Shown):
     @property
     def work(self) -> int | None:
         """What repeats the search (:mod:`placement.work`); None where nobody searched."""
-        number = self.options.get("work")
+        number = self.request.get("work")
         return number if isinstance(number, int) and not isinstance(number, bool) else None
 
     def brief(self) -> str:
@@ -227,19 +231,19 @@ class Plan(Shown):
     @property
     def split(self) -> DispatchPolicy:
         """How the engine splits an expert's tokens over its copies."""
-        return require_policy(str(self.options.get("split", "even")))
+        return require_policy(str(self.request.get("split", "even")))
 
     @property
     def spread(self) -> Spread:
         """What may fail at once: copies of an expert lie in different ones."""
-        return require_spread(str(self.options.get("spread", "gpu")))
+        return require_spread(str(self.request.get("spread", "gpu")))
 
     @property
     def scenario_weights(self) -> ScenarioWeights:
         """How several loads count in a search."""
-        return require_scenario_weights(str(self.options.get("scenario_weights", "grouped")))
+        return require_scenario_weights(str(self.request.get("scenario_weights", "grouped")))
 
     @property
     def objective(self) -> Objective:
         """What counts over several loads."""
-        return require_objective(str(self.options.get("objective", "mean")))
+        return require_objective(str(self.request.get("objective", "mean")))

@@ -1,4 +1,4 @@
-"""The plan file (``plan.json``, schema 1): one schema writes it and reads it back, checked on the way in.
+"""The plan file (``plan.json``, schema 2): one schema writes it and reads it back, checked on the way in.
 
 What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
 """
@@ -61,7 +61,7 @@ from topology.limits import PLAN_BYTES
 from topology.reading import containers, parse_json, read_text, require_version
 from topology.units import mean_of
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _REMEDY = "correct it there, or make the plan again with rackplan plan"
 _SHOWN = 40
 """Characters of a value that a message repeats."""
@@ -123,10 +123,11 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return ``plan`` as JSON-able data in schema 1."""
+    """Return ``plan`` as JSON-able data in schema 2."""
     deployment = plan.deployment
     return {
         "schema_version": SCHEMA_VERSION,
+        "origin": plan.origin,
         "model": deployment.model.name,
         "cluster": deployment.cluster.name,
         "stages": _stages(plan),
@@ -149,6 +150,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         "failures": _failures_written(plan.failures),
         "by_traffic": _written(TrafficReportPart, plan.by_traffic),
         "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
+        "request": {**plan.request, "engine": deployment.engine},
         "inputs": _inputs(plan, command, sha256 or {}),
     }
 
@@ -256,8 +258,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
         "loads": None
         if loads is None
         else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
-        "seed": plan.options.get("seed", 0),
-        "options": {**plan.options, "engine": deployment.engine},
+        "seed": plan.request.get("seed", 0),
         "prices": PricesPart.model_validate(deployment.prices).model_dump(),
         "sha256": sha256,
         "command": command,
@@ -374,15 +375,14 @@ def _plan(fields: PlanFile) -> Plan:
     workload = Workload(**inputs.workload.model_dump())
     prices = PriceBook(**inputs.prices.model_dump())
     prices.check(cluster)
-    deployment = Deployment(cluster, model, workload, engine=inputs.options.engine, prices=prices)
+    deployment = Deployment(cluster, model, workload, engine=fields.request.engine, prices=prices)
     layout = _layout(fields, deployment)
     strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
         raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
     experts, unlike = _experts(fields, deployment, layout)
     loads = _loads(inputs.loads, deployment)
-    score, balancedness = score_placement(deployment, layout, experts, loads, inputs.options.split, unlike)
-    options = inputs.options.model_dump(exclude={"engine"}, exclude_unset=True)
+    score, balancedness = score_placement(deployment, layout, experts, loads, fields.request.split, unlike)
     plan = Plan(
         deployment,
         layout,
@@ -391,7 +391,8 @@ def _plan(fields: PlanFile) -> Plan:
         score,
         balancedness,
         fields.proof,
-        options=options,
+        request=fields.request.model_dump(exclude={"engine"}, exclude_unset=True),
+        origin=fields.origin,
         scenarios=_scenarios(fields.scenarios, loads.names if loads else ()),
         failures=_failures(fields.failures, deployment),
         by_traffic=_by_traffic(fields.by_traffic),
@@ -609,9 +610,7 @@ def _by_traffic(part: TrafficReportPart | None) -> TrafficReport | None:
         return None
     if part.chosen not in [row.placement for row in part.rows]:
         raise InputError(f"by_traffic.chosen: {part.chosen!r} is none of its rows.")
-    return TrafficReport(
-        part.known, part.traces, part.chosen, part.slack, part.rows, part.front, part.from_layer_to_layer
-    )
+    return TrafficReport(part.known, part.traces, part.chosen, part.slack, part.rows, part.front)
 
 
 def _redundancy(part: RedundancyPart | None) -> RedundancyCurve | None:

@@ -15,7 +15,6 @@ from placement.findings import (
     Count,
     FrontPoint,
     LayerAtRisk,
-    LayerChanges,
     NotNegative,
     RedundancyPoint,
     ScenarioRow,
@@ -24,7 +23,7 @@ from placement.findings import (
     WhatIf,
 )
 from placement.options import Objective, ScenarioWeights, Spread
-from placement.plan import OrderProof, Proof
+from placement.plan import OrderProof, Origin, Proof
 from topology.figures import EvidenceLabel
 
 _Said = Annotated[int, Field(ge=0, le=10**12)]
@@ -170,7 +169,7 @@ class LoadsPart(Part):
     tokens: list[list[list[float]]]
 
 
-class OptionsPart(Part):
+class RequestPart(Part):
     """What was asked of the planner, under the names of :class:`placement.options.PlanOptions`.
 
     Attributes
@@ -216,7 +215,6 @@ class InputsPart(Part):
     cluster: dict[str, Any]
     workload: WorkloadPart
     loads: LoadsPart | None = None
-    options: OptionsPart = OptionsPart()
     prices: PricesPart = PricesPart()
 
 
@@ -322,8 +320,6 @@ class TrafficReportPart(Part):
         A row for each placement, balance alone first.
     front:
         Balance against domains a token, where asked for; else empty.
-    from_layer_to_layer:
-        What changes GPU and domain from layer to layer; null where no trace says it.
     """
 
     known: str
@@ -332,13 +328,13 @@ class TrafficReportPart(Part):
     slack: NotNegative
     rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
     front: tuple[FrontPoint, ...] = ()
-    from_layer_to_layer: LayerChanges | None = None
 
 
 class PlanFile(Part):
     """A plan file, as far as it is read."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
+    origin: Origin
     stages: Annotated[list[StagePart], Field(min_length=1)]
     experts: ExpertsPart
     layout: LayoutPart
@@ -350,6 +346,7 @@ class PlanFile(Part):
     redundancy: RedundancyPart | None = None
     failures: FailuresPart | None = None
     by_traffic: TrafficReportPart | None = None
+    request: RequestPart
     inputs: InputsPart
 
 
@@ -496,8 +493,8 @@ class InputsData(TypedDict):
         The model, what it serves, the loads of its experts (null without any), and what money is counted with.
     cluster:
         The resolved cluster, as ``topology.spec_from_dict`` reads it.
-    seed, options:
-        What was asked of the planner.
+    seed:
+        Of synthetic loads and of the search.
     sha256, command:
         Digests of the files that were read, by name, and the command line.
     """
@@ -507,7 +504,6 @@ class InputsData(TypedDict):
     workload: WorkloadPart
     loads: LoadsPart | None
     seed: int
-    options: OptionsPart
     prices: PricesPart
     sha256: dict[str, str]
     command: str
@@ -518,6 +514,8 @@ class PlanData(TypedDict):
 
     Attributes
     ----------
+    origin:
+        Whether the planner made it, a re-plan did, or it was imported from an engine's file.
     model, cluster:
         Their names.
     stages:
@@ -533,8 +531,11 @@ class PlanData(TypedDict):
     scenarios, redundancy, failures, by_traffic:
         Findings: each load in and out of sample, throughput against copies, what a failure would do, placements
         compared under traced tokens; null where there is nothing to find.
+    request:
+        The options that it was made with.
     """
 
+    origin: Origin
     model: str
     cluster: str
     stages: list[StagePart]
@@ -550,6 +551,7 @@ class PlanData(TypedDict):
     failures: FailuresPart | None
     by_traffic: TrafficReportPart | None
     baseline_reasons: dict[str, str]
+    request: RequestPart
 
 
 class PlanFileData(PlanData):
@@ -565,6 +567,6 @@ class PlanFileData(PlanData):
         All that it was made from.
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     experts: ExpertsPart
     inputs: InputsData

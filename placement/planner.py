@@ -106,7 +106,7 @@ def make_plan(
         plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            options={**asdict(asked), "work": stop.number},
+            request={**asdict(asked), "work": stop.number},
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -208,7 +208,7 @@ def _finish(
         proof=_proof(placed.results),
         baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
-        options=asdict(options),
+        request=asdict(options),
         scenarios=scenarios,
         search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )

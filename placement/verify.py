@@ -198,8 +198,7 @@ def _replica_experts(plan: Plan, replica: int, experts: Sequence[Assignment | No
             except InputError as error:
                 wrong.append(f"{_run(stage.layers)}: {error}")
                 break
-            # another planner's plan may have two copies on a GPU, and says so
-            together = plan.options.get("copies_together") is True
+            together = plan.origin == "imported"  # other planners may put two copies on a GPU
             lines = verify_experts(assignment, problem, together=together, domains=used)
             wrong += [f"{_run(stage.layers)}: {line}" for line in lines]
     return wrong

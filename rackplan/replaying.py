@@ -33,7 +33,7 @@ class ReplayOptions:
     Attributes
     ----------
     policies:
-        ``static``, ``vllm``, ``sglang``, ``flashlb``, ``swift``, or ``rackplan`` and ``rackplan-linear`` with a
+        ``static``, ``vllm``, ``sglang``, or ``rackplan`` and ``rackplan-linear`` with a
         budget after a colon (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
     intervals:
         Steps between re-plans, or windows (``2w``); none: each engine's own.
@@ -136,7 +136,7 @@ class Replay:
         count, layers, experts = self.loads.tokens.shape
         taking_part = entries(
             asked.policies or DEFAULT, asked.intervals, steps_per_window=asked.steps_per_window, windows=count,
-            layers=layers, planned=self.given is not None,
+            planned=self.given is not None,
         )  # fmt: skip
         work = work_of_a_window(taking_part, layers, experts)
         check_replay(count, work, len(taking_part), layers, experts)

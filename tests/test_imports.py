@@ -127,7 +127,6 @@ def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
         "placement/migrate/fewest.py",
         "placement/stage_order/cpsat.py",
         "placement/stage_order/runs.py",
-        "placement/traffic/min_cost_flow.py",
     }
 
 

@@ -73,7 +73,7 @@ PLANNED_SCENARIOS = 2_000
 """The same, however small the model: any two are compared, and 15,625 took ten minutes and 5 GB."""
 REPLAY_WORK = 38_000_000
 """Windows of a replay times what all its policies do in one, about 2.9 microseconds each: see
-:func:`placement.online.policies.work_of_a_window`; 220 windows of 58 layers with 256 experts and all policies."""
+:func:`placement.online.policies.work_of_a_window`; 248 windows of 58 layers with 256 experts and all policies."""
 DRAWN_PAIRS = 400_000_000
 """Pairs of GPUs whose traffic is drawn one by one: 268 million take 42 s."""
 TORUS_GPUS = 16_384

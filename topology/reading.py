@@ -438,18 +438,20 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
 
 
 def require_version(value: object, where: str, ours: int) -> None:
-    """Refuse a file of a version that only a newer rackplan knows.
+    """Refuse a file of another version of its schema.
 
     Raises
     ------
     InputError
-        If ``value`` is a number above ``ours``.
+        If ``value`` is a whole number from 1 that is not ``ours``.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value > ours:
-        raise InputError(
-            f"{where}: written by a newer rackplan (schema {shown(value)}; this one reads up to {ours}); "
-            "upgrade rackplan, or make the file again with this one."
-        )
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1 or value == ours:
+        return
+    age, upgrade = ("older", "") if value < ours else ("newer", "upgrade rackplan, or ")
+    raise InputError(
+        f"{where}: written by {'an' if age == 'older' else 'a'} {age} rackplan (schema {shown(value)}; this one "
+        f"reads {ours}); {upgrade}make the file again with this one."
+    )
 
 
 def containers(value: object, where: tuple[object, ...] = ()) -> Iterator[tuple[tuple[object, ...], Any]]:

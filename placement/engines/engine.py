@@ -12,7 +12,6 @@ from cost.dispatch import DispatchPolicy
 from placement.arrays import Floats
 from placement.engines.findings import BAD, Finding, Inspected, NoRowsError, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from topology.errors import InputError
 
 Role = Literal["both", "prefill", "decode"]
 
@@ -94,16 +93,12 @@ class Engine(ABC):
         How it can split an expert's tokens over copies; the first is what it does unless told.
     split_words:
         The same in words.
-    form:
-        Of an engine that reads several forms of plan file, which this is.
     framework:
         What Dynamo calls it; empty where Dynamo does not run it.
     port:
         Where it takes requests unless told.
     ranks_are_tasks:
         Whether each GPU has a process that something else starts (MPI), not one a host.
-    keeps_ranks:
-        Whether its file says which slot has which expert; else it may number the ranks of a layer otherwise.
     rules:
         What it does about each mistake that rows of expert ids can have.
     """
@@ -118,8 +113,6 @@ class Engine(ABC):
     framework: ClassVar[str] = ""
     port: ClassVar[int] = 8000
     ranks_are_tasks: ClassVar[bool] = False
-    keeps_ranks: ClassVar[bool] = True
-    form: ClassVar[str] = ""
     rules: ClassVar[RowRules]
 
     @abstractmethod
@@ -143,23 +136,6 @@ class Engine(ABC):
         """
         del part, tp
         return None
-
-    def in_form(self, form: str | None) -> Engine:
-        """Return the engine as it reads a form of plan file; None: its usual one.
-
-        Raises
-        ------
-        InputError
-            If it reads no such form.
-        """
-        if form is None:
-            return self
-        raise InputError(f"option `form` {form}: {self.title} reads one form of plan file.")
-
-    def of(self, path: Path) -> Engine:
-        """Return the engine as it reads the form that a file has."""
-        del path
-        return self
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """Return what is not the file's own fault; ``read``: whether rows were found in it."""

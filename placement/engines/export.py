@@ -101,12 +101,7 @@ def export_plan(
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
     text = engine.write(mapping, facts)
-    moved = _read_back(text, engine, mapping, facts)
-    if moved and any(len(plan.deployment.domain_set(stage)) > 1 for stage in plan.layout.replicas[0]):
-        raise InputError(
-            f"{engine.title} cannot hold this plan: it numbers the ranks of {moved} layers otherwise, and they lie "
-            "in several domains; make it with a smaller `ep`."
-        )
+    _read_back(text, engine, mapping, facts)
     return Exported(
         engine,
         facts.name,
@@ -114,7 +109,7 @@ def export_plan(
         mapping,
         launch,
         tuple(engine.flags(launch)),
-        (*engine.warnings(launch), *_notes(plan, launch, moved)),
+        (*engine.warnings(launch), *_notes(plan, launch)),
         tuple(rank_places(plan)),
         _balancedness(plan, engine, launch.tp),
         mean_of(plan.balancedness.values()),
@@ -159,8 +154,8 @@ def engine_balancedness(
     return mean_of(found)
 
 
-def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> int:
-    """Check what will be written the way a file of anyone's is checked; return the layers with other ranks."""
+def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:
+    """Check what will be written as any file is checked, and that it holds the mapping."""
     with scratch() as folder:
         path = folder / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
         try:
@@ -172,18 +167,8 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
         except InputError as error:
             where = f"{engine.title} cannot hold this plan: its file"
             raise InputError(str(error).replace(str(path), where)) from None
-    if engine.keeps_ranks:
-        same, moved = np.array_equal(found.slot_expert, mapping.slot_expert), 0
-    else:
-        theirs, ours = (np.sort(each.by_rank(), axis=2) for each in (found, mapping))
-        moved = int((theirs != ours).any(axis=(1, 2)).sum())
-        together = [
-            (row[np.lexsort(row.T)], own[np.lexsort(own.T)]) for row, own in zip(theirs, ours, strict=True)
-        ]
-        same = all(np.array_equal(*pair) for pair in together)
-    if not same:
+    if not np.array_equal(found.slot_expert, mapping.slot_expert):
         raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
-    return moved
 
 
 def served_name(model: Model) -> str:
@@ -227,18 +212,13 @@ def launch_of(
     )
 
 
-def _notes(plan: Plan, launch: Launch, moved: int) -> list[str]:
+def _notes(plan: Plan, launch: Launch) -> list[str]:
     found = []
     model = plan.deployment.model
     if launch.model == served_name(model) and not checkpoint_of(model):
         what = f"no checkpoint is known that has {model.name}"
         own = f" with weights in {model.weights_override}" if model.weights_override else ""
         found.append(f"{what}{own}: put one in place of {launch.model} (`model_path`)")
-    if moved:
-        found.append(
-            f"in {moved} layers the engine has the experts of each GPU of the plan together on another rank: loads, "
-            "memory and copies apart are the plan's, the order of the GPUs is not"
-        )
     if launch.tp != plan.layout.tp:
         found.append(
             f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, the engine is "

@@ -95,7 +95,8 @@ def imported_plan(
         notes=tuple(notes),
         service_level=held,
         limit_s=limit_s,
-        options={**asdict(options), "ep": mapping.ranks, "copies_together": bool(doubled), "imported": note},
+        request={**asdict(options), "ep": mapping.ranks},
+        origin="imported",
     )
     wrong = verify_plan(plan)
     if wrong:

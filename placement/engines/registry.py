@@ -25,17 +25,17 @@ PHY2LOG = "npy"
 MOST_RANKS = 1 << 20
 
 
-def require_engine(name: str, option: str, form: str | None = None) -> Engine:
-    """Return the engine of that name; ``option`` is where it was given, ``form`` which plan file (None: the usual).
+def require_engine(name: str, option: str) -> Engine:
+    """Return the engine of that name; ``option`` is where it was given.
 
     Raises
     ------
     InputError
-        If there is none, or it reads no such form.
+        If there is none.
     """
     if name not in ENGINES:
         raise InputError(f"{option} {name}: expected {', '.join(ENGINES)}.")
-    return ENGINES[name].in_form(form)
+    return ENGINES[name]
 
 
 def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> ExpertMapping:
@@ -52,7 +52,7 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
     if kind not in ENGINES:
         raise InputError(f"`kind` {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
     require_file(path)
-    engine = ENGINES[kind].of(path)
+    engine = ENGINES[kind]
     return require_sound(path, engine.title, engine.inspect(path, facts, ranks))
 
 
@@ -134,7 +134,6 @@ def check_file(
         raise InputError(f"`tp` {tp}: does not divide the {ranks} GPUs of the EP group.")
     require_file(path)
     try:
-        engine = engine.of(path)
         inspected = engine.inspect(path, facts, ranks)
     except InputError as error:
         what = str(error).removeprefix(f"{path}: ").rstrip(".")

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from pathlib import Path, PurePath
 
+import yaml
+
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import BAD, Finding, NoRowsError, Outcome, RowRules, Rows, and_more, whole_of
 from placement.engines.mapping import ExpertMapping, ModelFacts
@@ -111,21 +113,18 @@ class Trtllm(Engine):
         """See :class:`Engine`."""
         options = _options(launch)
         start = f"trtllm-serve {launch.model} --extra_llm_api_options {options}"
-        lines = [
-            f"# {options}, for: {start}   ({launch.world} ranks)",
-            "moe_config:",
-            "  backend: WIDEEP",
-            f"  load_balancer: {launch.file}",
-            "enable_attention_dp: true",
-            f"tensor_parallel_size: {launch.ep}",
-            f"moe_expert_parallel_size: {launch.ep}",
-        ]
+        settings: dict[str, object] = {
+            "moe_config": {"backend": "WIDEEP", "load_balancer": launch.file},
+            "enable_attention_dp": True,
+            "tensor_parallel_size": launch.ep,
+            "moe_expert_parallel_size": launch.ep,
+        }
         if launch.stages > 1:
-            lines.append(f"pipeline_parallel_size: {launch.stages}")
-            lines.append(f"pp_partition: [{', '.join(map(str, launch.cut))}]")
+            settings |= {"pipeline_parallel_size": launch.stages, "pp_partition": list(launch.cut)}
         if launch.role != "both":
-            lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
-        return lines
+            settings["cache_transceiver_config"] = {"backend": "DEFAULT"}
+        text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=10**6)
+        return [f"# {options}, for: {start}   ({launch.world} ranks)", *text.splitlines()]
 
     def command(self, launch: Launch) -> list[str]:
         """See :class:`Engine`; on several hosts as a task of MPI."""

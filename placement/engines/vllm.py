@@ -1,13 +1,8 @@
-"""vLLM: no released version loads a plan; the forms in which its open pull requests would.
+"""vLLM: no released version loads a plan; the form in which an open pull request would.
 
-- ``41141`` (offline EPLB, https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its
-  description and its tests (``tests/distributed/test_eplb_state.py``).
-- ``49572`` (custom initial expert maps, https://github.com/vllm-project/vllm/pull/49572, July 2026): a JSON list of
-  the expert in each slot, one list for each MoE layer or one for all of them; read from its description.
-- ``53022`` (static maps of DeepSeek-V4, August 2026): its description names ``eplb_config.expert_map_path`` and a
-  JSON map of each slot of every MoE layer, not the keys of that map; nothing public says them, so it is not written.
-
-vLLM 0.33.0 (wheel) has none of these options. MoE layers are counted from 0.
+Offline EPLB (https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its description and
+its tests (``tests/distributed/test_eplb_state.py``). vLLM 0.33.0 (wheel) has no such option. MoE layers count
+from 0.
 """
 
 from __future__ import annotations
@@ -15,28 +10,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from placement.engines.engine import Engine, Launch
+from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from placement.engines.strict_text import read_json, read_json_lines, read_text
+from placement.engines.strict_text import read_json_lines
 from placement.engines.vllm_serve import ServedByVllm, json_flag, serve_lines
-from topology.errors import InputError
 
 RECORD = "eplb_initial_mapping"
 ROWS = "initial_global_assignments"
-NEVER = 1_000_000_000
-"""Steps between two re-plans, of a map that shall stay."""
-_UNKNOWN = (
-    "option `form` 53022: that open pull request of vLLM (static maps of DeepSeek-V4) says that expert_map_path "
-    "names a JSON map of each slot, and nothing public says its keys, so it is not written; 41141 and 49572 are."
+_UNRELEASED = (
+    "no released vLLM loads a plan (0.33.0 has no option); this is the form of open pull request #41141"
 )
 
 
 class Vllm(ServedByVllm):
-    """vLLM, as an open pull request would have it; this one: #41141."""
+    """vLLM with an open pull request."""
 
     name = "vllm"
-    form = "41141"
     title = "vLLM with pull request #41141"
     version = "#41141 (open, April 2026); released 0.33.0 loads no plan"
     released = False
@@ -51,23 +41,6 @@ class Vllm(ServedByVllm):
         divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
         fewer=Outcome("refused", "num_redundant_experts would be negative"),
     )
-
-    def in_form(self, form: str | None) -> Engine:
-        """See :class:`Engine`."""
-        known = {engine.form: engine for engine in (ENGINE, INITIAL_MAP)}
-        if form is None:
-            return self
-        if form.removeprefix("#") == "53022":
-            raise InputError(_UNKNOWN)
-        if form.removeprefix("#") not in known:
-            raise InputError(
-                f"option `form` {form}: expected {' or '.join(known)}, the open pull request of vLLM that loads it."
-            )
-        return known[form.removeprefix("#")]
-
-    def of(self, path: Path) -> Engine:
-        """See :class:`Engine`: a list is a map of #49572, objects are records of #41141."""
-        return INITIAL_MAP if read_text(path).lstrip().startswith("[") else ENGINE
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """See :class:`Engine`."""
@@ -95,12 +68,7 @@ class Vllm(ServedByVllm):
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
         del facts, ranks, read
-        return (Finding("vLLM", self._unreleased, "note"),)
-
-    @property
-    def _unreleased(self) -> str:
-        loads = "no released vLLM loads a plan (0.33.0 has no option)"
-        return f"{loads}; this is the form of open pull request #{self.form}"
+        return (Finding("vLLM", _UNRELEASED, "note"),)
 
     def options(self, launch: Launch) -> dict[str, object]:
         """Return the keys of ``--eplb-config``."""
@@ -113,7 +81,7 @@ class Vllm(ServedByVllm):
     def flags(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         return [
-            f"# NOT RELEASED: a vLLM with pull request #{self.form} applied",
+            "# NOT RELEASED: a vLLM with pull request #41141 applied",
             *serve_lines(launch, "--enable-eplb"),
             json_flag("--eplb-config", self.options(launch)),
         ]
@@ -121,53 +89,7 @@ class Vllm(ServedByVllm):
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         now = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
-        return [f"NOT RELEASED: {self._unreleased}", now, *super().warnings(launch)]
-
-
-class VllmInitialMap(Vllm):
-    """vLLM with #49572: ``initial_expert_map_path``, ``[MoE layers][slots]``."""
-
-    form = "49572"
-    title = "vLLM with pull request #49572"
-    version = "#49572 (open, July 2026); released 0.33.0 loads no plan"
-    suffixes = (".json",)
-    rules = RowRules(
-        not_whole=Outcome("refused", "expert ids are whole numbers"),
-        length=Outcome("refused", "it checks the dimensions before anything is moved"),
-        high=Outcome("refused", "it checks the range of ids"),
-        negative=Outcome("refused", "it checks the range of ids"),
-        absent=Outcome("refused", "it checks that every expert is there"),
-        divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
-        fewer=Outcome("refused", "num_redundant_experts would be negative"),
-    )
-
-    def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
-        """See :class:`Engine`."""
-        del facts
-        return "[\n" + ",\n".join(json.dumps(row) for row in mapping.slot_expert.tolist()) + "\n]\n"
-
-    def read(self, path: Path, facts: ModelFacts, ranks: int, found: list[Finding]) -> Rows:
-        """See :class:`Engine`; one list alone is the map of all layers."""
-        del ranks
-        rows = read_json(path)
-        wanted = len(facts.moe_layers)
-        if not isinstance(rows, list) or not rows:
-            raise NoRowsError("the whole file", "expected a list of expert ids for each MoE layer")
-        if not any(isinstance(row, list) for row in rows):
-            found.append(Finding("the whole file", f"one map for all {wanted} MoE layers", "note"))
-            rows = [rows] * wanted
-        if len(rows) != wanted:
-            what = f"{len(rows)} rows, {facts.name} has {wanted} MoE layers: {self.rules.length.words}"
-            raise NoRowsError("rows", what)
-        return Rows(rows, _places(facts))
-
-    def options(self, launch: Launch) -> dict[str, object]:
-        """Return the keys of ``--eplb-config``: the re-plans that would follow never come."""
-        return {
-            "num_redundant_experts": launch.redundant,
-            "initial_expert_map_path": launch.file,
-            "step_interval": NEVER,
-        }
+        return [f"NOT RELEASED: {_UNRELEASED}", now, *super().warnings(launch)]
 
 
 def _places(facts: ModelFacts) -> list[str]:
@@ -225,4 +147,3 @@ def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> 
 
 
 ENGINE = Vllm()
-INITIAL_MAP = VllmInitialMap()

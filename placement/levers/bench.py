@@ -201,7 +201,7 @@ class Bench:
     @property
     def _copies(self) -> int | None:
         """Copies that the plan was asked for; None where they are left to a rule."""
-        asked = self.plan.options.get("redundant")
+        asked = self.plan.request.get("redundant")
         return asked if isinstance(asked, int) else None
 
     def _best_of(
@@ -276,7 +276,7 @@ class Bench:
     @property
     def _ttft_s(self) -> float | None:
         """The time to the first token that a decode plan was made for."""
-        asked = self.plan.options.get("ttft_s")
+        asked = self.plan.request.get("ttft_s")
         decodes = self.plan.deployment.workload.decodes
         return float(asked) if decodes and isinstance(asked, int | float) else None
 

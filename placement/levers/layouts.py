@@ -99,7 +99,7 @@ def _too_many(plan: Plan) -> str:
 
 
 def _options(plan: Plan) -> PlanOptions:
-    seed = plan.options.get("seed", 0)
+    seed = plan.request.get("seed", 0)
     return PlanOptions(
         time_limit_s=0.0,
         seed=seed if isinstance(seed, int) else 0,
@@ -120,7 +120,7 @@ def _experts(
 
 def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
     """Return a shape with its layers split and its experts placed, or why it cannot be."""
-    deployment, redundant = plan.deployment, plan.options.get("redundant")
+    deployment, redundant = plan.deployment, plan.request.get("redundant")
     slots = stage_slots(deployment, shape, redundant if isinstance(redundant, int) else None, plan.spread)
     if slots is None:
         return _too_many(plan)

@@ -208,15 +208,15 @@ def replan_plan(
         new_experts = tasks.experts(placed)
         new = replace(
             _new_plan(plan, tasks, placed, objective),
-            options={
-                **{name: value for name, value in plan.options.items() if name != "imported"},
+            origin="replanned",
+            request={
+                **plan.request,
                 "spread": spread,
                 "objective": objective,
                 "scenario_weights": weights,
                 "seed": options.seed,
                 "time_limit_s": options.time_limit_s if options.work is None else None,
                 "work": stop.number,
-                "copies_together": False,
             },
             notes=(*left.notes, *log),
             baselines={

@@ -110,15 +110,6 @@ def start(
     return state if static is None else replace(state, static=checked_placement(static, state, "static"))
 
 
-def static_plan(stored: ArrayLike, slots_per_gpu: ArrayLike) -> Experts:
-    """Return the robust placement ``[layers, slots]`` over ``stored`` ``[scenarios, layers, experts]``.
-
-    Alike scenarios share a vote; one that has no tokens in a layer counts there as the others' mean.
-    """
-    loads = workloads(relative(checked_loads(stored, "stored", (0, 0, 0))))
-    return _robust(loads, checked_slots(slots_per_gpu))
-
-
 def _robust(loads: Floats, slots_per_gpu: Ints) -> Experts:
     known = loads.max(axis=2, keepdims=True) > 0
     others = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)

@@ -10,19 +10,16 @@ from typing import cast
 from placement.arrays import Experts, Floats
 from placement.online.balancer import plan, start
 from placement.online.engines import SGLANG_STEPS, VLLM_STEPS, VLLM_WINDOW, Eplb, Static
-from placement.online.flashlb import STEPS as ASCEND_STEPS
-from placement.online.flashlb import FlashLB
 from placement.online.policy import Group
 from placement.online.simulate import Entry
 from placement.online.state import OnlineOptions
-from placement.online.swift import SwiftBalancer
 from topology.errors import InputError
 from topology.units import plain_number
 
 OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"
 """Ours as it runs in an engine that was given nothing: from the engine's own placement, without stored loads."""
-NAMES = ("static", "vllm", "sglang", "flashlb", "swift", OURS, OURS_LINEAR)
+NAMES = ("static", "vllm", "sglang", OURS, OURS_LINEAR)
 BUDGET = 0.05
 """Largest part of the copies that a re-plan of ours moves where nobody says."""
 LONGER = 4
@@ -31,8 +28,7 @@ DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
 
-_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, "swift": 1.0, "flashlb": 2.0}
-_WORK |= {OURS: 2.0, OURS_LINEAR: 2.0}
+_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, OURS: 2.0, OURS_LINEAR: 2.0}
 """What a re-plan costs beside others, for each expert of each layer."""
 _SCORED = 5_000
 """What it costs to score a window and to call a policy at all."""
@@ -77,7 +73,7 @@ def require_names(names: Sequence[str]) -> None:
         With the name.
     """
     for index, name in enumerate(names):
-        _entry(name, lambda _: 1, linear=False, steps_per_window=1, layers=1)
+        _entry(name, lambda _: 1, linear=False, steps_per_window=1)
         if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
             raise InputError(f"`policy` {name}: it is there twice; leave one out.")
 
@@ -88,7 +84,6 @@ def entries(
     *,
     steps_per_window: int,
     windows: int,
-    layers: int,
     planned: bool,
 ) -> list[Entry]:
     """Return the policies of some names, each at every interval.
@@ -100,8 +95,8 @@ def entries(
         ``rackplan:none``, ``rackplan-linear:1%``.
     intervals:
         ``3000`` steps or ``2w`` windows; none: each engine's own, ours at vLLM's and at :data:`LONGER` times that.
-    steps_per_window, windows, layers:
-        Steps that a window stands for, windows in all and layers with experts.
+    steps_per_window, windows:
+        Steps that a window stands for, and windows in all.
     planned:
         Whether a plan runs already; else engines begin with their own placement.
 
@@ -119,8 +114,7 @@ def entries(
             def every(steps: int, interval: int | None = interval) -> int:
                 return max(1, round(steps / steps_per_window)) if interval is None else interval
 
-            shape = {"steps_per_window": steps_per_window, "layers": layers}
-            entry = _entry(name, every, linear=not planned, **shape)
+            entry = _entry(name, every, linear=not planned, steps_per_window=steps_per_window)
             found.append(entry)
             longer = LONGER * entry.interval
             if not asked and entry.budget != 0 and _is_ours(name) and longer < windows - 1:
@@ -175,9 +169,7 @@ def _is_ours(name: str) -> bool:
     return name.strip().lower().partition(":")[0] == OURS
 
 
-def _entry(
-    text: str, every: Callable[[int], int], *, linear: bool, steps_per_window: int, layers: int
-) -> Entry:
+def _entry(text: str, every: Callable[[int], int], *, linear: bool, steps_per_window: int) -> Entry:
     """Return one policy; ``every`` makes windows of its engine's interval in steps."""
     said = text.strip().lower()
     name, colon, budget = said.partition(":")
@@ -198,9 +190,6 @@ def _entry(
     if name == "sglang":
         windows = every(SGLANG_STEPS)
         return Entry(name, lambda group: Eplb(group, windows), windows, blocking=True, linear=linear)
-    if name in ("flashlb", "swift"):
-        make = FlashLB if name == "flashlb" else SwiftBalancer
-        return Entry(name, make, every(ASCEND_STEPS + layers), linear=linear)
     raise InputError(f"`policy` {text}: expected {', '.join(NAMES)} or {OURS}:BUDGET, like {OURS}:5%.")
 
 

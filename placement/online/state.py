@@ -1,29 +1,16 @@
-"""What a balancer knows between two re-plans: options, stored scenarios, last windows, what is placed; on disk."""
+"""What a balancer knows between two re-plans: options, stored scenarios, last windows, what is placed."""
 
 from __future__ import annotations
 
-import io
-import json
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cost.traces.arrays import npz_array, npz_names
 from placement.arrays import Experts, Floats, Ints
 from placement.online.memory import Memory
 from placement.online.votes import relative
-from topology.errors import InputError, one_line
-from topology.files import write_whole
-from topology.reading import parse_json, require_version
-
-_VERSION = 1
-ARRAYS = (
-    *("about", "slots_per_gpu", "stored", "last", "kinds", "kind_windows", "kind_age"),
-    *("static", "placed"),
-)
-"""Of the file of a balancer's state."""
+from topology.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -124,113 +111,6 @@ class OnlineState:
         stored = self.stored if len(self.stored) else np.zeros((0, *load.shape))
         memory = self.memory.with_window(load, self.last, self.options.history)
         return replace(self, stored=stored, last=load, memory=memory, windows=self.windows + 1)
-
-    def save(self, path: Path | str) -> None:
-        """Write the state as ``.npz``, whole or not at all.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written.
-        """
-        none = np.zeros((0, 0), dtype=np.int32)
-        about = {
-            "version": _VERSION,
-            "windows": self.windows,
-            "surprise": self.memory.surprise,
-            "options": asdict(self.options),
-        }
-        made = io.BytesIO()
-        np.savez(
-            made,
-            about=np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8),
-            slots_per_gpu=self.slots_per_gpu,
-            stored=self.stored,
-            last=self.last,
-            kinds=self.memory.loads,
-            kind_windows=self.memory.windows,
-            kind_age=self.memory.age,
-            static=none if self.static is None else self.static,
-            placed=none if self.placed is None else self.placed,
-        )
-        write_whole(Path(path), made.getvalue())
-
-    @classmethod
-    def load(cls, path: Path | str) -> OnlineState:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        InputError
-            If the file is not that, or what it says does not fit together.
-        """
-        path = Path(path)
-        found = _arrays(path)
-        try:
-            return cls._checked(found)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-
-    @classmethod
-    def _checked(cls, found: dict[str, NDArray[np.generic]]) -> OnlineState:
-        about = parse_json(found["about"].tobytes().decode("utf-8", "replace"), "`about`")
-        require_version(about.get("version") if isinstance(about, dict) else None, "`about`", _VERSION)
-        if not isinstance(about, dict) or set(about) != {"version", "windows", "surprise", "options"}:
-            raise InputError("`about` is not that of a balancer's state.")
-        if about["version"] != _VERSION:
-            raise InputError(
-                f"version {about['version']} of a balancer's state; this rackplan reads {_VERSION}."
-            )
-        windows, surprise, options = about["windows"], about["surprise"], about["options"]
-        if isinstance(windows, bool) or not isinstance(windows, int) or windows < 0:
-            raise InputError(f"`windows` {windows}: not a number of windows.")
-        if isinstance(surprise, bool) or not isinstance(surprise, (int, float)) or not 0 <= surprise <= 1:
-            raise InputError(f"`surprise` {surprise}: not a number from 0 to 1.")
-        if not isinstance(options, dict) or set(options) != {field.name for field in fields(OnlineOptions)}:
-            raise InputError("`options` are not those of a balancer.")
-        if not isinstance(options["first_free"], bool) or any(
-            isinstance(options[key], bool) or not isinstance(options[key], (int, float))
-            for key in ("history", "least_gain", *(("budget",) if options["budget"] is not None else ()))
-        ):
-            raise InputError(f"`options` {options}: not those of a balancer.")
-        slots = checked_slots(found["slots_per_gpu"])
-        loads = {}
-        for name, axes in (("stored", 3), ("last", 2), ("kinds", 3)):
-            if found[name].ndim != axes or found[name].dtype != np.float64:
-                raise InputError(f"`{name}` is not float64 of {axes} axes.")
-            loads[name] = checked_loads(found[name], name, (0, *found["last"].shape)[-axes:])
-        windows_of, age = (_counts(found[name], name) for name in ("kind_windows", "kind_age"))
-        memory = Memory(loads["kinds"], windows_of, age, float(surprise))
-        if not len(memory.loads) == len(memory.windows) == len(memory.age):
-            raise InputError("`kinds`, `kind_windows` and `kind_age` are not of one length.")
-        options = OnlineOptions(**options)
-        state = cls(options, slots, loads["stored"], loads["last"], memory, windows=windows)
-        if state.experts < 1 or state.slots < state.experts:
-            raise InputError(f"{state.slots} slots for {state.experts} experts: each expert needs one.")
-        placements = {
-            name: checked_placement(found[name], state, name)
-            for name in ("static", "placed")
-            if found[name].size
-        }
-        return replace(state, static=placements.get("static"), placed=placements.get("placed"))
-
-
-def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of the file; nothing in it is run."""
-    try:
-        if set(npz_names(path)) != set(ARRAYS):
-            raise InputError(f"{path}: not a balancer's state: other arrays are in it.")
-        return {name: npz_array(path, name).whole() for name in ARRAYS}
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read as a balancer's state ({one_line(error)}).") from None
-
-
-def _counts(given: NDArray[np.generic], name: str) -> Ints:
-    if given.ndim == 1 and given.dtype == np.int64:
-        counts = given.astype(np.int64)
-        if (counts >= 0).all():
-            return counts
-    raise InputError(f"`{name}` is not int64 [kinds] of numbers that are not negative.")
 
 
 def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats:

@@ -15,7 +15,7 @@ from cost.terms.alltoall import group_limit, vector_sizes
 from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
-from placement.findings import FrontPoint, LayerChanges, TrafficReport, TrafficRow
+from placement.findings import FrontPoint, TrafficReport, TrafficRow
 from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
@@ -26,7 +26,6 @@ from placement.scoring import placement_scorer, routed_traffic
 from placement.solve import solve
 from placement.stop import Say, Stop
 from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
-from placement.traffic.follow import follow_layers
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front
 from placement.traffic.places import Places
@@ -182,7 +181,6 @@ def place_by_all(
 
     What it promises (score, balancedness) stays that of ``trial``, which did not see the tokens that judged it.
     """
-    batch = trial.score.batch
     placed = replace(placed, candidate=trial.candidate, score=trial.score, balancedness=trial.balancedness)
     if report is None:
         return placed, None
@@ -199,10 +197,7 @@ def place_by_all(
         best = _aligned(placed, loads, options) or best
     elif report.chosen != BALANCE:
         best = next(one for one in _rivals(placed, loads, options) if one.name == report.chosen)
-    judged, changes = _followed(_judge(placed, best, loads, options), placed, loads, options, batch)
-    return _placed_as(placed, judged.candidate.experts, loads, options), replace(
-        report, from_layer_to_layer=changes
-    )
+    return _placed_as(placed, best.experts, loads, options), report
 
 
 def _lasting(
@@ -233,25 +228,6 @@ def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: in
         return alike[0]
     rows = {id(one): one.row(placed, loads, batch) for one in alike}
     return min(alike, key=lambda one: round(rows[id(one)].domains_per_token, _DIGITS))
-
-
-def _followed(
-    best: _Judged, placed: Placed, loads: ExpertLoads, options: PlanOptions, batch: int
-) -> tuple[_Judged, LayerChanges | None]:
-    """Return the best with GPUs called anew in each layer where that is free, and what changes between layers."""
-    if options.spread != "gpu":  # a domain's racks need not hold as many of its GPUs
-        return best, None
-    deployment, layout = placed.candidate.deployment, placed.candidate.layout
-    found = follow_layers(deployment, layout, best.candidate.experts, loads)
-    if found is None:
-        return best, None
-    experts, changes = found
-    if all(after is before for after, before in zip(experts, best.candidate.experts, strict=True)):
-        return best, changes
-    again = _judge(placed, replace(best.candidate, experts=experts), loads, options)
-    if again.scorer.at(batch).step_s <= best.scorer.at(batch).step_s * (1 + _WORTH):
-        return again, changes
-    return best, replace(changes, gpus_after=changes.gpus, domains_after=changes.domains)
 
 
 def _front_point(slack: float, row: TrafficRow) -> FrontPoint:

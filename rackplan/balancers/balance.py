@@ -202,7 +202,7 @@ def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> Nod
     if asked.nodes == 1 or given.node_groups == "ignore":
         return None
     planned = None if stored is None else stored.placed
-    free = asked.at_start or given.first_free or given.max_moves is None
+    free = asked.at_start or given.max_moves is None
     gathers = given.node_groups == "gather" and free
     for placed in (asked.old, planned):
         if placed is not None:

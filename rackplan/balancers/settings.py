@@ -26,8 +26,6 @@ class Settings:
     ----------
     max_moves:
         Copies that one call may move, as a fraction of all; 0 none, None as many as it likes.
-    first_free:
-        Whether the first call may move any number where what lies there is clearly worse than a new plan.
     history:
         Windows that are planned for together, the last one among them.
     scenarios:
@@ -40,7 +38,6 @@ class Settings:
     """
 
     max_moves: float | None = 0.05
-    first_free: bool = False
     history: int = 8
     scenarios: tuple[str, ...] = ()
     plan: str = ""
@@ -51,8 +48,6 @@ class Settings:
         """The settings in a line, for the log."""
         moved = "any number of copies" if self.max_moves is None else f"{self.max_moves:.4g} of the copies"
         parts = [f"{moved} moved by a call at most"]
-        if self.first_free:
-            parts.append("any number by the first")
         parts.append(f"{self.history} windows kept" if self.history > 1 else "the last window kept")
         if self.scenarios:
             parts.append(f"scenarios of {', '.join(self.scenarios)}")
@@ -140,13 +135,6 @@ def _windows(name: str, text: str) -> int:
     return int(text)
 
 
-def _first(name: str, text: str) -> bool:
-    word = text.lower()
-    if word not in {"free", "limited"}:
-        raise InputError(f"{name} {text!r}: expected free, or limited as every other call.")
-    return word == "free"
-
-
 def _groups(name: str, text: str) -> str:
     word = text.lower()
     if word not in {"keep", "gather", "ignore"}:
@@ -170,7 +158,6 @@ _MOST_WINDOWS = 1000
 
 _READERS = {
     "RACKPLAN_MAX_MOVES": ("max_moves", _fraction),
-    "RACKPLAN_FIRST_MOVES": ("first_free", _first),
     "RACKPLAN_HISTORY": ("history", _windows),
     "RACKPLAN_SCENARIOS": ("scenarios", _files),
     "RACKPLAN_PLAN": ("plan", _path),

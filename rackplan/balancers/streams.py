@@ -137,8 +137,7 @@ def next_placement(asked: Asked, given: Settings) -> Experts:
 
 
 def _started(asked: Asked, given: Settings) -> OnlineState:
-    free = asked.at_start or given.first_free
-    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=free)
+    options = OnlineOptions(budget=given.max_moves, history=given.history, first_free=asked.at_start)
     layers, experts = asked.loads.shape
     each = asked.slots // asked.ranks
     loads, placed = (None, None) if asked.stored is None else (asked.stored.loads, asked.stored.placed)

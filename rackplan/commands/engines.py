@@ -22,15 +22,6 @@ def export(
     plan: options.PlanFile,
     to: Annotated[str, opt("--to", f"{ENGINES}.", "ENGINE")],
     output: Annotated[Path, opt("-o --output", "The file; one that exists is left alone.", "FILE")],
-    form: Annotated[
-        str | None,
-        opt(
-            "--form",
-            "Of vllm: the open pull request that loads it, 41141 or 49572. [41141]",
-            "N",
-            show_default=False,
-        ),
-    ] = None,
     tp: Annotated[
         int | None,
         opt("--tp", "Tensor-parallel width of the engine's attention. [the plan's]", "N", show_default=False),
@@ -74,7 +65,7 @@ def export(
     from rackplan.views.engines import export_view
     from topology.files import write_new
 
-    asked = Asked(require_engine(to, "--to", form), output, launch, tp, served, hosts, image)
+    asked = Asked(require_engine(to, "--to"), output, launch, tp, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
     write_new({path: text.encode() for path, text in deployed.files.items()})
     show(export_view(deployed), json=json)

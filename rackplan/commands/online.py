@@ -41,7 +41,7 @@ def replay(
         list[str] | None,
         opt(
             "--policy",
-            "static, vllm, sglang, flashlb, swift, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
+            "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
             "rackplan-linear[:BUDGET] (from the engine's own placement, without stored loads); "
             "repeatable. [all]",
             "NAME",

@@ -320,7 +320,7 @@ def score(
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads or routing:
-        seed = scored.options.get("seed", 0)
+        seed = scored.request.get("seed", 0)
         other = options.model_loads(
             scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
-
 from typing_extensions import TypedDict
 
 
@@ -93,8 +91,8 @@ class ExportPrinted(TypedDict):
 
     Attributes
     ----------
-    engine, version, released, form:
-        The engine, what the form was checked with, whether a release loads it, and which of several forms it is.
+    engine, version, released:
+        The engine, what the form was checked with, and whether a release loads it.
     file, model:
         What was written, and what the engine loads: a Hugging Face id or a path.
     split, balancedness:
@@ -118,7 +116,6 @@ class ExportPrinted(TypedDict):
     split: SplitData
     tp: int
     model: str
-    form: NotRequired[str]
     balancedness: ExportBalanceData
     experts: int
     slots: int

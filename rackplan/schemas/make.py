@@ -126,7 +126,7 @@ def about(name: str) -> str:
 def json_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of what a command prints, or of a file.
 
-    Fields may be added while :data:`SCHEMA_VERSION` stays, so that unknown ones are allowed.
+    Fields may be added while the version stays, so that unknown ones are allowed.
 
     Raises
     ------
@@ -136,7 +136,8 @@ def json_schema(name: str) -> dict[str, Any]:
     made = TypeAdapter(data_type(name)).json_schema(schema_generator=_Described)
     if "$ref" in made:
         made |= made["$defs"][made.pop("$ref").rpartition("/")[2]]
-    version = {"const": SCHEMA_VERSION, "type": "integer", "description": "Version of this schema."}
+    number = made.get("properties", {}).get("schema_version", {}).get("const", SCHEMA_VERSION)
+    version = {"const": number, "type": "integer", "description": "Version of this schema."}
     notes = {"type": "array", "items": {"type": "string"}, "description": "What was noted of the options."}
     properties = {"schema_version": version, **made.pop("properties", {})}
     properties["schema_version"] = version
@@ -145,8 +146,8 @@ def json_schema(name: str) -> dict[str, Any]:
     definitions = made.pop("$defs", {})
     return {
         "$schema": _DIALECT,
-        "$id": f"urn:rackplan:{name}:{SCHEMA_VERSION}",
-        "version": SCHEMA_VERSION,
+        "$id": f"urn:rackplan:{name}:{number}",
+        "version": number,
         "title": title_of(name),
         "description": about(name),
         "type": "object",

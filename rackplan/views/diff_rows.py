@@ -148,7 +148,7 @@ def _served(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
         "weights": ", ".join(dict.fromkeys(model.precision.values())),
         **{key: value for key, value in inputs["workload"].items() if key != "batch"},
         "loads": None if loads is None else ", ".join(loads.names),
-        **{key: value for key, value in inputs["options"].items() if key not in _RUN_ALONE},
+        **{key: value for key, value in data["request"].items() if key not in _RUN_ALONE},
         **{key if key != "basis" else "price_basis": value for key, value in inputs["prices"].items()},
     }
 

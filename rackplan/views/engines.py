@@ -134,7 +134,7 @@ def _order(places: tuple[Place, ...]) -> list[Block]:
 def _export_data(deployed: Deployed) -> ExportPrinted:
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
-    data: ExportPrinted = {
+    return {
         "engine": engine.name,
         "file": launch.file,
         "version": engine.version,
@@ -174,6 +174,3 @@ def _export_data(deployed: Deployed) -> ExportPrinted:
         ],
         "ranks": [picked(place, "replica stage rank gpu") for place in exported.places],
     }
-    if engine.form:
-        data["form"] = engine.form
-    return data

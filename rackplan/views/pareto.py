@@ -17,7 +17,7 @@ HEIGHT = 480
 
 def plan_pareto(plan: Plan) -> list[Block]:
     """Return the section of a plan: the plan among all layouts, and runs that others measured."""
-    deployment, redundant = plan.deployment, plan.options.get("redundant")
+    deployment, redundant = plan.deployment, plan.request.get("redundant")
     tokens = deployment.workload.token_word
     points = report_points(deployment, redundant if isinstance(redundant, int) else None)
     measured = measured_points(deployment) if deployment.workload.decodes else []

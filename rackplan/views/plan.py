@@ -57,7 +57,8 @@ MOST_STAGES_NAMED = 8
 
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     """Return what ``rackplan plan`` says; in the data all but what is bulky."""
-    data = {name: value for name, value in plan_to_dict(plan).items() if name not in ("experts", "inputs")}
+    of_file = ("schema_version", "experts", "inputs")
+    data = {name: value for name, value in plan_to_dict(plan).items() if name not in of_file}
     written = [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")]
     return View(
         sections(*_costs(plan), balance_blocks(plan), *finding_blocks(plan), written),
@@ -84,9 +85,7 @@ def balance_blocks(plan: Plan) -> list[Block]:
     if not plan.balancedness:
         return []
     rows = [
-        _balance_row(
-            "imported" if plan.options.get("imported") else "rackplan", plan.balancedness, plan.score
-        )
+        _balance_row("imported" if plan.origin == "imported" else "rackplan", plan.balancedness, plan.score)
     ]
     absent = []
     for name, entry in plan.baselines.items():

@@ -80,16 +80,6 @@ def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
         *labelled("Traffic", f"{of} (loads up to {report.slack:.3g} above even)" if report.traces else of),
         Table(columns, rows, title),
     ]
-    changes = report.from_layer_to_layer
-    if changes is not None:
-        blocks.append(
-            Text(
-                f"of a token's choices {changes.gpus:.3f} change GPU and {changes.domains:.3f} domain from layer to "
-                f"layer; with the GPUs of each layer called anew, at no cost, {changes.gpus_after:.3f} and "
-                f"{changes.domains_after:.3f}",
-                "Layers",
-            )
-        )
     if report.front:
         points = [
             (

@@ -62,7 +62,7 @@ WINDOWS = np.array([[[4, 3, 2, 1]], [[4, 3, 2, 1]], [[1, 3, 4, 2]]], dtype=float
 
 
 def named(*names, windows=3, **more):
-    shape = {"steps_per_window": 3000, "windows": windows, "layers": 1, "planned": True}
+    shape = {"steps_per_window": 3000, "windows": windows, "planned": True}
     return entries(names, ["1w"], **{**shape, **more})
 
 
@@ -112,7 +112,7 @@ def loads(draw, windows, layers, experts):
     return rng.poisson(100 * rng.lognormal(0, 1, (windows, layers, experts))) + 1.0
 
 
-ALL = ("static", "vllm", "sglang", "flashlb", "swift", "rackplan", "rackplan:none", "rackplan-linear")
+ALL = ("static", "vllm", "sglang", "rackplan", "rackplan:none", "rackplan-linear")
 
 
 @settings(max_examples=10, deadline=None)
@@ -135,7 +135,7 @@ def test_no_policy_sees_the_future(data, name):
 def test_a_constant_load_is_placed_once(data):
     window = loads(data.draw, 1, 2, 8)
     setting = setting_of(group_of(layers=2, gpus=3, each=4, experts=8))
-    for run in replay(np.repeat(window, 4, axis=0), named(*ALL[:4], windows=4), setting).runs:
+    for run in replay(np.repeat(window, 4, axis=0), named(*ALL[:3], windows=4), setting).runs:
         assert all(each.moves.copies == 0 for each in run.replans[1:])
 
 
@@ -150,19 +150,19 @@ def test_ours_keeps_its_budget_after_the_first_window(data, budget):
 
 def test_an_interval_keeps_what_lies_there():
     windows = np.random.default_rng(0).poisson(1000, (7, 1, 4)) + 1.0
-    runs = replay(windows, entries(["vllm"], ["3w"], steps_per_window=1, windows=7, layers=1, planned=True),
+    runs = replay(windows, entries(["vllm"], ["3w"], steps_per_window=1, windows=7, planned=True),
                   setting_of(group_of())).runs  # fmt: skip
     assert [each.window for each in runs[0].replans] == [0, 3]
 
 
 def test_intervals_of_engines_become_windows():
     def of(steps, **more):
-        found = entries(ALL[:6], steps_per_window=steps, windows=30, layers=58, planned=False, **more)
+        found = entries(ALL[:4], steps_per_window=steps, windows=30, planned=False, **more)
         return [(entry.name, entry.interval) for entry in found]
 
-    each = [("static", 0), ("vllm", 1), ("sglang", 1), ("flashlb", 1), ("swift", 1)]
+    each = [("static", 0), ("vllm", 1), ("sglang", 1)]
     assert of(3000) == [*each, ("rackplan", 1), ("rackplan", 4)]
-    assert of(100)[:5] == [("static", 0), ("vllm", 30), ("sglang", 10), ("flashlb", 7), ("swift", 7)]
+    assert of(100)[:3] == [("static", 0), ("vllm", 30), ("sglang", 10)]
     assert interval_windows(["3000", "6,000", "2w", "1"], 3000) == [1, 2]
 
 

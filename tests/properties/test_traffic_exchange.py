@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import script
 from placement.arrays import Ints
-from placement.traffic.bound import least_domains
 from placement.traffic.exchange import Exchange
 from placement.traffic.grouping import Work, group
 from placement.traffic.parts import Parts
 from placement.traffic.tokens import Tokens
+
+least_domains = script("benchmarks/domains_per_token.py").least_domains
 
 
 def drawn(seed: int, experts: int, k: int, tokens: int = 60) -> Tokens:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.traffic.bound import least_domains
+from helpers import script
 from placement.traffic.parts import reach_of_tokens
 from placement.traffic.places import Places
 from placement.traffic.reach import held_in, reach, slot_share, used_domain
 from placement.traffic.tokens import Tokens
 from topology.errors import InputError
+
+least_domains = script("benchmarks/domains_per_token.py").least_domains
 
 
 def naive(choices: list[list[int]], slot_expert: list[int], places: Places) -> tuple[float, float, float]:

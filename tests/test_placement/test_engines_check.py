@@ -238,56 +238,6 @@ def test_vllm(tmp_path: Path, change: dict[str, object], words: str) -> None:
     assert "2 of eplb_initial_mapping" in check_file(path, ENGINES["vllm"], FACTS, 2).verdict
 
 
-MAPS = [
-    ([ROW] * 3, True, "is right"),
-    (ROW, True, "is right"),  # one map for all layers
-    ([ROW] * 2, False, "2 rows, tiny has 3"),
-    ([ROW, ROW, [*ROW[:9], -1]], False, "expert -1"),
-    ([ROW, ROW, [*ROW[:7], 0, 0, 1]], False, "expert 7 has no copy"),
-    ([ROW, ROW, [*ROW[:9], 8]], False, "expert 8"),
-    ([], False, "expected a list"),
-]
-
-
-@pytest.mark.parametrize(("rows", "right", "words"), MAPS, ids=lambda value: str(value)[:30])
-def test_vllm_initial_map(tmp_path: Path, rows: object, right: bool, words: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(rows))
-    found = check_file(path, ENGINES["vllm"], FACTS, 2)
-    assert found.loads == found.right == right
-    assert words in found.verdict
-    assert "#49572" in found.engine.title
-    assert any("open pull request #49572" in finding.what for finding in found.findings)
-
-
-CLASS = "DeepseekV3ForCausalLM"
-HYGON: list[tuple[object, bool, str]] = [
-    ({"model_maps": {CLASS: {KEY: [ROW] * 3}}}, True, "is right"),
-    ({KEY: [ROW] * 3}, True, "is right"),
-    ({"expert_map": [ROW] * 3}, True, "is right"),
-    ({"model_maps": {"HYV4MTP": {KEY: [ROW] * 3}}}, False, f"no key {CLASS}"),
-    ({"model_maps": 3}, False, "not a mapping"),
-    ({"model_maps": {CLASS: [ROW]}}, False, "not an object"),
-    ({"model_maps": {CLASS: {KEY: [ROW] * 3, "num_redundant_experts": 3}}}, False, "the rows have 2"),
-    ({"model_maps": {CLASS: {KEY: [ROW] * 3, "num_moe_layers": True}}}, False, "the rows have 3"),
-    ({KEY: [ROW] * 4}, False, "4 rows, tiny has 3"),
-    ({KEY: [ROW, ROW, [*ROW[:9], True]]}, False, "True is not a whole number"),
-    ({KEY: [ROW, ROW, ROW[:9]]}, False, "9 slots"),
-    ({KEY: 4}, False, "must be a list"),
-    ({"other": 1}, False, f"must contain {KEY}"),
-    ([ROW] * 3, False, "must be an object"),
-]
-
-
-@pytest.mark.parametrize(("data", "right", "words"), HYGON, ids=lambda value: str(value)[:40])
-def test_hygon(tmp_path: Path, data: object, right: bool, words: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(data))
-    found = check_file(path, ENGINES["hygon"], FACTS, 2)
-    assert found.right == right
-    assert words in found.verdict
-
-
 def test_balancedness_is_judged_with_loads(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(ascend()))
@@ -311,31 +261,3 @@ def test_the_ending_counts(tmp_path: Path) -> None:
         path = tmp_path / "plan.txt"
         path.write_text(json.dumps(data))
         assert not check_file(path, ENGINES[name], FACTS, 2).loads
-
-
-LOADS = [[1003, 1002, 1001, 1000, 1004, 1005, 2012, 2014]] * 4  # two copies of experts 6 and 7
-LMDEPLOY: list[tuple[object, bool, bool, str]] = [
-    (LOADS, True, True, "slots: 10, as the loads were made for"),
-    (LOADS, True, True, "LMDEPLOY_EPLB_RANKS_PER_NODE=2"),
-    (LOADS[1:], False, False, "3 rows, tiny has 4 layers, dense ones too"),
-    ({"logical_count": LOADS}, False, False, "not a list"),
-    ([[1000] * 7] * 4, False, False, "layer 1: 7 loads, tiny has 8 experts"),
-    ([LOADS[0], 5, *LOADS[2:]], False, False, "layer 1: not a list"),
-    ([[1000] * 7 + ["1"]] * 4, False, False, "it makes a tensor of numbers of it"),
-    ([[1000] * 7 + [True]] * 4, False, False, "it makes a tensor of numbers of it"),
-    ([[1000] * 7 + [0]] * 4, True, False, "a recording of loads, not a plan"),
-    ([[1000] * 7 + [-5]] * 4, True, False, "a recording of loads, not a plan"),
-    ([[1000] * 7 + [10**40]] * 4, True, False, "a recording of loads, not a plan"),
-    ([[1000] * 7 + [0.5]] * 4, True, False, "a recording of loads, not a plan"),
-    ([*LOADS[:3], [1000] * 8], True, False, "a recording of loads, not a plan"),
-    ([[1000] * 7 + [2000]] * 4, False, False, "9 slots on 2 GPUs do not divide"),
-]
-
-
-@pytest.mark.parametrize(("data", "loads", "right", "words"), LMDEPLOY, ids=lambda value: str(value)[:30])
-def test_lmdeploy(tmp_path: Path, data: object, loads: bool, right: bool, words: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(data))
-    found = check_file(path, ENGINES["lmdeploy"], FACTS, 2)
-    assert (found.loads, found.right) == (loads, right)
-    assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)

@@ -161,7 +161,7 @@ def test_several_scenarios_are_judged_together() -> None:
     old = plan_of("hgx-h100", redundant=16, layers=4)
     found = replan_plan(old, loads(2, scenarios=3, layers=4), replace(QUICK, objective="worst"))
     check(old, found)
-    assert found.plan.options["objective"] == "worst"
+    assert found.plan.request["objective"] == "worst"
 
 
 def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:

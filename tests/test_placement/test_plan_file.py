@@ -73,16 +73,17 @@ def test_the_planned_one_has_replicas() -> None:
 
 def test_contract_of_the_file() -> None:
     data = fresh()
-    assert data["schema_version"] == 1
+    assert data["schema_version"] == 2
+    assert data["origin"] == "planned"
     assert (data["model"], data["cluster"]) == ("few layers", "hgx-h100@16")
-    assert {"stages", "experts", "layout", "score", "proof", "baselines", "inputs"} <= set(data)
+    assert {"stages", "experts", "layout", "score", "proof", "baselines", "request", "inputs"} <= set(data)
     assert {"domains", "first_layer", "last_layer"} <= set(data["stages"][0])
     assert {"stages", "ep", "tp", "attention_dp", "replicas", "batch_per_gpu"} <= set(data["layout"])
     score = {"step_s", "lower_step_s", "tok_s_per_gpu", "tok_s_per_user", "bound_by", "terms_s", "hbm_bytes"}
     assert score <= set(data["score"])
     assert {"status", "objective", "bound", "gap"} <= set(data["proof"])
     assert {"linear", "eplb_global", "eplb_hierarchical"} == set(data["baselines"])
-    inputs = {"model", "cluster", "workload", "seed", "options", "sha256", "command"}
+    inputs = {"model", "cluster", "workload", "seed", "sha256", "command"}
     assert inputs <= set(data["inputs"])
     assert list(data["experts"]["layers"]) == ["0", "1", "2", "3"]
     assert all(len(row) == 16 for row in data["experts"]["layers"].values())
@@ -115,7 +116,8 @@ def test_scores_add_up() -> None:
 
 def test_reads_back_the_same(tmp_path: Path) -> None:
     plan, again = four_layers(), read(text_of_plan(), tmp_path)
-    assert (again.layout, again.proof, again.options) == (plan.layout, plan.proof, plan.options)
+    assert (again.layout, again.proof) == (plan.layout, plan.proof)
+    assert (again.request, again.origin) == (plan.request, "planned")
     assert score_to_dict(again.score, dict(again.balancedness)) == score_to_dict(
         plan.score, dict(plan.balancedness)
     )
@@ -151,16 +153,16 @@ def test_every_workload_reads_back_the_same(workload: Workload, engine: str, tmp
     again = read(plan_to_json(plan_to_dict(plan)), tmp_path)
     assert again.deployment.workload == plan.deployment.workload == workload
     assert again.deployment.engine == engine
-    assert again.options == plan.options
+    assert again.request == plan.request
     assert again.score == plan.score
     assert again.score.tokens == ("input" if workload.phase == "prefill" else "output")
 
 
-def test_a_plan_of_an_older_version_has_none_of_that(tmp_path: Path) -> None:
+def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     data = fresh()
     for key in ("draft_tokens", "accept_length", "overlap"):
         del data["inputs"]["workload"][key]
-    del data["inputs"]["options"]["engine"]
+    del data["request"]["engine"]
     again = read(data, tmp_path)
     assert again.deployment.workload == four_layers().deployment.workload
     assert again.score == four_layers().score
@@ -198,8 +200,8 @@ def test_no_class_of_ours_is_named(path: tuple[str, ...], tmp_path: Path) -> Non
 def test_unknown_keys_and_optional_ones_are_fine(tmp_path: Path) -> None:
     data = fresh()
     data["more"] = data["stages"][0]["more"] = data["inputs"]["more"] = 1
-    del data["score"], data["baselines"], data["inputs"]["sha256"], data["inputs"]["options"]
-    assert read(data, tmp_path).options == {}
+    del data["score"], data["baselines"], data["inputs"]["sha256"], data["request"]["seed"]
+    assert "seed" not in read(data, tmp_path).request
 
 
 def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
@@ -213,38 +215,10 @@ def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
     assert (again.loads, again.score) == (None, plan.score)
 
 
-def test_a_file_of_an_earlier_version_still_loads() -> None:
-    """Written before the schema generated both ways, with everything that a plan can hold."""
-    path = Path(__file__).with_name("plan_file_old.json")
-    data = json.loads(path.read_text())
-    plan = read_plan(path)
-    assert (plan.split, plan.spread, plan.objective) == ("source", "node", "worst")
-    assert plan.layout.ep == data["layout"]["ep"]
-    assert plan.loads is not None
-    assert plan.loads.names == tuple(data["inputs"]["loads"]["names"])
-    assert plan.redundancy is not None
-    again = plan_to_dict(plan)
-    for key in (
-        "schema_version",
-        "model",
-        "cluster",
-        "stages",
-        "experts",
-        "layout",
-        "scenarios",
-        "redundancy",
-    ):
-        assert again[key] == data[key], key
-    assert again["failures"] == data["failures"]
-    assert data["inputs"]["workload"].items() <= again["inputs"]["workload"].items()
-    for key in ("model", "loads", "seed", "options"):
-        assert again["inputs"][key] == data["inputs"][key], key
-
-
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        ('"schema_version": 1,', "schema_version"),
+        ('"schema_version": 2,', "schema_version"),
         ('"layout": {}, ', "layout"),
         ('"inputs": {"seed": 3, "seed": 4}, ', "inputs"),
     ],
@@ -297,6 +271,8 @@ def test_no_nan_is_ever_written() -> None:
 
 KEYS = [
     ("schema_version",),
+    ("origin",),
+    ("request",),
     ("stages",),
     ("stages", 1, "gpus"),
     ("stages", 0, "first_layer"),
@@ -340,7 +316,9 @@ def test_every_needed_key_is_missed(path: tuple[str | int, ...], tmp_path: Path)
 
 
 @pytest.mark.parametrize("value", [None, "text", [[]], {"a": 1}, -1, 1.5, math.nan, math.inf], ids=repr)
-@pytest.mark.parametrize("path", [path for path in KEYS if path[-1] not in {"loads", "bound"}], ids=str)
+@pytest.mark.parametrize(
+    "path", [path for path in KEYS if path[-1] not in {"loads", "bound", "request"}], ids=str
+)
 def test_every_key_is_refused_with_a_value_of_another_kind(
     path: tuple[str | int, ...], value: object, tmp_path: Path
 ) -> None:
@@ -377,7 +355,9 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (one("schema_version", to=2), "by a newer rackplan (schema 2; this one reads up to 1); upgrade"),
+        (one("schema_version", to=1), "by an older rackplan (schema 1; this one reads 2); make"),
+        (one("schema_version", to=3), "by a newer rackplan (schema 3; this one reads 2); upgrade"),
+        (one("origin", to="drawn"), "origin: expected 'planned', 'replanned' or 'imported'"),
         (one("schema_version", to="1"), "schema_version"),
         (one("stages", to=[]), "stages"),
         (one("stages", 0, "gpus", to=[]), "stages.0.gpus: empty"),
@@ -422,9 +402,9 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
         (one("inputs", "workload", "accept_length", to=math.nan), "accept"),
         (one("inputs", "workload", "accept_length", to="long"), "inputs.workload.accept_length"),
         (one("inputs", "workload", "overlap", to=1), "inputs.workload.overlap"),
-        (one("inputs", "options", "engine", to="nobody"), "`engine` nobody"),
-        (one("inputs", "options", "engine", to=3), "inputs.options.engine"),
-        (one("inputs", "options", to=[]), "inputs.options"),
+        (one("request", "engine", to="nobody"), "`engine` nobody"),
+        (one("request", "engine", to=3), "request.engine"),
+        (one("request", to=[]), "request"),
         (one("inputs", "workload", "batch", to=0), "inputs.workload.batch"),
         (one("inputs", "workload", "batch", to=10**8), "HBM capacity binds"),
         (one("inputs", "workload", "batch", to=10**30), "batch"),

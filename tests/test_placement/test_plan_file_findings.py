@@ -64,7 +64,7 @@ def test_everything_reads_back(tmp_path: Path) -> None:
     assert again.scenarios == plan.scenarios
     assert again.failures == plan.failures
     assert again.redundancy == plan.redundancy
-    assert (again.split, again.spread, again.options["objective"]) == ("source", "node", "worst")
+    assert (again.split, again.spread, again.request["objective"]) == ("source", "node", "worst")
     assert (data["redundancy"]["chosen"], data["redundancy"]["knee"]) == (8, 8)
     assert again.score.step_s == pytest.approx(plan.score.step_s, rel=1e-12)
     assert again.balancedness == plan.balancedness
@@ -75,18 +75,18 @@ def test_everything_reads_back(tmp_path: Path) -> None:
 def test_the_split_is_what_is_scored(tmp_path: Path) -> None:
     data = json.loads(text_of_plan())
     source = read(data, tmp_path).balancedness
-    data["inputs"]["options"]["split"] = "lp"
+    data["request"]["split"] = "lp"
     best = read(data, tmp_path).balancedness
     assert all(best[layer] >= source[layer] - 1e-6 for layer in source)
     assert best != source
 
 
-def test_files_from_before_have_none_of_it(tmp_path: Path) -> None:
+def test_findings_and_options_that_are_left_out(tmp_path: Path) -> None:
     data = json.loads(text_of_plan())
     for key in ("scenarios", "failures", "redundancy"):
         del data[key]
     for key in ("spread", "objective", "split"):
-        del data["inputs"]["options"][key]
+        del data["request"][key]
     plan = read(data, tmp_path)
     assert (plan.scenarios, plan.failures, plan.redundancy) == (None, None, None)
     assert (plan.split, plan.spread) == ("even", "gpu")
@@ -102,15 +102,15 @@ def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> 
         row[slot] = rows[0][0]
     with pytest.raises(InputError, match=r"of one failure domain, hold expert .: . of its . copies at most"):
         read(data, tmp_path)
-    data["inputs"]["options"]["spread"] = "gpu"
+    data["request"]["spread"] = "gpu"
     data["failures"] = None
     read(data, tmp_path)
 
 
 BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
-    (("inputs", "options", "spread"), "pod", "inputs.options.spread"),
-    (("inputs", "options", "split"), "half", "inputs.options.split"),
-    (("inputs", "options", "objective"), "best", "inputs.options.objective"),
+    (("request", "spread"), "pod", "request.spread"),
+    (("request", "split"), "half", "request.split"),
+    (("request", "objective"), "best", "request.objective"),
     (("scenarios", "rows"), [], "scenarios.rows"),
     (("scenarios", "rows", 0, "name"), "other", "scenarios.rows: of other"),
     (("scenarios", "rows", 0, "in_sample"), 1.5, "scenarios.rows.0.in_sample"),

@@ -21,7 +21,6 @@ from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy
 from rackplan.balancers.vllm_ascend import RackplanPolicy
-from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
@@ -140,7 +139,6 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
         ("HISTORY", "0", "from 1 to 1000"),
         ("HISTORY", "1.5", "from 1 to 1000"),
         ("HISTORY", "٣", "from 1 to 1000"),
-        ("FIRST_MOVES", "no", "expected free"),
         ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
         ("SCENARIOS", "a.npy,,b.npy", "commas between them"),
         ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
@@ -176,17 +174,14 @@ def test_options_are_read_from_the_environment() -> None:
     assert settings({}) == settings({"RACKPLAN_MAX_MOVES": " "}) == Settings()
     given = {
         "RACKPLAN_MAX_MOVES": "2.5%",
-        "RACKPLAN_FIRST_MOVES": "free",
         "RACKPLAN_HISTORY": "3",
         "RACKPLAN_SCENARIOS": "a.npy, b.npz",
         "RACKPLAN_PLAN": "plan.json",
         "RACKPLAN_NODE_GROUPS": "Ignore",
     }
-    assert settings(given) == Settings(0.025, True, 3, ("a.npy", "b.npz"), "plan.json", "ignore")
+    assert settings(given) == Settings(0.025, 3, ("a.npy", "b.npz"), "plan.json", "ignore")
     assert settings({"RACKPLAN_MAX_MOVES": "none"}).max_moves is None
     assert settings({"RACKPLAN_MAX_MOVES": "100%"}).max_moves == 1
-    with pytest.raises(InputError, match="expected free"):
-        settings({"RACKPLAN_FIRST_MOVES": "1"})
 
 
 def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(

@@ -22,8 +22,7 @@ FILES = {
     "trtllm": "x.yaml",
     "vllm-ascend": "x.json",
     "vllm": "x.jsonl",
-    "hygon": "x.json",
-}  # lmdeploy, which cannot hold this plan: test_loads_that_make_the_engine_plan_the_same
+}
 
 
 @pytest.mark.parametrize("engine", FILES)
@@ -57,21 +56,6 @@ def test_a_file_longer_than_is_read_is_refused_by_the_engine_s_name(
     assert line == (
         "rackplan: TensorRT-LLM cannot hold this plan: its file: more than 50 values, which no plan of experts has."
     )
-
-
-def test_loads_that_make_the_engine_plan_the_same(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
-    line = run("export", "plan/plan.json", "--to", "lmdeploy", "-o", "no.json").error_line
-    assert "no loads make it place layer 0 (and" in line
-    made = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "half")
-    prepared(*made, "--ep", 2, "--model", "mixtral-8x7b", "--redundant", 2)
-    data = run("export", "half/plan.json", "--to", "lmdeploy", "-o", "x.json", "--json").data
-    assert "LMDEPLOY_EPLB_RANKS_PER_NODE=2" in data["flags"]
-    assert data["balancedness"]["engine"] == pytest.approx(data["balancedness"]["plan"])
-    checked = run("check", "x.json", "--for", "lmdeploy", "--model", "mixtral-8x7b", "--gpus", 2, "--json")
-    assert checked.data["loads"] is True
-    rows = json.loads((tmp_path / "x.json").read_text())
-    assert (len(rows), {len(row) for row in rows}) == (32, {8})
 
 
 def test_json(run: Run, prepared: Run) -> None:

@@ -25,7 +25,6 @@ FILES = {
     "trtllm": "x.yaml",
     "vllm": "x.jsonl",
     "vllm-ascend": "x.json",
-    "hygon": "x.json",
 }
 
 
@@ -88,7 +87,7 @@ def test_leader_worker_set(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
-@pytest.mark.parametrize("engine", ["vllm", "vllm-ascend", "hygon"])
+@pytest.mark.parametrize("engine", ["vllm", "vllm-ascend"])
 def test_hosts_of_vllm_serve_their_own_groups(run: Run, prepared: Run, tmp_path: Path, engine: str) -> None:
     prepared(*TWO_HOSTS)
     exported(run, "plan/plan.json", engine, "lws", "--tp", 4)
@@ -241,7 +240,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
         assert words in result.error_line
     for engine, kind, words in (
         ("trtllm", "lws", "its 16 ranks are tasks of MPI"),
-        ("hygon", "dynamo", "it runs sglang, vllm, trtllm"),
+        ("vllm-ascend", "dynamo", "it runs sglang, vllm, trtllm"),
         ("vllm-ascend", "llm-d", "it runs vllm, sglang"),
     ):
         line = run(

@@ -209,7 +209,7 @@ def test_a_pool_whose_plan_misses_its_limit_is_named_first() -> None:
     deployment = Deployment(resolve_cluster("hgx-h100"), cut, Workload(2048, 8))
     loads = ExpertLoads(np.ones((1, 2, 8)), ("even",), synthetic=False)
     plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.0))
-    late = replace(plan, limit_s=plan.score.tpot_s / 1.25, options={"tpot_s": 1.0})
+    late = replace(plan, limit_s=plan.score.tpot_s / 1.25, request={"tpot_s": 1.0})
     assert pool_limit_blocks([PoolPlan(plan), PoolPlan(None, "no slots")]) == []
     (block,) = pool_limit_blocks([PoolPlan(plan), PoolPlan(late)])
     assert isinstance(block, Text)

@@ -37,7 +37,7 @@ def test_the_default_is_said_and_what_asks_for_another(run: Run, tmp_path: Path)
     assert said in out
     written = json.loads((tmp_path / "plan/plan.json").read_text())
     assert written["service_level"].startswith("most tok/s/GPU at 50 ms a token or less")
-    options = written["inputs"]["options"]
+    options = written["request"]
     assert (options["goal"], options["tpot_s"], options["tolerance"]) == ("throughput", None, 0.02)
     again = " ".join(run("score", "plan/plan.json").out.split())
     assert said in again

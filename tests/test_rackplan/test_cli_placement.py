@@ -100,7 +100,7 @@ def test_split(run: Run, tmp_path: Path, split: str) -> None:
     assert result.code == 0
     assert "the engine splits an expert's tokens" in " ".join(narrow(result.out).split())
     data = written(tmp_path)
-    assert data["inputs"]["options"]["split"] == split
+    assert data["request"]["split"] == split
     assert data["proof"]["of"].endswith(f"split {split}")
     scored = run("score", "plan/plan.json", "--json").data
     assert scored["balancedness_mean"] == pytest.approx(data["score"]["balancedness_mean"], rel=1e-6)
@@ -115,7 +115,7 @@ def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     assert "most throughput" in " ".join(narrow(result.out).split())
     data = written(tmp_path)
     curve = data["redundancy"]
-    assert data["inputs"]["options"]["redundant"] == curve["chosen"]
+    assert data["request"]["redundant"] == curve["chosen"]
     (entry,) = read_plan(tmp_path / "plan/plan.json").experts
     assert entry is not None
     assert entry.slots - 8 == curve["chosen"]

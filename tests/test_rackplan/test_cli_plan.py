@@ -29,7 +29,7 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     result = run(*PLAN, *OUT, "--json")
     assert (result.code, result.err) == (0, "")
     written = json.loads((tmp_path / "plan/plan.json").read_text())
-    assert (json.loads(result.out)["schema_version"], written["schema_version"]) == (1, 1)
+    assert (json.loads(result.out)["schema_version"], written["schema_version"]) == (1, 2)
     for key in ("model", "cluster", "stages", "layout", "score", "proof", "baselines"):
         assert result.data[key] == written[key]
     files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
@@ -125,10 +125,12 @@ def test_serving_reaches_the_plan_and_the_summary(run: Run, tmp_path: Path) -> N
         "sending; fixed delays of sglang"
     ) in said
     assert "per output token" in said
-    inputs = json.loads((tmp_path / "plan/plan.json").read_text())["inputs"]
-    workload = {name: inputs["workload"][name] for name in ("draft_tokens", "accept_length", "overlap")}
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    workload = {
+        name: written["inputs"]["workload"][name] for name in ("draft_tokens", "accept_length", "overlap")
+    }
     assert workload == {"draft_tokens": 2, "accept_length": 2.25, "overlap": True}
-    assert inputs["options"]["engine"] == "sglang"
+    assert written["request"]["engine"] == "sglang"
     plan = read_plan(tmp_path / "plan/plan.json")
     assert plan.deployment.engine == "sglang"
     assert plan.deployment.kernels_reach().engine == "sglang"

@@ -136,7 +136,7 @@ def test_recordings_of_single_steps_are_merged_into_windows(
 
 def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
     prepared("plan", *here, "--loads", "stored.npy", "--time-limit", "0", "-o", "old")
-    data = run("replay", "old/plan.json", *FILES, "--policy", "static", "--policy", "swift", "--json").data
+    data = run("replay", "old/plan.json", *FILES, "--policy", "static", "--policy", "vllm", "--json").data
     assert {row["start"] for row in data["policies"]} == {"old/plan.json"}
     assert data["static"] == "the plan of old/plan.json"
     line = run("replay", "old/plan.json", *FILES, "--batch", "4").error_line
@@ -154,7 +154,7 @@ def test_policies_that_cannot_place_unequal_slots_are_left_out(run: Run, here: l
         "rackplan:1%",
         "rackplan-linear",
     }
-    assert [note.partition(" ")[0] for note in data["notes"]] == ["vllm", "sglang", "flashlb", "swift"]
+    assert [note.partition(" ")[0] for note in data["notes"]] == ["vllm", "sglang"]
     line = run("replay", *here, *FILES, "--policy", "vllm").error_line
     assert "11 slots lie unequally on 8 GPUs: choose --redundant so that they divide" in line
 

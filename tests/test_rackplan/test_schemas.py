@@ -38,8 +38,9 @@ def test_every_command_has_one() -> None:
 def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> None:
     schema = json_schema(name)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert schema["$id"] == f"urn:rackplan:{name}:1"
-    assert schema["version"] == schema["properties"]["schema_version"]["const"] == 1
+    version = 2 if name == "plan.json" else 1
+    assert schema["$id"] == f"urn:rackplan:{name}:{version}"
+    assert schema["version"] == schema["properties"]["schema_version"]["const"] == version
     assert schema["required"][0] == "schema_version"
     assert schema["description"]
     for found in _objects(schema):

@@ -55,12 +55,12 @@ def test_layers_times_experts_and_scenarios() -> None:
 
 
 def test_windows_of_a_replay() -> None:
-    every = entries(DEFAULT, steps_per_window=3000, windows=1000, layers=58, planned=True)
+    every = entries(DEFAULT, steps_per_window=3000, windows=1000, planned=True)
     work = work_of_a_window(every, 58, 256)
-    check_replay(183, work, len(every), 58, 256)
-    with pytest.raises(InputError, match=r"1,000 windows .* by 10 policies .* take at most 183 `windows`"):
+    check_replay(248, work, len(every), 58, 256)
+    with pytest.raises(InputError, match=r"1,000 windows .* by 8 policies .* take at most 248 `windows`"):
         check_replay(1000, work, len(every), 58, 256)
-    one = entries(["rackplan:1%"], steps_per_window=3000, windows=1000, layers=58, planned=True)
+    one = entries(["rackplan:1%"], steps_per_window=3000, windows=1000, planned=True)
     check_replay(800, work_of_a_window(one, 58, 256), len(one), 58, 256)
 
 

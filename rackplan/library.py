@@ -476,7 +476,7 @@ def pools(
     prefill_cluster:
         GPUs that prefill; None: a part of ``cluster``.
     options:
-        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``, ``apart``,
+        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``,
         ``imbalance``, ``redundant``, ``speeds``.
 
     Raises

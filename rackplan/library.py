@@ -706,10 +706,10 @@ def validate(path: str | Path, *, residual: bool = True) -> Validation:
     InputError
         If the file cannot be read.
     """
-    from cost.validation.read import read_counted
+    from cost.validation.read import read_measurements
     from rackplan.views.validate import validation
 
-    return validation(Path(path).name, *read_counted(path), residual=residual)
+    return validation(Path(path).name, read_measurements(path), residual=residual)
 
 
 @asked

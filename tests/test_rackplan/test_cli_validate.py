@@ -135,7 +135,7 @@ def test_intervals_and_choices_are_reported() -> None:
         ]
 
     points = [Point(name, "test", "ttft_ms", 100.0, "alltoall", "hgx-h100") for name in "abc"]
-    found = validation("first.csv", points, 3, {"alltoall": ranged})
+    found = validation("first.csv", points, {"alltoall": ranged})
     errors = found.errors["ttft_ms"]
     assert (errors.intervals, errors.predicted) == (3, 2)
     assert errors.inside_interval == pytest.approx(2 / 3)
@@ -182,7 +182,6 @@ def test_long_files_show_the_rows_that_are_furthest_off() -> None:
     found = validation(
         "long.csv",
         points,
-        250,
         {"alltoall": lambda chosen: [Prediction(100.0 + i) for i in range(len(chosen))]},
     )
     short, full = (

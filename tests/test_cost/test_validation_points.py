@@ -321,7 +321,7 @@ def test_alltoall_takes_the_layer_of_a_model(tmp_path):
         ("id,quantity,measured,phase\n", "column cluster is missing"),
         ("id,ID,quantity,measured,phase,cluster\n", "duplicate column id"),
         ("id,quantity,measured,phase,cluster\na,tpot_ms,3\n", "row 2: 3 cells, but the header names 5"),
-        ("a,b,c\n1,2,3\n", "neither measured points"),
+        ("a,b,c\n1,2,3\n", "points.csv: "),
         ('id,quantity,measured,phase,cluster\n"a,b\n', "not a CSV file"),
     ],
 )

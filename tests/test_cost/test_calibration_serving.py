@@ -22,7 +22,6 @@ from cost.calibration.serving import (
     calibrated,
     calibrated_chips,
     engine_names,
-    fit_errors,
     fraction_at,
     peak_of,
     require_engine,
@@ -156,7 +155,7 @@ def test_engines_are_known_by_their_names():
 
 
 def test_the_fit_says_how_far_off_it_is():
-    errors = fit_errors()
+    errors = SHIPPED["fit"]
     assert errors["rows"] >= 1
     assert all(math.isfinite(value) and value >= 0 for value in errors.values())
 

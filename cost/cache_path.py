@@ -15,7 +15,7 @@ from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
 from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
-from cost.prices import cache_tier, figure_file
+from cost.prices import figure_file
 from cost.quantity import Quantity
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -119,7 +119,7 @@ def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) 
     Parameters
     ----------
     tier:
-        Name in the catalog of tiers (:func:`cost.prices.cache_tier`).
+        Name in the catalog of tiers.
     link:
         Bytes/s between a GPU and its host in one direction; None: the catalog's for the slowest GPU.
 
@@ -133,13 +133,10 @@ def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) 
     InputError
         If there is no such tier.
     MissingFigureError
-        If the catalog has no link for a GPU, or no usual number of devices.
+        If the catalog has no link for a GPU.
     """
-    what = cache_tier(tier)
-    if what.per_gpu is None:
-        raise MissingFigureError(
-            f"`kv_offload` {tier}: no figure says how many of them a host has for each GPU; take another tier."
-        )
+    tiers = figure_file("cache_tiers", "tiers", "cache tier")
+    device = tiers.figures(tiers.entry(tier), {"bytes_per_s": "byte/s", "per_gpu": "1"})
     table = figure_file("host_links", "gpus")
     rates = []
     for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
@@ -149,7 +146,7 @@ def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) 
             )
         found = link or table.figures(table.entry(name), {"bytes_per_s": "byte/s"})["bytes_per_s"]
         rates.append(HOST_REACH.value * found.value)
-    devices = what.per_gpu.value * what.bytes_per_s.value
+    devices = device["per_gpu"].value * device["bytes_per_s"].value
     return CachePath(tier, min(*rates, devices), 0.0, HOST_REACH)
 
 

@@ -91,13 +91,7 @@ def _sweeps(
     imbalance: float | None,
     speeds: Sequence[float] = (),
 ) -> dict[int, Sweep]:
-    """Sweep units joined, as many as pay; more only where the model does not fit fewer.
-
-    Raises
-    ------
-    InfeasibleError
-        If it fits none.
-    """
+    """Sweep units joined, as many as pay; more only where the model does not fit fewer."""
     found: dict[int, Sweep] = {}
     refused: InputError | None = None
     shortage = math.inf

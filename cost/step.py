@@ -174,3 +174,12 @@ def _add_ends(parts: Parts, model: Model, shape: StepShape, machine: Machine, la
         _add_layers(extra, model, [(model.layers[-1], 1.0)], one, machine)
         add_head(extra, model, one, machine, 1.0)
         parts.add(extra, drafts)
+
+
+def token_wait_s(step_s: float) -> tuple[float, float]:
+    """Return the mean and the longest time until a request that finds a place has its next token: 1.5 and 2 steps.
+
+    Requests join at step boundaries: one that arrives just after a boundary waits a step for the next and takes part
+    in another; on average it waits half a step. ``step_s`` is the time in which a token passes all pipeline stages.
+    """
+    return 1.5 * step_s, 2 * step_s

@@ -62,11 +62,6 @@ class TokenHits:
         """Scale-up domains that a token's experts lie in, its own among them, ``[traces, layers]``."""
         return _reached(self.domains)
 
-    def from_each(self, values: Floats) -> Floats:
-        """Return ``values`` with a row for each GPU as the source, ``[..., gpus, places]``."""
-        gpus = len(self.domain_of)
-        return np.broadcast_to(values, (*values.shape[:-2], gpus, values.shape[-1]))
-
 
 def numbered(where: Ints) -> Ints:
     """Return ``where`` with its values numbered from 0 in increasing order."""

@@ -104,13 +104,6 @@ class Asked:
         """Why no one length applies; empty where requests are not a mix of them."""
         return "--lengths has the prompts and answers of all requests" * ("lengths" in self.given)
 
-    @property
-    def apart(self) -> str:
-        """Why copies of experts cannot be asked for; empty where experts are not on GPUs of their own."""
-        return "with --afd GPUs of experts alone hold the fewest copies that divide" * bool(
-            self.values.get("afd")
-        )
-
     def without(self, name: str, why: str) -> str:
         """Why an option means nothing without another; empty where that is given."""
         return "" if name in self.given else f"{why} without --{name.replace('_', '-')}"
@@ -184,8 +177,7 @@ RULES: tuple[Rule, ...] = (
         "name one, or leave it out: --json prints on standard output",
     ),
     Rule(
-        "ep redundant loads routing balance_slack front windows spread split objective scenario_weights imbalance "
-        "afd",
+        "ep redundant loads routing balance_slack front windows spread split objective scenario_weights imbalance",
         lambda asked: asked.dense,
     ),
     Rule(
@@ -214,7 +206,6 @@ RULES: tuple[Rule, ...] = (
         "give --draft-tokens too",
     ),
     Rule("loads", lambda asked: asked.no_plans, "give -o too"),
-    Rule("redundant", lambda asked: asked.apart, "leave one out"),
     Rule("seed", lambda asked: asked.no_chance),
     Rule("phase context batch redundant ep weights", lambda asked: asked.planned),
     Rule("interval", lambda asked: "static, which never re-plans, is alone" * (asked.policies == {"static"})),

@@ -476,7 +476,7 @@ def pools(
     prefill_cluster:
         GPUs that prefill; None: a part of ``cluster``.
     options:
-        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``, ``apart``,
+        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``,
         ``imbalance``, ``redundant``, ``speeds``.
 
     Raises
@@ -706,10 +706,10 @@ def validate(path: str | Path, *, residual: bool = True) -> Validation:
     InputError
         If the file cannot be read.
     """
-    from cost.validation.read import read_counted
+    from cost.validation.read import read_measurements
     from rackplan.views.validate import validation
 
-    return validation(Path(path).name, *read_counted(path), residual=residual)
+    return validation(Path(path).name, read_measurements(path), residual=residual)
 
 
 @asked

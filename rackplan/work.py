@@ -32,25 +32,19 @@ def swept(
     redundant: int | None = None,
     imbalance: float | None = 1.0,
     speeds: Sequence[float] = (),
-    apart: bool = False,
 ) -> Sweep:
-    """Return every layout at every batch, priced; ``apart``: with attention and experts on different GPUs.
+    """Return every layout at every batch, priced.
 
     Raises
     ------
     InputError
-        As of :func:`cost.layouts.sweep` and :func:`cost.afd.afd_sweep`.
+        As of :func:`cost.layouts.sweep`.
     InfeasibleError
         If nothing fits: by how much.
     """
-    from cost.afd import afd_sweep
     from cost.layouts import sweep
 
-    found = (
-        afd_sweep(deployment, imbalance=imbalance)
-        if apart
-        else sweep(deployment, redundant=redundant, imbalance=imbalance, speeds=speeds)
-    )
+    found = sweep(deployment, redundant=redundant, imbalance=imbalance, speeds=speeds)
     if not len(found):
         raise InfeasibleError(
             f"HBM capacity binds: no layout of {deployment.model.name} on "
@@ -72,8 +66,6 @@ class BothPhases:
         Limits in seconds, None: none. ``ttft_usual``: nobody asked for the first.
     prefix_hit, kv_offload, host_link:
         Part of each prompt that a cache holds, the tier where it lies (None: HBM), and the GPU's link to its host.
-    apart:
-        Decode with attention and experts on different GPUs.
     imbalance, redundant, speeds:
         As of :func:`cost.layouts.sweep`; the speeds are of decode.
     """
@@ -86,7 +78,6 @@ class BothPhases:
     prefix_hit: float = 0.0
     kv_offload: str | None = None
     host_link: str | None = None
-    apart: bool = False
     imbalance: float | None = None
     redundant: int | None = None
     speeds: Sequence[float] = ()
@@ -109,7 +100,7 @@ class BothPhases:
 def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Pools:
     """Return two pools that are matched, ``prefills`` the cluster that prefills.
 
-    Beside them what they would be with prompts recomputed, or with experts beside attention, where that differs.
+    Beside them what they would be with prompts recomputed, where that differs.
 
     Raises
     ------
@@ -128,7 +119,7 @@ def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Poo
     here = replace(deployment, workload=decoding)
     alike: dict[str, Any] = {"redundant": asked.redundant, "imbalance": asked.imbalance}
     speeds = asked.speeds if asked.tpot_s is None else [*asked.speeds, 1 / asked.tpot_s]
-    decode, prefill = swept(here, **alike, speeds=speeds, apart=asked.apart), swept(there, **alike)
+    decode, prefill = swept(here, **alike, speeds=speeds), swept(there, **alike)
     fetch = asked.fetch(prefill.deployment)
     limits: dict[str, Any] = {"osl": asked.osl, "ttft_s": asked.ttft_s, "tpot_s": asked.tpot_s}
     matches = match_rates(decode, prefill, fetch=fetch, **limits)
@@ -138,9 +129,6 @@ def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Poo
         best = matches.best()
         either = None if best is None else fetch_or_recompute(prefill, whole, best.prefill, fetch)
         pools = replace(pools, either=either, recomputed=match_rates(decode, whole, **limits).best())
-    if asked.apart:
-        joint = swept(here, **alike, speeds=speeds)
-        pools = replace(pools, joint=match_rates(joint, prefill, fetch=fetch, **limits).best())
     return pools
 
 

@@ -27,9 +27,9 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
 
 
-from toys import recipe_table, torch_save, torch_writer, toy  # noqa: E402 - after the threads are set
+from toys import torch_save, torch_writer, toy  # noqa: E402 - after the threads are set
 
-__all__ = ["recipe_table", "short", "torch_save", "torch_writer", "toy"]
+__all__ = ["short", "torch_save", "torch_writer", "toy"]
 
 
 @pytest.fixture

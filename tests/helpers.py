@@ -10,8 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from cost.calibration.errors import ErrorOf, error_behind
+from cost.calibration.serving import calibrated
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
+from topology.catalog import load_gpu
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -36,6 +39,13 @@ def script(path: str, name: str = "") -> ModuleType:
 def few_layers(name: str, layers: int) -> Model:
     """A model of the catalog cut to its first layers: quick to place, and read back from a plan file."""
     return model_from_config({**resolve_model(name).config, "num_hidden_layers": layers}, name="few layers")
+
+
+def error_of(gpu: str, engine: str = "", phase: str = "") -> ErrorOf:
+    """The error of predictions for a chip of the catalog under an engine in a phase; empty: all of them."""
+    found = error_behind(calibrated(load_gpu(gpu), engine), phase)
+    assert found is not None
+    return found
 
 
 def changed(data: Any, *path: Any, to: Any = None) -> Any:

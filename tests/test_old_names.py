@@ -17,11 +17,6 @@ SLOTS = np.full(4, 2)
 @pytest.mark.parametrize(
     ("module", "name", "new"),
     [
-        ("cost.setting", "Setting", "cost.deployment.Deployment"),
-        ("cost.split", "slot_shares", "cost.dispatch.slot_shares"),
-        ("cost.sweep", "iso_interactivity", "cost.layouts.iso_interactivity"),
-        ("cost.economics.cache_tiers", "tier_spans", "cost.lecture.tier_spans"),
-        ("cost.measured.predict", "predict", "cost.validation.predict.predict"),
         ("placement.replan.few_moves", "KNEE", "placement.migrate.migration.KNEE"),
         ("placement.replan.few_moves", "FewMoves", "placement.migrate.migration.Migration"),
         ("placement.replan.task", "ReplanTask", "placement.migrate.task.MigrationTask"),
@@ -35,10 +30,6 @@ def test_an_old_name_is_what_is_there_now(module, name, new):
     where, _, known = new.rpartition(".")
     with pytest.warns(DeprecationWarning, match=rf"^{module}\.{name} is now {new}\.$"):
         assert getattr(old, name) is getattr(import_module(where), known)
-
-
-def test_tools_may_ask_an_old_module_for_its_file():
-    assert not hasattr(import_module("cost.setting"), "__file__")
 
 
 def test_every_new_home_is_there():

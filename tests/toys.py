@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import struct
 import zipfile
 from dataclasses import replace
@@ -20,7 +19,6 @@ from cost.layout import Layout, StageSpec
 from cost.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
 from cost.model import DenseFfn, Layer, Model, MoeFfn
 from cost.score import LayoutScorer
-from cost.validation import recipes
 from cost.workload import Workload
 from topology import (
     ClusterSpec,
@@ -35,7 +33,7 @@ from topology import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
@@ -243,38 +241,3 @@ def torch_save() -> Callable[..., Path]:
 def torch_writer() -> type[TorchWriter]:
     """For tensors that share storages, other byte orders and broken ones."""
     return TorchWriter
-
-
-RECIPE = {
-    "chip": "b200",
-    "engine": "trtllm",
-    "model": "deepseek-r1",
-    "precision": "fp8",
-    "isl": "1024",
-    "osl": "512",
-    "requests": "32 64",
-    "workers": "1",
-    "gpus": "8",
-    "ep": "8",
-    "dp": "no",
-    "drafts": "none",
-    "first": "2026-01-10",
-    "last": "2026-02-10",
-}
-
-
-@pytest.fixture
-def recipe_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """``recipe_table(*rows)``: public configurations that take the place of the shipped ones; cells over RECIPE's."""
-
-    def made(*rows: dict[str, str]) -> None:
-        path = tmp_path / "recipes.csv"
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, recipes.COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(RECIPE | row for row in rows)
-        monkeypatch.setattr(recipes, "PATH", path)
-        recipes._recipes.cache_clear()
-
-    yield made
-    recipes._recipes.cache_clear()

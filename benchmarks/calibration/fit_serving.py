@@ -20,6 +20,7 @@ import yaml
 from coefficients import Space, efficiency
 from linearised import Data, Problem
 from scipy.optimize import lsq_linear
+from silicon import read_silicon
 
 from cost.validation.predict import unpredictable
 from cost.validation.read import read_measurements
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("silicon", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    silicon = [p for p in read_measurements(options.silicon) if p.quantity == "tpot_ms"]
+    silicon = read_silicon(options.silicon, "tpot_ms")
     published = [
         p
         for p in read_measurements(ROOT / "cost" / "validation" / "data" / "published.csv")

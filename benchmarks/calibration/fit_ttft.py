@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 from scipy.optimize import linprog
+from silicon import read_silicon
 
 from cost.calibration.first_token import (
     FirstTokenCalibration,
@@ -27,7 +28,6 @@ from cost.calibration.first_token import (
     read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
-from cost.validation.read import read_measurements
 from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
 
@@ -238,7 +238,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    rows = Rows.make([p for p in read_measurements(options.silicon) if p.quantity == "ttft_ms"])
+    rows = Rows.make(read_silicon(options.silicon, "ttft_ms"))
     data = fit(rows)
     told = held(rows, read_first_token(data))
     report_all("fitted", rows, told)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fit_serving import fit, predicted
 from linearised import Data
+from silicon import read_silicon
 
 from cost.calibration.serving import calibrated_chips
 from cost.resolve import resolve_model
@@ -181,7 +182,7 @@ def ask_held_out(parser: ArgumentParser, *, writes: str) -> tuple[Namespace, Hel
     if options.folds < 2:
         parser.error(f"--folds {options.folds}: expected 2 or more.")
     try:
-        served = [p for p in read_measurements(options.silicon) if p.quantity == "tpot_ms"]
+        served = read_silicon(options.silicon, "tpot_ms")
     except InputError as error:
         parser.error(str(error))
     published = [p for p in read_measurements(PUBLISHED) if not unpredictable(p)]

@@ -12,9 +12,14 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from cost.validation.recipes import COLUMNS, PATH, plain_image
+from silicon import RECIPES, plain_image
 
 ENGINES = {"trt": "trtllm", "sglang": "sglang", "vllm": "vllm"}
+COLUMNS = (
+    *("chip", "engine", "model", "precision", "isl", "osl"),
+    *(f"prefill_{name}" for name in ("workers", "gpus", "ep", "dp")),
+    *("workers", "gpus", "ep", "dp", "drafts", "batch", "slots", "image", "first", "last", "requests"),
+)
 MODELS = {
     "dsr1": "deepseek-r1",
     "dsr1-fp8": "deepseek-r1",
@@ -48,7 +53,7 @@ def main() -> None:
         if row["model_prefix"] == "dsr1" and (row["tp"], row["ep"], row["dp_attention"]) == PLACEHOLDER:
             _fill(row, later.get(_run(row)))
         requests[_facts(row)].add(int(row["concurrency"]))
-    with PATH.open("w", encoding="utf-8", newline="") as file:
+    with RECIPES.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for facts, counts in sorted(requests.items()):

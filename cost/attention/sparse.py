@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.model import Attention, Model
 from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
 from topology.errors import InputError
+from topology.spec import GpuSpec
 
 SQRT = "sqrt"
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # exact for what is a polynomial of degree 15
@@ -146,3 +148,25 @@ def as_if_sparse(model: Model, rule: str) -> Model:
     if tuple(kinds) == model.kinds:
         return model
     return replace(model, layers=tuple(kinds[kind] for kind in model.kind_of))
+
+
+def cache_bound_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float:
+    """Return the tokens of context from which a batch's caches take longer to read than the weights; may be infinite.
+
+    At the batch that balances computing and reading the weights, where reading the cache of one sequence takes as
+    long as computing its token: ``read_bytes(context) / hbm_bytes_per_s = 2 * active_params / flop_per_s``. Experts
+    (else the dense part) say what the weights are multiplied in.
+    """
+    unit, _ = multiply_dtype(model.precision["experts" if model.moe else "dense"], gpu)
+    element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
+    budget = 2 * model.active_params * gpu.hbm_bytes_per_s / gpu.dense_flop_per_s(unit)
+
+    def exceeds(context: float) -> bool:
+        return sum(n * float(layer.attention.read_bytes(context, element)) for layer, n in kinds) >= budget
+
+    high = next((2.0**k for k in range(128) if exceeds(2.0**k)), math.inf)
+    low = 0.0 if high == 1 else high / 2
+    while math.isfinite(high) and high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if exceeds(middle) else (middle, high)
+    return high

@@ -16,7 +16,6 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.machine import Efficiency
 from cost.written import CalibrationData
-from topology.catalog import load_gpu
 from topology.errors import InputError
 from topology.reading import Fields, load_yaml, nearest
 from topology.schema import read
@@ -205,27 +204,6 @@ def _cells(fields: Fields, key: str) -> dict[str, Cell]:
 def error_table() -> ErrorTable:
     """Return the errors of the calibration that is shipped."""
     return ErrorTable(load_yaml(PATH, "calibration errors"))
-
-
-def error_of(gpu_name: str, engine: str = "", phase: str = "") -> ErrorOf:
-    """Return the error of predictions for a chip of the catalog under an engine in a phase.
-
-    Parameters
-    ----------
-    engine:
-        As :func:`cost.calibration.serving.calibrated` takes it; empty: all.
-    phase:
-        One of :data:`PHASES`; ``decode``, ``prefill`` and empty: all, since a pool priced alone is in both.
-
-    Raises
-    ------
-    InputError
-        If chip, engine or phase is not known.
-    """
-    found = error_behind(calibrated(load_gpu(gpu_name), engine), phase)
-    if found is None:
-        raise InputError(f"calibration errors: chips: {gpu_name} is missing; calibrate and write the file.")
-    return found
 
 
 def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:

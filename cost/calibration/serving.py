@@ -253,11 +253,6 @@ def calibrated_chips() -> tuple[str, ...]:
     return _calibration().chips
 
 
-def fit_errors() -> Mapping[str, float]:
-    """Rows that the coefficients were fitted to, and how far off the fit is: median and mean error as fractions."""
-    return _calibration().fit
-
-
 def engine_names() -> tuple[str, ...]:
     """Names of the engines that were measured."""
     return _calibration().engines

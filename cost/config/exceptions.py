@@ -559,49 +559,14 @@ def with_gemma3_defaults(f: Facts) -> None:
     f.data = {**_GEMMA3, **f.data}
 
 
-def dbrx_kv_heads(f: Facts) -> int:
-    """Return DBRX's key and value heads, which a flat key may repeat."""
-    kv_heads = f.sub("attn_config").count("kv_n_heads")
+def dbrx_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """DBRX's attention without biases; a flat key may repeat the key and value heads."""
+    heads, kv_heads = f.count("n_heads"), f.sub("attn_config").count("kv_n_heads")
     if f.count("num_key_value_heads", default=kv_heads) != kv_heads:
         f.must_be("num_key_value_heads", f"attn_config.kv_n_heads ({kv_heads}), or absent")
-    return kv_heads
-
-
-def checked_opt(f: Facts) -> None:
-    """Refuse OPT-350M, whose embedding is narrower than its layers."""
-    hidden = f.count("hidden_size")
-    if f.count("word_embed_proj_dim", default=hidden) != hidden:
-        f.must_be(
-            "word_embed_proj_dim", f"hidden_size ({hidden}): projections around the layers are not modelled"
-        )
-
-
-def checked_mpt(f: Facts) -> None:
-    """Refuse MPT's forms with learned positions, normed queries or grouped heads."""
-    attn = f.sub("attn_config")
-    if not attn.flag("alibi", default=True) or attn.flag("qk_ln", default=False):
-        f.refuse(
-            "MPT with learned positions (alibi false) or normed queries and keys (qk_ln) is not modelled."
-        )
-    heads = f.count("n_heads")
-    if attn.count("kv_n_heads", default=heads) != heads:
-        f.refuse("MPT with fewer key and value heads is not modelled.")
-
-
-def falcon_kv_heads(f: Facts) -> int:
-    """Return Falcon's key and value heads: a number, or one, or one a query head."""
-    if f.flag("new_decoder_architecture", default=False):
-        return f.count("num_kv_heads")
-    return 1 if f.flag("multi_query") else f.count("num_attention_heads")
-
-
-def falcon_norms(f: Facts) -> int:
-    """Return Falcon's norms a layer."""
-    if not f.flag("new_decoder_architecture", default=False):
-        return 1 if f.flag("parallel_attn") else 2
-    if not f.flag("parallel_attn", default=True):
-        return 2
-    return f.count("num_ln_in_parallel_attn", default=2, most=2)
+    dim = f.divides(heads, hidden, "the heads must divide the hidden size")
+    f.divides(kv_heads, heads, "the key and value heads must divide the heads")
+    return [GroupedQuery(hidden, heads, kv_heads, dim, dim)] * layers
 
 
 def hunyuan_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:

@@ -18,7 +18,6 @@ from cost.config.family import (
     Flag,
     Grouped,
     Routed,
-    SplitHeads,
     after_first,
     by_list,
     by_step,
@@ -33,7 +32,6 @@ from cost.config.family import (
 
 _BIAS = Flag("attention_bias")
 _MLP_BIAS = Flag("mlp_bias")
-_PLAIN = Dense(gated=False, bias=True)
 
 # Attentions of several families, named for what they require.
 _KV = Grouped(kv_heads_required=True)
@@ -80,106 +78,7 @@ _HUNYUAN_IGNORED = (
     "v_head_dim"
 )
 
-_GPT2 = Family(
-    "gpt2",
-    "GPT-2: learned positions.",
-    SplitHeads(Count("n_head")),
-    Dense("n_inner", times=4, gated=False, bias=True),
-    hidden=Count("n_embd", "hidden_size"),
-    layers="n_layer",
-    norm_width=2,
-    embedding=lambda f, hidden: f.count("n_positions") * hidden,
-    tied=True,
-    ignore="add_cross_attention num_key_value_heads",
-)
-
 TABLE = (
-    # Before Llama: norms and projections with biases, no gate, often learned positions.
-    _GPT2,
-    replace(
-        _GPT2,
-        names="gpt_bigcode",
-        about="StarCoder: GPT-2 with one key and value head.",
-        attention=SplitHeads(
-            Count("n_head"), kv_heads=lambda f: 1 if f.flag("multi_query") else f.count("n_head")
-        ),
-    ),
-    Family(
-        "gptj",
-        "GPT-J: one norm a layer, biases in the feed-forward part and the head alone.",
-        SplitHeads(Count("n_head"), bias=False),
-        Dense("n_inner", times=4, gated=False, bias=True),
-        hidden=Count("n_embd"),
-        layers="n_layer",
-        norms=1,
-        norm_width=2,
-        head_bias=True,
-        ignore="n_positions",
-    ),
-    Family(
-        "gpt_neox",
-        "GPT-NeoX and Pythia: biases everywhere but in the head.",
-        SplitHeads(Count("num_attention_heads"), bias=Flag("attention_bias", default=True)),
-        _PLAIN,
-        norm_width=2,
-        ignore="use_parallel_residual",
-    ),
-    Family(
-        "phi",
-        "Phi-1, 1.5 and 2: one norm a layer, biases everywhere, the head too.",
-        Grouped(bias=True, qk_norm="biased head", normed=Flag("qk_layernorm")),
-        _PLAIN,
-        norms=1,
-        norm_width=2,
-        head_bias=True,
-    ),
-    Family(
-        "falcon",
-        "Falcon 7B, 40B, 180B and RW: the three forms differ in norms and in key and value heads.",
-        SplitHeads(Count("num_attention_heads"), own.falcon_kv_heads, bias=Flag("bias", REQUIRED)),
-        Dense("ffn_hidden_size", times=4, gated=False, bias=Flag("bias", REQUIRED)),
-        hidden=Count("hidden_size", "n_embed"),
-        norms=own.falcon_norms,
-        norm_width=2,
-        tied=True,
-        ignore="num_kv_heads multi_query parallel_attn num_ln_in_parallel_attn",
-    ),
-    Family(
-        "bloom",
-        "BLOOM: a norm after the embedding, biases everywhere.",
-        SplitHeads(Count("n_head", "num_attention_heads")),
-        Dense("", times=4, gated=False, bias=True),
-        hidden=Count("hidden_size", "n_embed"),
-        layers="n_layer",
-        norm_width=2,
-        final_norms=2,
-        tied=True,
-        ignore="apply_residual_connection_post_layernorm offset_alibi attention_softmax_in_fp32",
-    ),
-    Family(
-        "opt",
-        "OPT: learned positions (two more than the context); not OPT-350M, which has extra projections.",
-        SplitHeads(Count("num_attention_heads"), bias=Flag("enable_bias", default=True)),
-        Dense("ffn_dim", gated=False, bias=Flag("enable_bias", default=True)),
-        norm_width=lambda f: 2 * f.flag("layer_norm_elementwise_affine", default=True),
-        embedding=lambda f, hidden: (f.count("max_position_embeddings") + 2) * hidden,
-        tied=True,
-        must={"do_layer_norm_before": (True, "true"), "_remove_final_layer_norm": (False, "false")},
-        ignore="layerdrop",
-        before=own.checked_opt,
-    ),
-    Family(
-        "mpt",
-        "MPT: no biases anywhere, ALiBi in place of learned positions.",
-        SplitHeads(Count("n_heads"), bias=False),
-        Dense("", times=Count("expansion_ratio", default=4), gated=False),
-        hidden=Count("d_model"),
-        layers="n_layers",
-        tied=True,
-        must={"no_bias": (True, "true")},
-        ignore="learned_pos_emb embedding_fraction",
-        before=own.checked_mpt,
-    ),
     # Like Llama: norm, grouped-query attention, norm, gated feed-forward part.
     Family(
         "llama",
@@ -396,7 +295,7 @@ TABLE = (
     Family(
         "dbrx",
         "DBRX: its own names for everything, norms without bias.",
-        SplitHeads(Count("n_heads"), own.dbrx_kv_heads, bias=False),
+        own.dbrx_attention,
         Routed(
             experts=Count("moe_num_experts", section="ffn_config"),
             top_k=Count("moe_top_k", section="ffn_config"),

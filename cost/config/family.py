@@ -138,8 +138,8 @@ class Grouped:
     bias, out_bias:
         Biases of queries, keys and values, and of the output (None: as ``bias``).
     qk_norm, normed:
-        Queries and keys are normed, where ``normed``, by a vector of ``head_dim`` (``"head"``, with a bias
-        ``"biased head"``) or over all heads (``"full"``).
+        Queries and keys are normed, where ``normed``, by a vector of ``head_dim`` (``"head"``) or over all heads
+        (``"full"``).
     windows, chunked:
         Each layer's window (None: no layer has one); ``chunked``: windows do not slide, but lie side by side.
     """
@@ -173,7 +173,7 @@ class Grouped:
         other = (heads + 2 * kv_heads) * head_dim if bias else 0
         other += hidden if (bias if self.out_bias is None else value(f, self.out_bias)) else 0
         if self.qk_norm and value(f, self.normed):
-            sizes = {"head": 2, "biased head": 4, "full": heads + kv_heads}
+            sizes = {"head": 2, "full": heads + kv_heads}
             other += sizes[self.qk_norm] * head_dim
         other += heads if self.sinks else 0
         gated = value(f, self.gate)
@@ -190,24 +190,6 @@ class Grouped:
         ]
 
 
-@dataclass(frozen=True)
-class SplitHeads:
-    """Attention from before Llama: heads that split the hidden size, biases on all projections or none."""
-
-    heads: Count
-    kv_heads: Number | None = None
-    bias: Switch = True
-
-    def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
-        """Return each layer's attention."""
-        heads = self.heads(f)
-        kv_heads = heads if self.kv_heads is None else value(f, self.kv_heads)
-        dim = f.divides(heads, hidden, "the heads must divide the hidden size")
-        f.divides(kv_heads, heads, "the key and value heads must divide the heads")
-        biases = (heads + 2 * kv_heads) * dim + hidden if value(f, self.bias) else 0
-        return [GroupedQuery(hidden, heads, kv_heads, dim, dim, other_params=biases)] * layers
-
-
 def gated(hidden: int, inner: int, *, bias: bool = False) -> int:
     """Weights of a gated feed-forward part: gate, up and down."""
     return 3 * hidden * inner + (2 * inner + hidden if bias else 0)
@@ -217,20 +199,17 @@ def gated(hidden: int, inner: int, *, bias: bool = False) -> int:
 class Dense:
     """A feed-forward part that every token goes through.
 
-    ``width`` is the key of the inner width, ``times`` that width in units of the hidden size where the key is
-    absent (or there is none); ``extra``: weights of a learned activation function.
+    ``width`` is the key of the inner width; ``extra``: weights of a learned activation function.
     """
 
     width: str = "intermediate_size"
-    times: Number | None = None
     gated: bool = True
     bias: Switch = False
     extra: int = 0
 
     def one(self, f: Facts, hidden: int) -> DenseFfn:
         """Return the part of one layer."""
-        default = REQUIRED if self.times is None else value(f, self.times) * hidden
-        inner = f.count(self.width, default=default)
+        inner = f.count(self.width)
         bias = value(f, self.bias)
         plain = 2 * hidden * inner + (inner + hidden if bias else 0)
         return DenseFfn((gated(hidden, inner, bias=bias) if self.gated else plain) + self.extra)
@@ -391,7 +370,7 @@ def draft_layers(f: Facts) -> tuple[str, ...]:
 class Decoder:
     """A decoder-only language model, counted but without names and precision.
 
-    ``embedding_params`` includes learned positions; ``head_params`` includes the head's bias.
+    ``head_params`` includes the head's bias.
     """
 
     hidden: int
@@ -417,13 +396,12 @@ class Family:
     attention, ffn:
         Each layer's attention and feed-forward part: `Grouped`, `Dense`, `Routed`, or a function of the
         config, the hidden size and the number of layers.
-    norms, norm_width, final_norms:
-        Norms a layer, weights of one in units of hidden (1: scale; 2: scale and bias; 0: none), and norms
-        outside the layers.
+    norms, norm_width:
+        Norms a layer, and weights of one in units of hidden (1: scale; 2: scale and bias; 0: none).
     besides:
         Weights in each layer and after the last one that count with the norms, from the config and hidden.
     embedding:
-        Weights of the embedding besides ``vocab x hidden``, such as learned positions; from config and hidden.
+        Weights of the embedding besides ``vocab x hidden``; from config and hidden.
     tied:
         What the family's config class takes where ``tie_word_embeddings`` is not in the file.
     drafts:
@@ -442,7 +420,6 @@ class Family:
     layers: str = "num_hidden_layers"
     norms: Number = 2
     norm_width: Number = 1
-    final_norms: int = 1
     besides: Callable[[Facts, int], tuple[int, int]] | None = None
     embedding: Callable[[Facts, int], int] | None = None
     tied: bool = False
@@ -482,7 +459,7 @@ class Family:
             ),
             embedding_params=vocab * hidden + (0 if self.embedding is None else self.embedding(f, hidden)),
             head_params=vocab * hidden + (vocab if value(f, self.head_bias) else 0),
-            final_norm_params=self.final_norms * width + after,
+            final_norm_params=width + after,
             tied=f.flag("tie_word_embeddings", default=self.tied),
             omitted=draft_layers(f) if self.drafts else (),
         )

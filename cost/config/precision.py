@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from cost.config.expressions import expression
 from cost.config.facts import Facts
 from cost.config.family import Decoder
 from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
@@ -116,6 +115,7 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
 _MOST_LOOKS = 1_000_000
 """Patterns that do not begin with a layer, times modules: 270 for the 3,700 of 61 layers take two seconds."""
 _MOST_EXPRESSIONS = 64
+_LONGEST_EXPRESSION = 200
 _PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 _STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
 
@@ -128,6 +128,17 @@ def _parts(pattern: str) -> list[str]:
     return parts
 
 
+def _expression(text: str) -> re.Pattern[str]:
+    if len(text) > _LONGEST_EXPRESSION:
+        raise InputError(
+            f"quantization_config: {text[:60]!r}... has more than {_LONGEST_EXPRESSION} characters; name the modules."
+        )
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"quantization_config: {text!r} is no regular expression ({error}).") from None
+
+
 class Patterns:
     """Names of modules as quantisers write them: literal, with ``*``, or ``re:`` and a regular expression.
 
@@ -137,7 +148,7 @@ class Patterns:
     Raises
     ------
     InputError
-        If a regular expression is broken or may take for ever, or there are more patterns than are tried.
+        If a regular expression is broken or long, or there are more patterns than are tried.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -152,7 +163,7 @@ class Patterns:
         self._expressions: list[re.Pattern[str]] = []
         for pattern in patterns:
             if pattern.startswith("re:"):
-                self._expressions.append(expression(pattern[3:], "quantization_config"))
+                self._expressions.append(_expression(pattern[3:]))
             elif parts := _parts(pattern):
                 if "*" in pattern and len(parts) > 1 and not set("*?[") & {*parts[0], *parts[1]}:
                     self._by_start.setdefault((parts[0], parts[1]), []).append(parts)

@@ -187,7 +187,7 @@ class Sweep(Shown):
 
     @property
     def longest_wait_ms(self) -> NDArray[np.float64]:
-        """Milliseconds that a request with a place waits at most for its next token: two steps, as of trains."""
+        """Milliseconds that a request with a place waits at most for its next token: two steps (`token_wait_s`)."""
         return 2e3 * self.step_s
 
     def totals(self, index: int) -> Totals:

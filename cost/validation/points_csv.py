@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import MOST_DRAFTS
+from cost.validation.drafts import with_unstated_drafts
 from cost.validation.names import cluster_name, dtype_name, model_name
 from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
-from cost.validation.recipes import with_unstated_drafts
 from topology.errors import InputError
 from topology.reading import nearest
 from topology.table import Row, Table, spellings

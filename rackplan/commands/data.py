@@ -56,8 +56,7 @@ def validate(
         list[Path] | None,
         arg(
             "[POINTS.csv ...]",
-            "Points in our format (docs/calibration.md), the silicon sample, or published points in words; "
-            "default: those shipped.",
+            "Measured points (docs/calibration.md); default: those shipped.",
         ),
     ] = None,
     show_all: Annotated[
@@ -69,7 +68,7 @@ def validate(
     json: options.JsonFlag = False,
 ) -> None:
     """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
-    from cost.validation.read import read_counted, shipped_files
+    from cost.validation.read import read_measurements, shipped_files
     from rackplan.output import show
     from rackplan.progress import progress
     from rackplan.views.validate import file_names, validate_view, validation
@@ -79,5 +78,5 @@ def validate(
     with progress() as reporter:
         for name, path in zip(file_names(paths), paths, strict=True):
             reporter.stage(f"predicting {name}")
-            found.append(validation(name, *read_counted(path), residual=not no_residual))
+            found.append(validation(name, read_measurements(path), residual=not no_residual))
     show(validate_view(found, show_all=show_all), json=json)

@@ -47,7 +47,6 @@ class Swept(Group):
     host_link: Annotated[
         str | None, opt("--host-link", "Link of a GPU to its host, like '63 GB/s'.", "RATE")
     ] = None
-    afd: Annotated[bool, opt("--afd", "Decode with attention and experts on different GPUs.")] = False
     imbalance: Annotated[
         float | None,
         opt(
@@ -108,7 +107,6 @@ class Swept(Group):
             prefix_hit=self.prefix_hit,
             kv_offload=self.kv_offload,
             host_link=self.host_link,
-            apart=self.afd,
             imbalance=self.imbalance,
             redundant=self.redundant,
             speeds=self.speeds,
@@ -148,7 +146,7 @@ def sweep(
     write = output_forms(output, "sweep.csv", "sweep.json", "report.html")
     if asked.lengths is None:
         workload = replace(first.workload, prefix_hit=asked.prefix_hit)
-        given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds, "apart": asked.afd}
+        given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds}
         imbalance = 1.0 if asked.imbalance is None else asked.imbalance
         sweeps = [swept(replace(first, workload=workload), imbalance=imbalance, **given)]
         pools = None

@@ -22,7 +22,7 @@ _INDENT = {"-": "  ", "[": "    "}
 
 
 _PARAMETERS = """
-accept_length afd batch cluster context draft_tokens engine ep goal gpus host_link imbalance interval isl kv_dtype
+accept_length batch cluster context draft_tokens engine ep goal gpus host_link imbalance interval isl kv_dtype
 kv_offload lengths loads lost max_bytes max_moves model objective osl overlap phase policy power prefix_hit price
 price_basis redundant scenario_weights seed set spares sparse_attention split spread stages steps_per_window
 time_limit tok_s tolerance tp tpot_ms ttft_ms utilization weights windows work

@@ -423,18 +423,6 @@ class OffloadData(TypedDict):
     recomputed_total_tok_s_per_gpu: float | None
 
 
-class AfdData(TypedDict):
-    """What attention and experts on different GPUs are compared with.
-
-    Attributes
-    ----------
-    joint_total_tok_s_per_gpu:
-        With both on the same GPUs; null where no pools match.
-    """
-
-    joint_total_tok_s_per_gpu: float | None
-
-
 class MatchedData(TypedDict):
     """Prefill and decode together.
 
@@ -454,8 +442,8 @@ class MatchedData(TypedDict):
         The most throughput (null: no pools match), and the frontier.
     calibration:
         How far off it may be; null: nothing was measured.
-    kv_offload, afd:
-        Where they were asked for.
+    kv_offload:
+        Where it was asked for.
     """
 
     isl: float
@@ -474,7 +462,6 @@ class MatchedData(TypedDict):
     calibration: CalibrationData | None
     pareto: list[MatchData]
     kv_offload: NotRequired[OffloadData]
-    afd: NotRequired[AfdData]
 
 
 class SweepPrinted(SweptData):

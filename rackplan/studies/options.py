@@ -74,7 +74,6 @@ def _table() -> dict[str, Option]:
         ("redundant", "copies", ("plan",)),
         ("imbalance prefix_hit", "number", ("sweep",)),
         ("kv_offload host_link prefill_cluster", "text", ("sweep",)),
-        ("afd", "flag", ("sweep",)),
         ("loads routing", "texts", ("plan",)),
         ("goal", "text", ("plan", "fleet")),
         ("spread objective split scenario_weights", "text", ("plan",)),

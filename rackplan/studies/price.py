@@ -192,7 +192,6 @@ _NOT_DEPLOYED = frozenset(
         "redundant",
         "imbalance",
         "prefix_hit",
-        "afd",
         "loads",
         "routing",
         "goal",
@@ -319,7 +318,7 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
             deployment, workload=replace(deployment.workload, prefix_hit=asked["prefix_hit"])
         )
     options = {name: asked[name] for name in _SWEPT if name in asked}
-    found = swept(deployment, speeds=speeds, apart=bool(asked.get("afd")), **options)
+    found = swept(deployment, speeds=speeds, **options)
     best = _best(found, limit_s)
     if best is None:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
@@ -346,7 +345,6 @@ def _matched(asked: Mapping[str, Any]) -> Row:
     served = {name: asked[name] for name in (*_SERVED, "isl", "osl", "tpot_ms", "ttft_ms") if name in asked}
     names = (*_SWEPT, "prefix_hit", "kv_offload", "host_link")
     options = {name: asked[name] for name in names if asked.get(name) is not None}
-    options["apart"] = bool(asked.get("afd"))
     prefills = asked.get("prefill_cluster")
     found = pools(
         _model(asked["model"], asked.get("weights")),

@@ -10,9 +10,9 @@ from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.deployment import USABLE_HBM
 from cost.fair_sharing import sharing_words
-from cost.lecture import train_wait_s
 from cost.machine import PEAK
 from cost.score import Score
+from cost.step import token_wait_s
 from cost.terms.registry import TERMS
 from placement.levers import Levers, find_levers
 from placement.plan import Plan
@@ -215,11 +215,11 @@ def cache_note(plan: Plan) -> str:
 
 
 def wait_note(plan: Plan) -> str:
-    """Return how long a request waits for its next token, by the lecture's trains."""
-    mean, longest = train_wait_s(plan.score.step_s)
+    """Return how long a request waits for its next token, as requests join at step boundaries."""
+    mean, longest = token_wait_s(plan.score.step_s)
     return (
         f"A request waits at most two steps for its {next_token(plan.deployment.workload)}: {longest * 1e3:,.2f} ms, "
-        f"{mean * 1e3:,.2f} ms on average, once there is a place for it (a batch leaves as a train does)."
+        f"{mean * 1e3:,.2f} ms on average, once there is a place for it (requests join at step boundaries)."
     )
 
 
@@ -412,7 +412,7 @@ def _term_data(row: TermRow, limits_s: Mapping[str, float]) -> TermData:
 def _data(found: Explanation) -> ExplainPrinted:
     """Return an explanation as JSON-able data; seconds and bytes."""
     plan, score = found.plan, found.plan.score
-    mean, longest = train_wait_s(score.step_s)
+    mean, longest = token_wait_s(score.step_s)
     total = added(score.hbm_bytes.values())
     return {
         "verdict": found.verdict,

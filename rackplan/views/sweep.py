@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.afd import AfdSweep
 from cost.cache_path import FetchOrRecompute
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.fair_sharing import bound_words
 from cost.layouts import Sweep, best_at
-from cost.lecture import train_wait_s
 from cost.money import Bill, Totals, totals_to_dict
 from cost.pools import (
     DECODE_DERATE,
@@ -24,6 +22,7 @@ from cost.pools import (
     RateMatch,
     RateMatches,
 )
+from cost.step import token_wait_s
 from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from placement.fitting import TP_WIDTHS
 from rackplan.schemas.clusters import ImbalanceData, SourcedData
@@ -58,8 +57,6 @@ class Pools(Shown):
         Limit on the time to first token (None: none), and whether nobody asked for it.
     either, recomputed:
         With caches in a tier: one prompt alone fetched or recomputed; the best pools that prefill everything.
-    joint:
-        With AFD: the best pools whose decode keeps attention and experts together.
     """
 
     matches: RateMatches
@@ -69,7 +66,6 @@ class Pools(Shown):
     ttft_default: bool = False
     either: FetchOrRecompute | None = None
     recomputed: RateMatch | None = None
-    joint: RateMatch | None = None
 
     def brief(self) -> str:
         """Return what is served, and the best pair of pools."""
@@ -143,11 +139,12 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     most = found.totals(int(edge[0]))
     title = f"{deployment.model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
     swept = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
-    fastest, slowest = (train_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
+    fastest, slowest = (token_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
     word = workload.token_word
     legend = [
         Text(f"tok/s are {word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at best: no"),
-        *map(Text, _legend(found)),
+        Text("schedule is faster at data-sheet peaks; batch: sequences per GPU in use. EP, ETP: GPUs of the"),
+        Text("experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas."),
         *money_legend([deployment.bill]),
         Text(
             f"a request with a place waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
@@ -169,18 +166,6 @@ def _sweep_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
         [_speed_table(found, targets)] if targets else [],
         [Text("At most throughput, the first of the frontier:"), *totals_blocks(most)],
         legend,
-    )
-
-
-def _legend(found: Sweep) -> tuple[str, str]:
-    if isinstance(found, AfdSweep):
-        return (
-            "schedule is faster at data-sheet peaks; batch: sequences per GPU in use. A, E: GPUs of attention",
-            "and of experts; TP: tensor-parallel width of attention; m: micro-batches; x: replicas.",
-        )
-    return (
-        "schedule is faster at data-sheet peaks; batch: sequences per GPU in use. EP, ETP: GPUs of the",
-        "experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas.",
     )
 
 
@@ -257,14 +242,14 @@ def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
 
 
 def _plan_at(found: Sweep, target: float) -> int | None:
-    """Return the best configuration at a speed that a plan may have; None where there is none, and of AFD."""
+    """Return the best configuration at a speed that a plan may have; None where there is none."""
     may = (
         (found.moe_tp == 1)
         & (found.batch >= 1)
         & np.isin(found.tp, TP_WIDTHS)
         & (found.tok_s_per_user >= target)
     )
-    rows = np.flatnonzero(may if found.variants else np.zeros_like(may))
+    rows = np.flatnonzero(may)
     return int(rows[np.argmax(found.tok_s_per_gpu[rows])]) if len(rows) else None
 
 
@@ -273,7 +258,7 @@ def _as_plans(found: Sweep, targets: Sequence[float]) -> list[Block]:
     said = []
     for target in targets:
         best, plan = best_at(found, target), _plan_at(found, target)
-        if best is not None and best != plan and found.variants:
+        if best is not None and best != plan:
             what = "none" if plan is None else f"{found.tok_s_per_gpu[plan]:,.0f} ({found.label(plan)})"
             said.append(f"at {target:g} tok/s/user {what}")
     note = "; plans have no ETP and at least one sequence a GPU"
@@ -315,7 +300,7 @@ def _match_blocks(pools: Pools) -> list[Block]:
         Text(derates, "Derates"),
     ]
     return sections(
-        title, [*_best(best, pools), *_first_token(best, pools), *_compared(best, pools)], [shown], legend
+        title, [*_best(best, pools), *_first_token(best, pools), *_compared(pools)], [shown], legend
     )
 
 
@@ -370,8 +355,8 @@ def _first_token(best: RateMatch, pools: Pools) -> list[Block]:
     return [Text(f"{' + '.join(parts)}; {_limit(pools)}", "First token"), Text(transfer, "Transfer")]
 
 
-def _compared(best: RateMatch, pools: Pools) -> list[Block]:
-    """Return what the same pools would be with prompts recomputed, or with experts beside attention."""
+def _compared(pools: Pools) -> list[Block]:
+    """Return what the same pools would be with prompts recomputed."""
     path, either, blocks = pools.matches.fetch_path, pools.either, []
     if path is not None and either is not None:
         text = (
@@ -383,12 +368,6 @@ def _compared(best: RateMatch, pools: Pools) -> list[Block]:
         if pools.recomputed is not None:
             text += f"; pools that recompute: {pools.recomputed.total_tok_s_per_gpu:,.0f} total"
         blocks += labelled("Offload", text)
-    if isinstance(pools.decode, AfdSweep):
-        said, joint = "with experts beside attention no pair of pools keeps the limits", pools.joint
-        if joint is not None:
-            gain = best.total_tok_s_per_gpu / joint.total_tok_s_per_gpu - 1
-            said = f"experts beside attention: {joint.total_tok_s_per_gpu:,.0f} total; apart {gain:+.0%}"
-        blocks += labelled("AFD", said)
     return blocks
 
 
@@ -461,9 +440,6 @@ def _configuration(
     data: dict[str, Any] = {"layout": found.label(index), **figures}
     totals = found.totals(index)
     data |= {"usd_per_million_tokens": totals.usd_per_million, "tok_s_per_mw": totals.tok_s_per_mw}
-    if isinstance(found, AfdSweep):
-        data |= {"attention_gpus": data["tp"] * data["attention_dp"], "expert_gpus": data["ep"]}
-        data["micro_batches"] = int(found.micro_batches[index])
     data["bound_by"] = found.bound(index)
     data["terms_s"] = terms_s
     return data
@@ -504,8 +480,6 @@ def _match_data(pools: Pools) -> dict[str, Any]:
             "alone": None if either is None else picked(either, "fetch_s rest_s recompute_s faster"),
             "recomputed_total_tok_s_per_gpu": _total(pools.recomputed),
         }
-    if isinstance(pools.decode, AfdSweep):
-        data["afd"] = {"joint_total_tok_s_per_gpu": _total(pools.joint)}
     return data
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cost.afd import AfdSweep
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.money import Totals
@@ -237,7 +236,7 @@ def _steps(found: Sweep, targets: Sequence[float], chosen: _Best | None) -> list
 def score_at(found: Sweep, index: int) -> Score | None:
     """Return the score of a configuration with balanced experts; None of one that no plan may have."""
     cut = found.moe_tp[index] != 1 or found.batch[index] < 1 or found.tp[index] not in TP_WIDTHS
-    if cut or isinstance(found, AfdSweep):
+    if cut:
         return None
     deployment = found.deployment.with_batch(int(found.batch[index]))
     arrangement = found.variants[found.layout[index]].arrangement

@@ -45,14 +45,13 @@ STRATA = ("labelled", "unlabelled")
 
 @dataclass(frozen=True, repr=False)
 class Validation(Shown):
-    """Points of one file of ``rows`` rows, and predictions in the same order.
+    """Points of one file, a row each, and predictions in the same order.
 
     ``residual`` says whether predictions have the correction that was learned from measured runs. Errors are by
     quantity, those of :attr:`physics` without it.
     """
 
     name: str
-    rows: int
     points: Sequence[Point]
     predictions: Sequence[Prediction]
     residual: bool
@@ -64,7 +63,7 @@ class Validation(Shown):
             for quantity, one in self.errors.items()
             if one.median_abs_error is not None
         )
-        return f"{self.name}: {plural(self.rows, 'row')}; {', '.join(told) or 'none predicted'}"
+        return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(told) or 'none predicted'}"
 
     @cached_property
     def uncorrected(self) -> list[Prediction]:
@@ -103,13 +102,12 @@ def stratum(point: Point) -> str:
 def validation(
     name: str,
     points: Sequence[Point],
-    rows: int,
     predictors: Mapping[str, Predictor] | None = None,
     *,
     residual: bool = True,
 ) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    return Validation(name, rows, points, predict(points, predictors, residual=residual), residual)
+    return Validation(name, points, predict(points, predictors, residual=residual), residual)
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -137,7 +135,7 @@ def _file_data(validation: Validation) -> ValidationData:
     points = validation.points
     physics = validation.strata(validation.uncorrected)
     return {
-        "rows": validation.rows,
+        "rows": len(validation.points),
         "residual": validation.residual,
         "corrected": validation.corrected,
         "quantities": _errors_data(validation.errors, validation.physics),
@@ -197,7 +195,7 @@ def _orders_data(orderings: Mapping[str, Ordering], points: Sequence[Point]) -> 
 
 
 def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
-    title = f"{validation.name}: {validation.rows:,} rows, {len(validation.points):,} measured figures"
+    title = f"{validation.name}: {len(validation.points):,} rows"
     said = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)."
     return sections(
         [Heading(title)],

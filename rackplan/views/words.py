@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cost.attention.sparse import as_if_sparse, most_tokens_read
+from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
 from cost.calibration.errors import (
     ANY_PHASE,
     EACH_ENGINE,
@@ -17,7 +17,6 @@ from cost.calibration.errors import (
 )
 from cost.calibration.serving import ANY_ENGINE
 from cost.deployment import Deployment
-from cost.lecture import model_price_step_context
 from cost.loads import ExpertLoads
 from cost.machine import Efficiency
 from cost.workload import Workload
@@ -117,7 +116,7 @@ def what_if_words(deployment: Deployment) -> str:
         return ""
     gpu, kv_dtype = deployment.cluster.spec.domains[0].gpu, deployment.workload.kv_dtype
     sparse, dense = (
-        model_price_step_context(model, gpu, kv_dtype)
+        cache_bound_context(model, gpu, kv_dtype)
         for model in (deployment.model, as_if_sparse(deployment.model, ""))
     )
     here = f"from {sparse:,.0f} tokens of context on" if math.isfinite(sparse) else "at no context"

@@ -258,9 +258,9 @@ def _lengths(path: Path) -> None:
 
 
 def _points(path: Path) -> None:
-    from cost.validation.read import read_counted
+    from cost.validation.read import read_measurements
 
-    read_counted(path)
+    read_measurements(path)
 
 
 def torch_file(arrays: Mapping[str, Any]) -> bytes:

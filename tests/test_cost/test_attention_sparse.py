@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
-from cost.attention.sparse import as_if_sparse, most_tokens_read
+from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
 from cost.deployment import Deployment
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from topology import InputError, resolve_cluster
+from topology import InputError, load_gpu, resolve_cluster
 
 FULL = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128)
 WINDOW = replace(FULL, window=128)
@@ -138,3 +138,14 @@ def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
 
 def test_the_square_root_is_exact_for_a_context_that_is_a_square() -> None:
     assert AsIfSparse(FULL, None).reach(4096) == math.sqrt(4096) == 64
+
+
+def test_caches_overtake_weights_dense_and_as_if_sparse() -> None:
+    gpu, model = load_gpu("gb200"), resolve_model("deepseek-v3")
+    dense = 2 * model.active_params / (gpu.dense_flop_per_s("fp8") / gpu.hbm_bytes_per_s * 61 * 576 * 2)
+    assert cache_bound_context(model, gpu, "bf16") == pytest.approx(dense)
+    assert cache_bound_context(model, gpu, "fp8") == pytest.approx(2 * dense)
+    # the square root reads as much at the square of the context, a limit below it never
+    assert cache_bound_context(as_if_sparse(model, "sqrt"), gpu, "bf16") == pytest.approx(dense**2)
+    assert cache_bound_context(as_if_sparse(model, "10000"), gpu, "bf16") == pytest.approx(dense)
+    assert cache_bound_context(as_if_sparse(model, "1000"), gpu, "bf16") == math.inf

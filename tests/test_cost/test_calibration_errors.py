@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 import helpers
-from cost.calibration import errors
+from cost.calibration import errors, serving
 from cost.calibration.errors import (
     ANY_PHASE,
     EACH_ENGINE,
@@ -21,18 +20,18 @@ from cost.calibration.errors import (
     ErrorFigures,
     ErrorTable,
     error_behind,
-    error_of,
     error_table,
     error_to_dict,
     errors_in,
     widest,
 )
-from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names, fit_errors
+from cost.calibration.serving import ANY_ENGINE, calibrated, calibrated_chips, engine_names
 from cost.deployment import Deployment
 from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.validation.point import Point, Pool
 from cost.workload import Workload
+from helpers import error_of
 from topology import resolve_cluster
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError
@@ -53,7 +52,8 @@ def test_the_chips_are_those_of_the_calibration():
 
 
 def test_it_is_of_the_same_fit_as_the_coefficients():
-    own, fit = error_table().served[EACH_ENGINE].in_sample, fit_errors()
+    fit = yaml.safe_load(serving.PATH.read_text(encoding="utf-8"))["fit"]
+    own = error_table().served[EACH_ENGINE].in_sample
     assert own.median == pytest.approx(fit["median_abs_error"], abs=0.003)
     assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.005)
 
@@ -202,24 +202,11 @@ CELL = ("chips", "gb200", "engines", "any", "any")
     ("data", "words"),
     [
         (changed("source"), "source"),
-        (changed("folds", to=1), "folds"),
-        (changed("served"), "served"),
-        (changed("more", to=1), "more"),
         (changed("chips", "gb200", "rows_of", to="rumours"), "rumours"),
-        (changed("chips", "gb200", "more", to=1), "more"),
         (changed(*CELL), "gb200.*any: any: is missing"),
-        (changed("chips", "gb200", "engines", "named"), "gb200.*named: any: is missing"),
-        (changed("chips", "gb200", "engines", "any", "idle", to={}), "idle: no such phase"),
         (changed(*CELL, "rows", to=0), "rows"),
-        (changed(*CELL, "rows", to=3.5), "rows"),
-        (changed(*CELL, "in_sample"), "in_sample"),
-        (changed(*CELL, "in_sample", "median"), "median"),
         (changed(*CELL, "in_sample", "median", to=-0.1), "median: -0.1 must be a number of 0 or more"),
-        (changed(*CELL, "in_sample", "median", to=True), "median"),
-        (changed(*CELL, "in_sample", "bias", to=math.nan), "bias"),
         (changed(*CELL, "in_sample", "within_20_percent", to=1.1), "within_20_percent: 1.1 .*from 0 to 1"),
-        (changed(*CELL, "left_out", "band", to=0.9), "band: 0.9 must be a number of 1 or more"),
-        (changed(*CELL, "left_out", "mode", to=1), "mode"),
         ({**SHIPPED, "chips": {"h20-sxm": SHIPPED["chips"]["h20-sxm"]}}, "none has 20 rows"),
         ([], "calibration errors"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,16 +18,28 @@ SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/si
 SHIPPED = {path.name: path for path in shipped_files()}
 
 
+SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
+absent = pytest.mark.skipif(
+    not (SAMPLE.is_file() and SCRIPTS.is_dir()), reason="the silicon sample or what reads it is absent"
+)
+
+
 @cache
 def errors(path):
     points = read_measurements(path)
     return points, predict(points)
 
 
+def sample_errors(monkeypatch, quantity):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    points = importlib.import_module("silicon").read_silicon(SAMPLE, quantity)
+    return points, predict(points)
+
+
 @pytest.mark.wide
-@pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
-def test_errors_on_the_silicon_sample():
-    points, predictions = errors(SAMPLE)
+@absent
+def test_errors_on_the_silicon_sample(monkeypatch):
+    points, predictions = sample_errors(monkeypatch, "tpot_ms")
     found = errors_of(points, predictions)["tpot_ms"]
     assert found.rows == 2704
     assert found.coverage == 1.0
@@ -42,10 +55,10 @@ def test_errors_on_the_silicon_sample():
 
 
 @pytest.mark.wide
-@pytest.mark.skipif(not SAMPLE.is_file(), reason="the silicon sample is absent")
-def test_intervals_hold_the_first_token_of_the_silicon_sample():
+@absent
+def test_intervals_hold_the_first_token_of_the_silicon_sample(monkeypatch):
     """Four rows in five, with a point value or without, whatever the engine."""
-    rows = [row for row in zip(*errors(SAMPLE), strict=True) if row[0].quantity == "ttft_ms"]
+    rows = list(zip(*sample_errors(monkeypatch, "ttft_ms"), strict=True))
     for point, prediction in rows:
         assert prediction.low <= prediction.high, point.id
         assert (prediction.value is None) == prediction.reason.startswith("waiting dominates"), point.id

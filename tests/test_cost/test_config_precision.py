@@ -194,10 +194,10 @@ def test_weights_make_an_unknown_quantiser_readable():
         (compressed({"num_bits": 3, "type": "int"}), "num_bits: 3"),
         (compressed({"num_bits": 8, "type": "ternary"}), "type: 'ternary'"),
         (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is no regular expression"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(.+)+!",)), "repeats within each other"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:.*.*.*.*!",)), "no text between"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(a?)\\1",)), "a back-reference"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:" + "a?" * 7,)), "more than 6 repeats"),
+        (
+            compressed({"num_bits": 8, "type": "float"}, ignore=("re:" + "a" * 201,)),
+            "more than 200 characters",
+        ),
         (
             compressed({"num_bits": 8, "type": "float"}, ignore=[f"re:a{i}" for i in range(65)]),
             "at most 64 are read",

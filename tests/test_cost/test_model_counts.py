@@ -40,24 +40,16 @@ def expert_params(model: Model) -> int:
     return sum(ffn.experts * ffn.expert_params for ffn in ffns if isinstance(ffn, MoeFfn))
 
 
-@pytest.mark.parametrize(
-    "row", SMALL, ids=[f"{row['config']['model_type']}-{i}" for i, row in enumerate(SMALL)]
-)
-def test_counts_are_those_of_the_modules(row):
-    model = model_from_config(row["config"], name="small")
-    assert model.total_params == row["total"]
-    assert attention_params(model) == row["attention"]
-    assert expert_params(model) == row["experts"]
-
-
-@pytest.mark.parametrize(
-    "row", SMALL, ids=[f"{row['config']['model_type']}-{i}" for i, row in enumerate(SMALL)]
-)
-def test_modules_add_up_and_the_config_rebuilds_the_model(row):
-    model = model_from_config(row["config"], name="small")
-    for layer in model.layers:
-        assert sum(layer.attention.modules.values()) == layer.attention.matmul_params
-    assert model_from_config(json.loads(json.dumps(model.config)), name="small") == model
+def test_counts_are_those_of_the_modules():
+    for row in SMALL:
+        kind = row["config"]["model_type"]
+        model = model_from_config(row["config"], name="small")
+        assert model.total_params == row["total"], kind
+        assert attention_params(model) == row["attention"], kind
+        assert expert_params(model) == row["experts"], kind
+        for layer in model.layers:
+            assert sum(layer.attention.modules.values()) == layer.attention.matmul_params, kind
+        assert model_from_config(json.loads(json.dumps(model.config)), name="small") == model, kind
 
 
 def test_every_family_is_counted_somewhere():
@@ -115,18 +107,13 @@ def agrees(ours: float, printed: str, counts: str) -> bool:
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_totals_match_the_published_rounding(name):
+def test_counts_match_the_published_rounding(name):
     model, facts = resolve_model(name), published(name)
     assert agrees(as_counted(model, facts.total_counts, model.total_params), facts.total, facts.total_counts)
-
-
-@pytest.mark.parametrize("name", [name for name in model_names() if published(name).active])
-def test_active_counts_match_the_published_rounding(name):
-    model, facts = resolve_model(name), published(name)
-    assert agrees(
-        as_counted(model, facts.active_counts, model.active_params), facts.active, facts.active_counts
-    )
-    assert model.moe is not None
+    if facts.active:
+        ours = as_counted(model, facts.active_counts, model.active_params)
+        assert agrees(ours, facts.active, facts.active_counts)
+        assert model.moe is not None
 
 
 def test_deepseek_v3_by_hand():

@@ -196,21 +196,13 @@ def test_the_quantisers_own_file_is_read_where_the_config_is_silent(name, beside
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"  \n", "is empty"),
         (b"{", "not valid JSON"),
-        (b'{"hidden_size": 64,', "column 20: not valid JSON"),
         (b"[1, 2]", "holds a JSON list"),
-        (b'"llama"', "holds a JSON str"),
-        (b"null", "holds a JSON NoneType"),
         (b'{"hidden_size": NaN}', "NaN is not a JSON number"),
         (b'{"hidden_size": 1, "hidden_size": 2}', "hidden_size: duplicate key"),
-        (b'{"text_config": {"a": 1, "a": 1}}', "text_config.a: duplicate key"),
         (b"\xff\xfe{}", "is not UTF-8"),
         (b"[" * 200_000, "nested too deeply"),
-        (b'{"a":' * 200_000, "nested too deeply"),
         (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "digits"),
-        (b'{"hidden_size": 64} trailing', "not valid JSON"),
-        (b"GGUF\x00\x01\x02", "not valid JSON"),
     ],
 )
 def test_broken_files_are_one_line(content, words, tmp_path):

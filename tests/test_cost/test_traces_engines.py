@@ -266,21 +266,15 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     ("change", "words"),
     [
         (lambda f: (f / "meta_info.json").write_text("{"), "not valid JSON"),
-        (lambda f: (f / "meta_info.json").write_text('{"num_experts": true}'), "no num_experts above 0"),
         (lambda f: (f / "meta_info.json").write_text('{"num_experts": 5}'), "each of 5 experts"),
-        (lambda f: save_file({"1_1": np.ones(3, int)}, f / "rank1.safetensors"), "each of 4 experts"),
         (lambda f: save_file({"1_1": np.ones((2, 4), int)}, f / "rank1.safetensors"), "not one count"),
         (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a count of tokens"),
-        (lambda f: save_file({"1_1": np.ones(4, bool)}, f / "rank1.safetensors"), "BOOL"),
         (lambda f: save_file({"a": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION_LAYER"),
-        (lambda f: save_file({"1_1000000000": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION"),
         (
             lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
             "duplicate counts of 1_",
         ),
-        (lambda f: save_file({}, f / "rank1.safetensors"), "holds no counts"),
         (lambda f: (f / "rank1.safetensors").write_bytes(b""), "not a whole safetensors"),
-        (lambda f: (f / "rank1.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "not a whole safetensors"),
         (lambda f: [file.unlink() for file in f.glob("rank*")], "no rank0.safetensors"),
     ],
 )

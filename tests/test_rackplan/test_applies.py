@@ -43,10 +43,6 @@ REFUSED = [
     ),
     ((*SWEEP, *LENGTHS, "--host-link", "9 GB/s"), "--host-link 9 GB/s: nothing lies elsewhere without"),
     (
-        ("sweep", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "--afd", "--redundant", "8"),
-        "--redundant 8: with --afd GPUs of experts alone hold the fewest copies that divide; leave one out.",
-    ),
-    (
         (*PLAN, "--accept-length", "1.5"),
         "--accept-length 1.5: a step yields one token without --draft-tokens; give --draft-tokens too.",
     ),
@@ -70,7 +66,6 @@ REFUSED = [
     ),
     ((*SWEEP, "--imbalance", "1.5"), "--imbalance 1.5: qwen3-8b is dense, it has no routed experts"),
     ((*SWEEP, "--redundant", "8"), "--redundant 8: qwen3-8b is dense, it has no routed experts"),
-    ((*SWEEP, "--afd"), "--afd: qwen3-8b is dense, it has no routed experts"),
     ((*PLAN, "--phase", "prefill", "--tpot-ms", "30"), "--tpot-ms 30: prefill makes the first token alone"),
     ((*SWEEP, "--phase", "prefill", "--tok-s-user", "50"), "--tok-s-user 50: prefill makes the first token"),
     (

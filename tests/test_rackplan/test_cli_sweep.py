@@ -112,19 +112,6 @@ def test_drafts_are_accepted_as_measured(run: Run) -> None:
     assert "2 a step, which yields 2.5 tokens on average Kernels" in own
 
 
-def test_experts_on_gpus_of_their_own_and_beside(run: Run) -> None:
-    args = (*MIXTRAL, "--isl", 2000, "--osl", 400, "--afd")
-    data = run(*args, "--json").data
-    best = data["rate_matching"]["best"]["decode"]
-    assert best["attention_gpus"] + best["expert_gpus"] == best["gpus_per_worker"]
-    assert best["micro_batches"] >= 2
-    assert data["rate_matching"]["afd"]["joint_total_tok_s_per_gpu"] > 0
-    text = run(*args).out
-    assert "experts beside attention:" in text
-    assert "A, E: GPUs of attention" in text
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def test_caches_found_and_fetched(run: Run) -> None:
     args = (*MIXTRAL, "--isl", 8000, "--osl", 400, "--prefix-hit", 0.5)
     here = run(*args, "--json").data["rate_matching"]
@@ -202,8 +189,6 @@ def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
         (("--kv-offload", "ddr5"), "only with --isl and --osl"),
         (("--imbalance", 0.9), "--imbalance 0.9"),
         (("--draft-tokens", 5), "give --accept-length"),
-        (("--afd", "--redundant", 4), "leave one out"),
-        (("--afd", "--phase", "prefill"), "only decode"),
     ],
 )
 def test_bad_input_is_said_in_one_line(run: Run, args: tuple[object, ...], said: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cost.calibration.errors import ErrorFigures, ErrorOf, error_of, error_table
+from cost.calibration.errors import ErrorFigures, ErrorOf, error_table
+from helpers import error_of
 from placement.plan_file import read_plan
 from rackplan.views.blocks import Table, Text
 from rackplan.views.words import band_words, error_blocks, error_words, range_words

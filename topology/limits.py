@@ -81,6 +81,6 @@ TORUS_GPUS = 16_384
 LISTED_GPUS = 4_096
 """Of a cluster that is listed link by link: no two of its domains are taken to be alike."""
 NODE_ROWS = 200_000
-"""Nodes of a cluster that is listed link by link, rows that repeat counted as often as they do."""
+"""Nodes of a cluster that is listed link by link."""
 LINK_ROWS = 1_000_000
 """Its links."""

@@ -9,12 +9,8 @@ from topology.errors import InputError, printable
 from topology.importers import (
     amd_smi,
     ibnetdiscover,
-    infragraph,
-    lstopo,
+    links_csv,
     nccl_xml,
-    netbox,
-    netq,
-    simai,
     slurm,
     topo_m,
     topograph,
@@ -24,17 +20,13 @@ from topology.importers.source import Source
 
 FORMATS = (
     topo_m.FORMAT,
-    amd_smi.FORMAT,
-    lstopo.FORMAT,
     nccl_xml.FORMAT,
     slurm.CONF_FORMAT,
     slurm.YAML_FORMAT,
     topograph.FORMAT,
     ibnetdiscover.FORMAT,
-    infragraph.FORMAT,
-    netq.FORMAT,
-    netbox.FORMAT,
-    simai.FORMAT,
+    amd_smi.FORMAT,
+    links_csv.FORMAT,
 )
 KINDS = tuple(one.kind for one in FORMATS)
 _OTHERS = {

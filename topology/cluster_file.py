@@ -22,7 +22,6 @@ from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, sy
 from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.figures import Figure
-from topology.limits import LINK_ROWS, NODE_ROWS
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.reading import Fields, load_yaml, nearest
 from topology.schema import read, read_factor, read_fault
@@ -267,17 +266,13 @@ def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSp
 
 def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
     """Return nodes and links written out one by one."""
-    rows = {"nodes": fields.subs("nodes"), "links": fields.subs("links", empty=True)}
-    for key, most in (("nodes", NODE_ROWS), ("links", LINK_ROWS)):
-        if len(rows[key]) > most:
-            raise InputError(f"{fields.where}: {len(rows[key]):,} {key}; at most {most:,} are supported.")
-    check_listed_gpus(sum(row.get("kind") == "gpu" for row in rows["nodes"]), fields.where)
+    rows = fields.subs("nodes")
+    check_listed_gpus(sum(row.get("kind") == "gpu" for row in rows), fields.where)
     nodes = tuple(
-        read(RawNode, row, gpu=gpus(row.text("gpu"), row.where) if "gpu" in row else None)
-        for row in rows["nodes"]
+        read(RawNode, row, gpu=gpus(row.text("gpu"), row.where) if "gpu" in row else None) for row in rows
     )
     kinds = {node.id: node.kind for node in nodes}
-    raw = RawTopology(nodes, tuple(_link(row, kinds) for row in rows["links"]))
+    raw = RawTopology(nodes, tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))
     check_raw(raw, fields.where)
     if not fields.flag("rate_checked"):
         check_raw_links(raw, fields.where)

@@ -121,11 +121,11 @@ def test_the_same_bytes_every_time(tmp_path: Path) -> None:
     code = (
         "import sys; from topology import resolve_cluster; from topology.draw import draw_cluster\n"
         "cluster = resolve_cluster('gb200-nvl72@144')\n"
-        "for suffix in ('svg', 'dot', 'png'): draw_cluster(cluster, sys.argv[1] + suffix)"
+        "for suffix in ('svg', 'png'): draw_cluster(cluster, sys.argv[1] + suffix)"
     )
     for run in ("a.", "b."):
         subprocess.run([sys.executable, "-c", code, str(tmp_path / run)], check=True, cwd=ROOT)
-    for suffix in ("svg", "dot", "png"):
+    for suffix in ("svg", "png"):
         assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
 

@@ -77,7 +77,9 @@ def _text(source: Source) -> tuple[list[str], Pairs]:
     for a, name in enumerate(columns):
         number, cells = next(_words(lines), (number, []))
         if cells[:1] != [name] or len(cells) != len(columns) + 1:
-            raise source.error(number, f"must be the row of {name}, with {len(columns)} cells; is the file cut?")
+            raise source.error(
+                number, f"must be the row of {name}, with {len(columns)} cells; is the file cut?"
+            )
         types.update({(a, b): cell for b, cell in enumerate(cells[1:])})
     return columns, types
 

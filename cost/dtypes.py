@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topology.errors import InputError, MissingFigureError
+from topology.reading import nearest
 from topology.spec import GpuSpec
 from topology.units import added
 
@@ -136,9 +136,7 @@ def dtype(name: str) -> Dtype:
         return _parse_mixture(key)
     found = DTYPES.get(_ALIASES.get(key, key))
     if found is None:
-        near = difflib.get_close_matches(key, [*DTYPES, *_ALIASES], n=3, cutoff=0.4)
-        hint = f"; did you mean {', '.join(near)}?" if near else "."
-        raise InputError(f"`weights` {name!r}: no such format{hint} Known: {', '.join(DTYPES)}.")
+        raise InputError(f"`weights` {name!r}: no such format; {nearest(key, [*DTYPES, *_ALIASES])}")
     return found
 
 

@@ -714,7 +714,7 @@ def validate(path: str | Path, *, residual: bool = True) -> Validation:
 
 @asked
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
-    """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png, .pdf or .dot; return the path.
+    """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png or .pdf; return the path.
 
     Raises
     ------

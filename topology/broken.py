@@ -46,7 +46,7 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
         gpus = [gpu.id for gpu in cluster.gpus if gpu.node == name]
         if not gpus:
             nodes = dict.fromkeys(gpu.node for gpu in cluster.gpus)
-            raise InputError(f"{where}: there is no {name}; {_near(name, nodes, NODE)}")
+            raise InputError(f"{where}: there is no {name}; {nearest(name, nodes)}")
         return [Fault(gpu=gpu, factor=factor) for gpu in gpus]
     if kind == NIC:
         links = _nic_links(cluster, name, where)
@@ -55,7 +55,7 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
     else:
         found = _of_kind(cluster, *(SWITCHES if kind == SWITCH else (kind,)))
         if name not in found:
-            raise InputError(f"{where}: no {kind} has the id {name!r}; {_near(name, found, kind)}")
+            raise InputError(f"{where}: no {kind} has the id {name!r}; {nearest(name, found)}")
         links = _links_at(cluster, name)
     if not links:
         raise InputError(f"{where}: {kind} {name} has no link left.")
@@ -161,9 +161,7 @@ def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]
         return _links_at(cluster, end)
     if kind != "gpu":
         known = [*nics, *(gpu.id for gpu in cluster.gpus)]
-        raise InputError(
-            f"{where}: no NIC, and no GPU with one, has the id {name!r}; {_near(name, known, NIC)}"
-        )
+        raise InputError(f"{where}: no NIC, and no GPU with one, has the id {name!r}; {nearest(name, known)}")
     links = [link for link in _links_at(cluster, end) if _kind(cluster, link[1]) in SCALE_OUT_KINDS]
     if not links:
         host = cluster.wiring.node[cluster.wiring.number[end]]
@@ -201,14 +199,3 @@ def _chips(cluster: Cluster, name: str) -> list[str]:
     domain, plane = int(match[1]), int(match[2])
     chosen = wiring.is_kind(SWITCH) & (wiring.domain == domain) & (wiring.numbered["plane"] == plane)
     return [wiring.names[node] for node in np.flatnonzero(chosen).tolist()]
-
-
-def _near(name: str, known: Iterable[str], kind: str) -> str:
-    """Return the nearest known names; of many the first few."""
-    names = list(known)
-    if not names:
-        return f"there is no {kind}."
-    close = nearest(name, names)
-    if close.startswith("did") or len(names) <= _MOST_NAMED:
-        return close
-    return f"they look like {', '.join(sorted(names)[:_MOST_NAMED])}."

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from topology.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
@@ -24,8 +23,7 @@ from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
-from topology.reading import Fields, load_yaml, nearest, shown
-from topology.repeating import Copy, Row, count_rows, repeating_rows
+from topology.reading import Fields, load_yaml, nearest
 from topology.schema import read, read_factor, read_fault
 from topology.sizes import check_listed_gpus
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
@@ -33,7 +31,6 @@ from topology.structures import STRUCTURES, check_domain
 from topology.structures.raw import check_raw
 from topology.units import format_quantity
 
-T = TypeVar("T")
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 
 
@@ -268,86 +265,24 @@ def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSp
 
 
 def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
-    """Return nodes and links written out, one by one or as rows that repeat."""
-    check_listed_gpus(count_rows(fields, "nodes", "gpu"), fields.where)
-    nodes = _made(repeating_rows(fields, "nodes"), lambda row: _node_of(row, gpus))
+    """Return nodes and links written out one by one."""
+    rows = fields.subs("nodes")
+    check_listed_gpus(sum(row.get("kind") == "gpu" for row in rows), fields.where)
+    nodes = tuple(
+        read(RawNode, row, gpu=gpus(row.text("gpu"), row.where) if "gpu" in row else None) for row in rows
+    )
     kinds = {node.id: node.kind for node in nodes}
-    links = _made(repeating_rows(fields, "links", empty=True), lambda row: _link_of(row, kinds))
-    raw = RawTopology(tuple(nodes), tuple(links))
+    raw = RawTopology(nodes, tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))
     check_raw(raw, fields.where)
     if not fields.flag("rate_checked"):
         check_raw_links(raw, fields.where)
     return raw
 
 
-def _made(rows: Iterable[tuple[Row, Copy]], maker: Callable[[Row], Callable[[Copy], T]]) -> list[T]:
-    """Return what rows stand for; each row is read once."""
-    makers: dict[int, tuple[Row, Callable[[Copy], T]]] = {}
-    found = []
-    for row, copy in rows:
-        known = makers.get(id(row))
-        if known is None:
-            known = makers[id(row)] = row, maker(row)
-        found.append(known[1](copy))
-    return found
-
-
-def _node_of(row: Row, gpus: _Gpus) -> Callable[[Copy], RawNode]:
-    """Return what makes the nodes of one row."""
-    given, rail = row.fields, row.fields.get("rail")
-    if row.counters and isinstance(rail, str):
-        given = Fields({key: value for key, value in given.data.items() if key != "rail"}, given.where)
-    gpu = gpus(given.text("gpu"), given.where) if "gpu" in given else None
-    node = read(RawNode, given, gpu=gpu)
-    if not row.counters:
-        return lambda _: node
-    used: set[str] = set()
-    patterns = {"id": row.text("id", node.id, used)}
-    _check_used(row, used, "id")
-    for key, text in (("domain", node.domain), ("node", node.node), ("rack", node.rack)):
-        if text is not None:
-            patterns[key] = row.text(key, text, used)
-    if given is not row.fields:
-        patterns["rail"] = row.text("rail", rail, used)
-
-    def make(copy: Copy) -> RawNode:
-        texts: dict[str, Any] = {key: row.filled(parts, copy) for key, parts in patterns.items()}
-        if "rail" in texts:
-            if not texts["rail"].isdecimal():
-                row.fields.fail("rail", f"{shown(texts['rail'])} is no number.")
-            texts["rail"] = int(texts["rail"])
-        return replace(node, **texts)
-
-    return make
-
-
-def _link_of(row: Row, kinds: Mapping[str, str]) -> Callable[[Copy], RawLink]:
-    """Return what makes the links of one row; what it does not say goes by the kinds of its ends."""
-    used: set[str] = set()
-    a, b = (row.text("between", end, used) for end in row.fields.pair("between"))
-    _check_used(row, used, "between")
-    known: dict[bool, RawLink] = {}
-
-    def make(copy: Copy) -> RawLink:
-        ends = row.filled(a, copy), row.filled(b, copy)
-        scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
-        if scale_up not in known:
-            known[scale_up] = _link(Fields(row.fields.data, row.fields.where), scale_up=scale_up)
-        link = known[scale_up]
-        return RawLink(ends, link.fabric, link.count)
-
-    return make
-
-
-def _check_used(row: Row, used: set[str], key: str) -> None:
-    """Refuse a row that does not differ with each of its counters."""
-    if unused := [name for name in row.counters if name not in used]:
-        row.fields.fail(key, f"does not use its counter {{{unused[0]}}}, so it would be the same each time.")
-
-
-def _link(row: Fields, *, scale_up: bool) -> RawLink:
-    """Return one link: of a fabric of the catalog, or with a rate of its own."""
+def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
+    """Return one link: of a fabric of the catalog, or with a rate of its own; `kinds` those of nodes."""
     ends = row.pair("between")
+    scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
     named = row.text("fabric", "")
     spelled = spelled_fabrics().spelled(named)
     known = None if spelled is None else load_fabric(spelled)

@@ -80,7 +80,3 @@ TORUS_GPUS = 16_384
 """Of one domain without switches, whose links are followed one by one; the largest that are built have 9,216."""
 LISTED_GPUS = 4_096
 """Of a cluster that is listed link by link: no two of its domains are taken to be alike."""
-NODE_ROWS = 200_000
-"""Nodes of a cluster that is listed link by link, rows that repeat counted as often as they do."""
-LINK_ROWS = 1_000_000
-"""Its links."""

@@ -19,15 +19,17 @@ from topology.limits import DEEPEST, TEXT_BYTES, XML_ELEMENTS
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
+_MOST_LISTED = 60
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "did you mean ...?" with the known names nearest to ``name``, or a list of all of them."""
+    """Return "did you mean ...?" with the known names nearest to ``name``, or a list of them, of many the first."""
     choices = sorted(known)
     close = difflib.get_close_matches(name.lower(), choices, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(choices)}."
+    more = f", ... ({len(choices)} in all)" if len(choices) > _MOST_LISTED else ""
+    return f"known: {', '.join(choices[:_MOST_LISTED]) or 'none'}{more}."
 
 
 def shown(value: object) -> str:

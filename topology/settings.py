@@ -250,14 +250,7 @@ class _Parts:
         if (wanted := setting.part.lower().replace("_", "-")) in ROLES:
             where = "between" if wanted == "scale-out" else "inside"
             setting.refuse(f"{has_no} fabric {where} domains.")
-        setting.refuse(f"{has_no} part {setting.part!r}; {_nearest_of(setting.part, known, more=bool(more))}")
-
-
-def _nearest_of(text: str, known: Sequence[str], *, more: bool = False) -> str:
-    """Return which of ``known`` may be meant, if one is near, and all of them, as those of it or (``more``) them."""
-    close, has = nearest(text, known), "they have" if more else "it has"
-    start = f"{close} {has.capitalize()}" if close.startswith("did") else has
-    return f"{start} {', '.join(known)}."
+        setting.refuse(f"{has_no} part {setting.part!r}; {nearest(setting.part, known)}")
 
 
 def _role(between: Iterable[str], kinds: Mapping[str, str]) -> str:
@@ -294,7 +287,7 @@ class _Changes:
                     "the size of a domain is no figure; name@GPUS, or a domain of your own in a cluster YAML."
                 )
             setting.refuse(
-                f"{setting.part} has no figure {setting.figure!r}; {_nearest_of(setting.figure, known)}"
+                f"{setting.part} has no figure {setting.figure!r}; {nearest(setting.figure, known)}"
             )
         for kind, name in self._meant(setting, [one for one in named if one[0] in able], parts):
             own = _figures(kind, getattr(parts, kind)[name])

@@ -28,7 +28,7 @@ def draw(
         Path,
         opt(
             "-o --output",
-            ".svg, .png, .pdf or .dot; the graph as .graphml, .json or .yaml (--format).",
+            ".svg, .png or .pdf; the graph as .graphml or .json.",
             "FILE",
         ),
     ],
@@ -44,7 +44,7 @@ def draw(
     level: Annotated[str, opt("--level", "auto, fabric, domain, gpu, or one domain, like d3.")] = "auto",
     form: Annotated[
         str | None,
-        opt("--format", "Write the graph for slurm, topograph, infragraph, simai, astra-sim ...", "FORMAT"),
+        opt("--format", "Write the topology for slurm or topograph.", "FORMAT"),
     ] = None,
     settings: options.Settings = None,
     json: options.JsonFlag = False,
@@ -54,12 +54,12 @@ def draw(
     from rackplan.views.blocks import Lines, View
     from rackplan.views.settings import set_data
     from topology.draw import draw_cluster
-    from topology.exporters import EXPORT_SUFFIXES
+    from topology.exporters import GRAPH_SUFFIXES
 
     if plan is not None and traffic is not None:
         raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
     target = options.given_clusters([cluster], settings)[0]
-    if form is not None or output.suffix.lower() in EXPORT_SUFFIXES:
+    if form is not None or output.suffix.lower() in GRAPH_SUFFIXES:
         if plan is not None or traffic is not None or level != "auto":
             raise InputError(
                 f"{output}: a graph file holds the links alone; leave --plan, --traffic and --level out."
@@ -198,7 +198,7 @@ def import_(
 ) -> None:
     """Make a cluster file from what other tools print.
 
-    Topo -m, NCCL and hwloc XML, amd-smi, Slurm, topograph, ibnetdiscover, NetBox, InfraGraph, NetQ, SimAI.
+    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
     from rackplan import __version__
     from rackplan.output import show

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graph_contract import validate_graph
 from helpers import nodes_of_kind, rate_to
 from topology import (
     ClusterSpec,
@@ -22,7 +23,6 @@ from topology import (
     load_fabric,
     load_scale_out,
     resolve_cluster,
-    validate_graph,
 )
 from topology.build import check_cluster
 from topology.fabrics import check_scale_out

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
-from tests.properties.test_routes_engine import SLOW, small
 
+from tests.properties.test_routes_engine import SLOW, small
 from topology import build_cluster, resolve_cluster
 from topology.errors import InputError
 from topology.routes import (

@@ -494,15 +494,12 @@ def _widths(found: Sweep) -> list[tuple[int, int, int, float]]:
 def test_replicas_that_cost_the_same_may_be_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a raw graph has no domains that are known to be alike
     path = tmp_path / "raw.yaml"
-    path.write_text(
-        "nodes:\n"
-        '- {id: "n{h}.g{g}", kind: gpu, gpu: h100-sxm, domain: "n{h}", node: "n{h}", repeat: {h: 6, g: 4}}\n'
-        '- {id: "n{h}.s", kind: switch, domain: "n{h}", repeat: {h: 6}}\n'
-        "- {id: leaf, kind: leaf}\n"
-        "links:\n"
-        '- {between: ["n{h}.g{g}", "n{h}.s"], count: 18, fabric: nvlink4, repeat: {h: 6, g: 4}}\n'
-        '- {between: ["n{h}.g{g}", leaf], fabric: ib-ndr400, repeat: {h: 6, g: 4}}\n'
-    )
+    gpus = [(h, f"n{h}.g{g}") for h in range(6) for g in range(4)]
+    nodes = [f"- {{id: {gpu}, kind: gpu, gpu: h100-sxm, domain: n{h}, node: n{h}}}" for h, gpu in gpus]
+    nodes += [f"- {{id: n{h}.s, kind: switch, domain: n{h}}}" for h in range(6)]
+    links = [f"- {{between: [{gpu}, n{h}.s], count: 18, fabric: nvlink4}}" for h, gpu in gpus]
+    links += [f"- {{between: [{gpu}, leaf], fabric: ib-ndr400}}" for _, gpu in gpus]
+    path.write_text("\n".join(["nodes:", *nodes, "- {id: leaf, kind: leaf}", "links:", *links]))
     where = Deployment(resolve_cluster(str(path)), resolve_model("qwen3-30b-a3b"), WORKLOAD)
     apart = sweep(where)
     monkeypatch.setattr("cost.layouts.stages.MOST_LINES", 0)

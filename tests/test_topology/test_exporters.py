@@ -1,4 +1,4 @@
-"""Exports: GraphML and JSON as networkx reads them, Slurm's YAML as our importer does."""
+"""Exports: GraphML and JSON as networkx reads them, Slurm's YAML and topograph's model as our importers do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from topology.errors import InputError
-from topology.exporters import EXPORT_SUFFIXES, cluster_to_yaml, write_topology
+from topology.exporters import cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import read_found
 from topology.importers.source import read_source
@@ -76,13 +76,18 @@ def test_unpublished_rates_are_left_out_not_written_as_nan(tmp_path: Path) -> No
     json.loads(text)
 
 
-def test_suffix_decides_and_others_are_refused(tmp_path: Path) -> None:
-    for suffix in EXPORT_SUFFIXES:
-        write_topology(resolve_cluster("hgx-h100@16"), tmp_path / f"x{suffix.upper()}")
-    with pytest.raises(InputError, match="the suffix must be one of"):
-        write_topology(resolve_cluster("hgx-h100"), tmp_path / "x.txt")
-    with pytest.raises(InputError, match="cannot write there"):
-        write_topology(resolve_cluster("hgx-h100"), tmp_path / "no" / "x.json")
+def test_an_unknown_form_or_suffix_is_refused(tmp_path: Path) -> None:
+    for name, form in (("x.txt", None), ("x.yaml", None), ("x.yaml", "simai"), ("no/x.json", None)):
+        with pytest.raises(InputError):
+            write_topology(resolve_cluster("hgx-h100@16"), tmp_path / name, form)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topograph_model_is_read_back(tmp_path: Path) -> None:
+    cluster = resolve_cluster("gb200-nvl72@288")
+    write_topology(cluster, tmp_path / "m.yaml", "topograph")
+    found = read_found(read_source(tmp_path / "m.yaml"), None)
+    assert found.domains == {gpu.node: f"d{gpu.domain}" for gpu in cluster.gpus}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +95,7 @@ def test_suffix_decides_and_others_are_refused(tmp_path: Path) -> None:
 )
 def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hosts: int, leaves: int) -> None:
     cluster = resolve_cluster(name)
-    write_topology(cluster, tmp_path / "topology.yaml")
+    write_topology(cluster, tmp_path / "topology.yaml", "slurm")
     found = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
     assert list(found.hosts) == list(dict.fromkeys(gpu.node for gpu in cluster.gpus))
     assert len(found.hosts) == hosts == len(found.ports)
@@ -99,7 +104,7 @@ def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hos
 
 
 def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
-    write_topology(resolve_cluster("gb200-nvl72@288"), tmp_path / "topology.yaml")
+    write_topology(resolve_cluster("gb200-nvl72@288"), tmp_path / "topology.yaml", "slurm")
     data = {row["topology"]: row for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())}
     assert data["tree"]["cluster_default"] is True
     assert data["block"]["block"]["block_sizes"] == [18, 36, 72]
@@ -109,10 +114,10 @@ def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
 
 
 def test_one_rack_has_blocks_alone_and_one_host_nothing(tmp_path: Path) -> None:
-    write_topology(resolve_cluster("gb200-nvl72"), tmp_path / "topology.yaml")
+    write_topology(resolve_cluster("gb200-nvl72"), tmp_path / "topology.yaml", "slurm")
     assert [row["topology"] for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())] == ["block"]
     with pytest.raises(InputError, match="one host"):
-        write_topology(resolve_cluster("hgx-h100"), tmp_path / "topology.yaml")
+        write_topology(resolve_cluster("hgx-h100"), tmp_path / "topology.yaml", "slurm")
 
 
 TREE = (
@@ -129,7 +134,7 @@ def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     (tmp_path / "topology.conf").write_text(TREE)
     imported = import_files([str(tmp_path / "topology.conf")], ImportOptions(gpu="hgx-h100"))
     assert imported.spec.raw is not None
-    write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml")
+    write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml", "slurm")
     first = read_found(read_source(tmp_path / "topology.conf"), None)
     second = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
     assert {(port.host, port.switch) for port in first.ports} == {

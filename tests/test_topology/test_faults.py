@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.machine import stage_rates
+from graph_contract import validate_graph
 from topology import (
     ClusterSpec,
     Fault,
@@ -19,7 +20,6 @@ from topology import (
     MissingFigureError,
     build_cluster,
     resolve_cluster,
-    validate_graph,
 )
 
 if TYPE_CHECKING:
@@ -170,12 +170,15 @@ def test_a_link_that_cannot_be_cabled_so_is_refused(tmp_path: Path, row: str, sa
 
 
 def test_a_broken_node_of_written_out_nodes_is_its_gpus(tmp_path: Path) -> None:
-    path = tmp_path / "raw.yaml"
+    path, hosts = tmp_path / "raw.yaml", [(h, g) for h in range(2) for g in range(2)]
     path.write_text(
-        "nodes: [{id: 'n{h}.g{g}', kind: gpu, domain: 'n{h}', node: 'n{h}', gpu: h100-sxm, repeat: {h: 2, g: 2}},"
-        " {id: leaf, kind: leaf}]\n"
-        "links: [{between: ['n{h}.g{g}', leaf], fabric: ib-ndr400, repeat: {h: 2, g: 2}}]\n"
-        "broken: [{node: n1}]\n"
+        "nodes:\n- {id: leaf, kind: leaf}\n"
+        + "".join(
+            f"- {{id: n{h}.g{g}, kind: gpu, domain: n{h}, node: n{h}, gpu: h100-sxm}}\n" for h, g in hosts
+        )
+        + "links:\n"
+        + "".join(f"- {{between: [n{h}.g{g}, leaf], fabric: ib-ndr400}}\n" for h, g in hosts)
+        + "broken: [{node: n1}]\n"
     )
     assert [gpu.id for gpu in resolve_cluster(str(path)).gpus] == ["n0.g0", "n0.g1"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from graph_contract import validate_graph
 from topology.build import build_cluster
 from topology.cluster_file import read_cluster_file
 from topology.errors import InputError
 from topology.exporters import cluster_to_yaml
-from topology.graph import validate_graph
 from topology.importers import Imported, ImportOptions, import_files
 from topology.spec import Fault
 
@@ -286,7 +286,7 @@ def test_which_hosts_share_a_domain_is_asked_for(take: Any) -> None:
         ({"gpu": "tpu-v5p"}, "is a torus"),
         ({"gpu": "hgx-h100", "fabrics": ("nvlink9",)}, 'unknown fabric "nvlink9"'),
         ({"gpu": "hgx-h100", "nic": "400"}, "has no unit"),
-        ({"gpu": "hgx-h100", "kind": "netq"}, "t.conf: "),
+        ({"gpu": "hgx-h100", "kind": "nccl-xml"}, "t.conf: "),
         ({"gpu": "hgx-h100", "kind": "slrum"}, "`kind` slrum: not one of"),
     ],
 )

@@ -231,25 +231,3 @@ def test_where_no_nic_is_near_the_nearest_are_used() -> None:
 )
 def test_nics_are_dealt_evenly(near: list[tuple[int, ...]], gpus: int, served: list[tuple[int, ...]]) -> None:
     assert deal(near, [1.0] * len(near), gpus) == served
-
-
-@pytest.mark.parametrize("name", ["mlx5_{}", "port{}"])
-def test_a_cabled_nic_that_no_gpu_uses_is_left_out(tmp_path: Path, name: str) -> None:
-    # two GPUs with a NIC each on their switches, and a storage NIC on the root complex, all in one fabric
-    host = Host((Slot(0, 0, 1, 1), Slot(0, 1, 1, 1), Slot(0, None, 0, 1)), nvlink=True, gbit=400)
-    rows = ["side_a_device,side_a_type,side_a_name,side_b_device,side_b_type,side_b_name,status"]
-    rows += [
-        f"dgx-{h},dcim.interface,{name.format(n)},leaf-0,dcim.interface,swp{h}{n},connected"
-        for h in (1, 2)
-        for n in range(3)
-    ]
-    (tmp_path / "cables.csv").write_text("\n".join(rows))
-    (tmp_path / "node.xml").write_text(host.xml())
-    options = ImportOptions(gpu="h100-sxm", nic="400 Gb/s")
-    imported = import_files([str(tmp_path / "cables.csv"), str(tmp_path / "node.xml")], options)
-    graph = build_cluster(imported.spec).graph
-    leaf = next(node for node, kind in graph.nodes(data="kind") if kind == "leaf")
-    assert sum(graph.edges[leaf, other]["bytes_per_s"] for other in graph[leaf]) == 4 * 50e9
-    assert any("mlx5_2, node.xml: every GPU has a nearer NIC; left out" in line for line in imported.taken)
-    in_order = "NIC to port: in order, mlx5_0 is port0 and so on (names differ, there are as many)."
-    assert (in_order in imported.taken) == (name == "port{}")

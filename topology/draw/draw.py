@@ -32,7 +32,7 @@ def draw_cluster(
     overlay: Overlay | None = None,
     traffic: TrafficOverlay | None = None,
 ) -> None:
-    """Draw ``cluster`` into the file ``path``; its suffix chooses SVG, PNG, PDF or DOT.
+    """Draw ``cluster`` into the file ``path``; its suffix chooses SVG, PNG or PDF.
 
     Parameters
     ----------
@@ -53,9 +53,7 @@ def draw_cluster(
     target = Path(path)
     suffix = target.suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
-        raise InputError(
-            f"{target}: drawings are written as .svg, .png, .pdf or .dot; give one of these endings."
-        )
+        raise InputError(f"{target}: drawings are written as .svg, .png or .pdf; give one of these endings.")
     write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 

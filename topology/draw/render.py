@@ -109,7 +109,7 @@ def _put_fonts(folder: Path) -> None:
     )
 
 
-FORMATS = ("svg", "png", "pdf", "dot")
+FORMATS = ("svg", "png", "pdf")
 _PNG_DPI = 144
 _LOCK = Lock()  # Graphviz keeps global state
 _MADE = re.compile(rb"/CreationDate \(D:[^)]*\)")
@@ -118,15 +118,13 @@ _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
 def render(source: str, suffix: str) -> bytes:
-    """Return the picture of DOT ``source`` as ``svg``, ``png``, ``pdf`` or ``dot``.
+    """Return the picture of DOT ``source`` as ``svg``, ``png`` or ``pdf``.
 
     Raises
     ------
     RackplanError
         If the drawing library fails.
     """
-    if suffix == "dot":
-        return source.encode()
     if suffix != "svg":
         source = _DOT_TIP.sub("", source)
     if suffix == "png":

@@ -23,7 +23,6 @@ from topology.catalog import (
     load_gpu,
 )
 from topology.errors import InputError
-from topology.exporters.rolled import rolled
 from topology.fabric_file import stand_in_latency
 from topology.fabrics import fabric_of
 from topology.figures import Figure
@@ -103,8 +102,7 @@ def _raw(raw: RawTopology) -> list[str]:
         count = {"count": link.count} if link.count > 1 else {}
         up = {kinds[end] for end in link.between} <= {"gpu", "switch"}
         links.append({"between": link.between, **count, **_link(link.fabric, scale_up=up)})
-    lines = _rows("nodes", rolled("nodes", nodes))
-    return lines + (_rows("links", rolled("links", links)) if links else ["links: []"])
+    return [*_rows("nodes", nodes), *(_rows("links", links) if links else ["links: []"])]
 
 
 def _link(fabric: FabricSpec, *, scale_up: bool) -> dict[str, object]:
@@ -166,16 +164,9 @@ def _fabric(spec: ClusterSpec) -> list[str]:
     return [f"fabric: {_flow(row)}"]
 
 
-def _rows(key: str, rows: Sequence[dict[str, Any]], indent: str = "  ") -> list[str]:
-    """Return a list of rows, one line each; a group of rows that repeats has lines of its own."""
-    lines = [f"{indent[2:]}{key}:"]
-    for row in rows:
-        if key in row:
-            lines.append(f"{indent}- repeat: {_flow(row['repeat'])}")
-            lines += _rows(key, row[key], indent + "    ")
-        else:
-            lines.append(f"{indent}- {_flow(row)}")
-    return lines
+def _rows(key: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a list of rows, one line each."""
+    return [f"{key}:", *(f"  - {_flow(row)}" for row in rows)]
 
 
 def _flow(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Slurm's ``topology.yaml`` and blocks as ``topology.conf``, and topograph's model: hosts, switches and domains.
+"""Slurm's ``topology.yaml`` and topograph's model: hosts, switches and domains.
 
 A tree wants each host under one leaf. On rails a host is on several: the leaves that the same hosts share are one
 switch of the tree, and so are the switches above them.
@@ -55,13 +55,6 @@ def slurm_topology_yaml(cluster: Cluster) -> str:
         for domain, members in blocks.items():
             lines += [f"    - block: d{domain}", f"      nodes: {_quoted(compress_hosts(members))}"]
     return "\n".join(lines) + "\n"
-
-
-def slurm_block_conf(cluster: Cluster) -> str:
-    """Return the scale-up domains of ``cluster`` as the blocks of a ``topology.conf``."""
-    blocks = _hosts_by_domain(cluster)
-    lines = [f"BlockName=d{domain} Nodes={compress_hosts(hosts)}" for domain, hosts in blocks.items()]
-    return "\n".join([*lines, f"BlockSizes={','.join(map(str, _block_sizes(blocks)))}"]) + "\n"
 
 
 def topograph_model(cluster: Cluster) -> str:

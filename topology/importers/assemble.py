@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import combinations
 
 from networkx.utils import UnionFind
 
-from topology.build import refuse_islands
-from topology.catalog import fabric_names, gpu_names
-from topology.catalog.spelled import spelled_gpus
+from topology.catalog import systems_of
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
+from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
 from topology.importers.found import (
     FabricFound,
+    GraphFound,
     NodeFound,
     Nodes,
     TrunkFound,
-    WholeFound,
-    WholeLink,
     commonest,
     switch_kind,
 )
@@ -28,25 +26,17 @@ from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
-from topology.importers.shapes import uneven
-from topology.limits import IMPORTED_GPUS, LISTED_GPUS
-from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
+from topology.limits import IMPORTED_GPUS
+from topology.spec import FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
 
-_ONLY_ALIKE = (
-    f"only alike leaves below spines may have more than {LISTED_GPUS:,} GPUs. Name the hosts to import with option "
-    "`hosts`."
-)
 
-
-@dataclass
+@dataclass(frozen=True)
 class Assembled:
-    """A raw graph and the hosts of each domain; where all is regular, its short form and the hosts in its order."""
+    """A raw graph and the hosts of each domain."""
 
     raw: RawTopology
     domains: dict[str, list[str]]
-    short: ClusterSpec | None = None
-    hosts: Sequence[str] = ()
 
 
 def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
@@ -105,7 +95,6 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
             _check_count(node, host, parts)
     check_nics(fabric, nodes, parts)
     domains = domains_of(fabric, nodes, parts)
-    _refuse_uneven(fabric, domains, gpus)
     draft = Draft()
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts}, parts)
@@ -116,29 +105,6 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     _add_trunks(draft, fabric, parts)
     _join_tops(draft, fabric, parts)
     return Assembled(draft.topology(), domains)
-
-
-def _refuse_uneven(fabric: FabricFound, domains: Mapping[str, Sequence[str]], gpus: int) -> None:
-    """Refuse a cluster too large to be listed link by link whose leaves are those of no regular one."""
-    if gpus <= LISTED_GPUS or not fabric.switches or len(domains) == 1:
-        return
-    if not fabric.trunks and not _tops(fabric):
-        raise InputError(
-            f"{fabric.place}: {gpus:,} GPUs on {plural(len(fabric.switches), 'switch')} without uplinks: "
-            f"{_ONLY_ALIKE}"
-        )
-    of_host = {host: {port.switch for port in own} for host, own in fabric.ports_by_host.items()}
-    on_leaf: dict[str, list[str]] = defaultdict(list)
-    for host in chain.from_iterable(domains.values()):
-        for leaf in of_host.get(host, ()):
-            on_leaf[leaf].append(host)
-    if uneven(on_leaf, one_each=all(len(leaves) == 1 for leaves in of_host.values())):
-        sizes = {len(hosts): leaf for leaf, hosts in on_leaf.items()}
-        few, many = min(sizes), max(sizes)
-        raise InputError(
-            f"{fabric.place}: {gpus:,} GPUs on leaves of unlike size ({sizes[few]}: {plural(few, 'host')}, "
-            f"{sizes[many]}: {plural(many, 'host')}): {_ONLY_ALIKE}"
-        )
 
 
 def linked_as(node: NodeFound, parts: Parts) -> NodeFound:
@@ -314,146 +280,33 @@ def _links_of(
     return parts.out_fabric(figure), counted or 1
 
 
-def assemble_whole(whole: WholeFound, parts: Parts) -> Assembled:
-    """Return the graph of a file that describes everything but the GPUs."""
-    _check_joined(whole)
-    unrated_up = any(link.rate is None and link.scale_up for link in whole.links)
-    unrated_out = any(link.rate is None and not link.scale_up for link in whole.links)
-    ask_all(
-        whole.place,
-        lambda: parts.gpu,
-        *([lambda: parts.scale_up] if unrated_up and parts.options.gpu else []),
-        *([parts.nic] if unrated_out else []),
-    )
-    _check_whole(whole, parts)
+def assemble_graph(graph: GraphFound, parts: Parts) -> Assembled:
+    """Return the graph of a file that has every node and link but what the GPUs are.
+
+    A link between GPUs and switch chips that runs at the catalog's rate for them is the catalog's.
+    """
+    ask_all(graph.place, lambda: parts.gpu)
+    kinds = {node.id: node.kind for node in graph.nodes}
+    own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(parts.gpu.name)}
     draft = Draft()
-    domains: dict[str, list[str]] = {}
-    for node in _in_hosts(whole.nodes, parts):
+    domains: dict[str, dict[str, None]] = defaultdict(dict)
+    per: Counter[str] = Counter()
+    for node in graph.nodes:
         draft.node(replace(node, gpu=parts.gpu) if node.kind == "gpu" else node)
         if node.kind == "gpu" and node.domain is not None and node.node is not None:
-            hosts = domains.setdefault(node.domain, [])
-            hosts += [node.node] * (node.node not in hosts)
-    for link in _counted(whole, parts):
-        if link.rate is None:
-            fabric = parts.scale_up if link.scale_up else parts.nic()
-        elif link.scale_up:
-            fabric = parts.inner_fabric(_plain(link.name), link.rate, scale_up=True)
+            domains[node.domain][node.node] = None
+    for a, b, count, rate in graph.links:
+        ends = {kinds[a], kinds[b]}
+        scale_up = ends <= set(SCALE_UP_KINDS)
+        if scale_up and rate.value in own:
+            fabric = own[rate.value]
+        elif scale_up or ends & set(INSIDE_KINDS):
+            fabric = parts.inner_fabric("scale-up" if scale_up else "pcie", rate, scale_up=scale_up)
         else:
-            fabric = replace(parts.out_fabric(link.rate), name=_plain(link.name))
-        if link.latency is not None:
-            fabric = replace(fabric, latency_s=link.latency)
-        if not draft.link(*link.between, fabric, link.count):
-            raise InputError(
-                f"{whole.place}: {link.between[0]} and {link.between[1]} are joined by links of different rates."
-            )
-    _join_islands(draft, whole, parts)
+            fabric = parts.out_fabric(rate)
+        draft.link(a, b, fabric, count)
+        per.update({end: count * rate.value for end in (a, b) if scale_up and kinds[end] == "gpu"})
+    usual = commonest(per.values())
+    parts.check_links(graph.place, [1] if usual else [], bytes_per_s=usual or 0.0)
     _put_in_racks(draft, parts)
-    return Assembled(draft.topology(), domains)
-
-
-def _check_joined(whole: WholeFound) -> None:
-    """Refuse too many GPUs, and hosts that nothing joins, before anything is made of them.
-
-    The GPUs of one host count as joined: at worst PCIe does that.
-    """
-    gpus = {node.id: node.node for node in whole.nodes if node.kind == "gpu"}
-    if len(gpus) > IMPORTED_GPUS:
-        raise InputError(f"{whole.place}: {len(gpus):,} GPUs; at most {IMPORTED_GPUS:,} are imported.")
-    first: dict[str | None, str] = {}
-    hosts = [(first.setdefault(host or name, name), name) for name, host in gpus.items()]
-    ids = {node.id for node in whole.nodes}
-    for a, b in (link.between for link in whole.links):
-        if a not in ids or b not in ids:
-            raise InputError(
-                f"{whole.place}: link [{a}, {b}]: no node has the id {(b if a in ids else a)!r}."
-            )
-    refuse_islands(whole.place, [*gpus], [*ids], [*hosts, *(link.between for link in whole.links)])
-
-
-def _counted(whole: WholeFound, parts: Parts) -> list[WholeLink]:
-    """Return links; a rate that SimAI has for all links of two nodes is as many as go into it of the catalog's.
-
-    Of links to leaves those of the named system's NICs, or of the slowest that a GPU has in the file.
-    """
-    links = list(whole.links)
-    if whole.kind != "simai":
-        return links
-    gpus = {node.id for node in whole.nodes if node.kind == "gpu"}
-    nics = [one.rate.value for one in links if one.rate and not one.scale_up and gpus & set(one.between)]
-    rates = {
-        True: parts.system.fabric.link_bytes_per_s.value if parts.system is not None else 0.0,
-        False: parts.design.fabric.link_bytes_per_s.value
-        if parts.design is not None
-        else min(nics, default=0.0),
-    }
-    found = []
-    for link in links:
-        each, rate = rates[link.scale_up], link.rate
-        count = round(rate.value / each) if rate is not None and each > 0 else 0
-        if rate is None or count < 2 or abs(rate.value - count * each) > 1e-9 * rate.value:
-            found.append(link)
-            continue
-        figure = replace(rate, value=each, text=f"{each * 8 / 1e9:g} Gb/s")
-        found.append(replace(link, count=count, rate=figure))
-        parts.take(
-            f"Links of {figure.text} {'inside domains' if link.scale_up else 'outside'}: as many as go into a rate."
-        )
-    return found
-
-
-def _check_whole(whole: WholeFound, parts: Parts) -> None:
-    """Refuse GPUs of another name, or with links of another rate, than those that the user named."""
-    meant = spelled_gpus().meant(whole.gpu_name) if whole.gpu_name else ()
-    if meant and parts.gpu.name in gpu_names() and parts.gpu.name not in meant:
-        raise InputError(
-            f"{whole.place}: its GPUs are {whole.gpu_name} ({' or '.join(meant)}), but option `gpu` "
-            f"{parts.options.gpu} is {parts.gpu.name}; give what they are."
-        )
-    gpus = {node.id for node in whole.nodes if node.kind == "gpu"}
-    rates: dict[str, float] = dict.fromkeys(gpus, 0.0)
-    for link in whole.links:
-        for end in gpus.intersection(link.between) if link.scale_up and link.rate else ():
-            rates[end] += link.count * link.rate.value if link.rate else 0.0
-    usual = commonest(rate for rate in rates.values() if rate) or 0.0
-    parts.check_links(whole.place, [1] if usual else [], bytes_per_s=usual)
-
-
-def _in_hosts(nodes: Sequence[RawNode], parts: Parts) -> list[RawNode]:
-    """Return nodes; servers that are scale-up domains become the hosts that the catalog's system has."""
-    system = parts.system
-    sizes = Counter(node.node for node in nodes if node.kind == "gpu")
-    if system is None or system.gpus == system.gpus_per_node:
-        return list(nodes)
-    each, seen = system.gpus_per_node, Counter[str | None]()
-    found = []
-    for node in nodes:
-        if node.kind == "gpu" and sizes[node.node] > each and sizes[node.node] % each == 0:
-            place = seen[node.node]
-            seen[node.node] += 1
-            found.append(replace(node, node=f"{node.node}.n{place // each}", rail=place % each))
-        else:
-            found.append(node)
-    if seen:
-        parts.take(f"Servers of {max(seen.values())} GPUs are hosts of {each}: catalog system {system.part}.")
-    return found
-
-
-def _plain(name: str) -> str:
-    """Return a fabric's name that the catalog does not have: its rate is the file's own."""
-    short = name.rsplit(": ", 1)[-1]
-    return f"{short} (file)" if short in fabric_names() else short
-
-
-def _join_islands(draft: Draft, whole: WholeFound, parts: Parts) -> None:
-    """Join over PCIe the GPUs of a host that no scale-up link joins, where nothing else does."""
-    hosts: dict[str, list[str]] = defaultdict(list)
-    linked = {end for link in whole.links for end in link.between}
-    for node in whole.nodes:
-        if node.kind == "gpu" and node.node is not None:
-            hosts[node.node].append(node.id)
-    for host, members in hosts.items():
-        if len(members) > 1 and not all(name in linked for name in members):
-            ask_all(whole.place, parts.pcie)
-            hub = draft.node(RawNode(f"{host}.host", "host", node=host))
-            for name in members:
-                draft.link(name, hub, parts.pcie())
+    return Assembled(draft.topology(), {label: list(hosts) for label, hosts in domains.items()})

@@ -1,4 +1,4 @@
-"""What an importer is, and what it finds before rates and parts are known: one host, a fabric, or a whole graph."""
+"""What an importer is, and what it finds before rates and parts are known: one host, a fabric, or a graph."""
 
 from __future__ import annotations
 
@@ -125,24 +125,11 @@ class FabricFound(Found):
 
 
 @dataclass(frozen=True)
-class WholeLink:
-    """A link of a whole graph, with its rate and, where the file has it, latency in seconds."""
-
-    between: tuple[str, str]
-    count: int
-    rate: Figure | None
-    scale_up: bool
-    name: str
-    latency: Figure | None = None
-
-
-@dataclass(frozen=True)
-class WholeFound(Found):
-    """A file that describes everything but what the GPUs are; ``gpu_name`` is what it calls them, if anything."""
+class GraphFound(Found):
+    """Every node and link but what the GPUs are: nodes, and (a, b, count, rate) of links by id."""
 
     nodes: tuple[RawNode, ...]
-    links: tuple[WholeLink, ...]
-    gpu_name: str = ""
+    links: tuple[tuple[str, str, int, Figure], ...]
 
 
 Nodes = Mapping[str, NodeFound | None]

@@ -11,16 +11,15 @@ from topology.errors import InputError, printable
 from topology.importers.assemble import (
     Assembled,
     assemble_fabric,
+    assemble_graph,
     assemble_node,
-    assemble_whole,
 )
-from topology.importers.found import FabricFound, Found, NodeFound, WholeFound
+from topology.importers.found import FabricFound, Found, GraphFound, NodeFound
+from topology.importers.homogeneous import Short, short_form, unswitched
 from topology.importers.hostlist import expand_hosts
 from topology.importers.merge import merge_found
-from topology.importers.netbox import joined_netbox
 from topology.importers.parts import ImportOptions, Parts
 from topology.importers.registry import read_found
-from topology.importers.regular import regular_form, unswitched
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
 from topology.spec import ClusterSpec
@@ -60,23 +59,21 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     InputError
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
-    found = joined_netbox([_read(path, options) for path in paths])
+    found = [_read(path, options) for path in paths]
     infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
     parts = Parts(options, _sm(found), infiniband=infiniband)
     parts.anomalies += [line for one in found for line in one.anomalies]
     name = options.name or _hosts_and_path(paths[0])[1].stem or "imported"
     place = " and ".join(one.place for one in found)
-    assembled = _assemble(name, found, parts, place)
-    spec = assembled.short
-    if spec is None:
-        spec = raw_cluster_spec(name, assembled.raw, (), place)
+    assembled, short = _assemble(name, found, parts, place)
+    spec, hosts = short or (raw_cluster_spec(name, assembled.raw, (), place), [])
     if unusual := _unusual_rates(assembled):
         parts.anomalies.append(unusual)
     return Imported(
         spec=spec,
         files=tuple(found),
         domains=assembled.domains,
-        hosts=tuple(assembled.hosts),
+        hosts=tuple(hosts),
         taken=_lines([*parts.taken, *parts.notes, *(f"Not needed: {name}." for name in parts.unused())]),
         anomalies=_lines(parts.anomalies),
         rates_unusual=bool(unusual),
@@ -88,22 +85,18 @@ def _lines(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(printable(text) for text in texts)
 
 
-def _assemble(name: str, found: Sequence[Found], parts: Parts, place: str) -> Assembled:
-    """Return the raw graph, with the short form where all is regular but for a few faults."""
+def _assemble(name: str, found: Sequence[Found], parts: Parts, place: str) -> tuple[Assembled, Short | None]:
+    """Return the raw graph, and its short form where it is homogeneous but for a few faults."""
     fabric, nodes = merge_found(found, parts)
-    if isinstance(found[0], WholeFound):
-        assembled = assemble_whole(found[0], parts)
+    if isinstance(found[0], GraphFound):
+        assembled = assemble_graph(found[0], parts)
     elif fabric is None:
         assembled = assemble_node(next(one for one in found if isinstance(one, NodeFound)), parts)
     else:
         assembled = assemble_fabric(fabric, nodes, parts)
         if not fabric.switches:
-            assembled.short, assembled.hosts = unswitched(name, fabric, assembled, parts)
-            return assembled
-    bundles = found[0].kind == "simai"
-    if short := regular_form(name, assembled, parts, place, bundles=bundles):
-        assembled.short, assembled.hosts = short
-    return assembled
+            return assembled, unswitched(name, fabric, assembled.raw, parts)
+    return assembled, short_form(name, assembled.raw, parts, place)
 
 
 def _hosts_and_path(text: str) -> tuple[str | None, Path]:

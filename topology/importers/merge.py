@@ -10,7 +10,7 @@ from pathlib import Path
 
 from topology.catalog import find_scale_out
 from topology.errors import InputError
-from topology.importers.found import FabricFound, Found, NodeFound, Nodes, WholeFound, unlike
+from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, Nodes, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.hosts import gpu_count
 from topology.importers.parts import AskError, Parts
@@ -32,7 +32,7 @@ def merge_found(
     """
     fabrics = [one for one in found if isinstance(one, FabricFound)]
     nodes = [one for one in found if isinstance(one, NodeFound)]
-    whole = [one for one in found if isinstance(one, WholeFound)]
+    whole = [one for one in found if isinstance(one, GraphFound)]
     if whole and len(found) > 1:
         other = next(one for one in found if one is not whole[0])
         raise InputError(

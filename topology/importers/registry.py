@@ -9,12 +9,8 @@ from topology.errors import InputError, printable
 from topology.importers import (
     amd_smi,
     ibnetdiscover,
-    infragraph,
-    lstopo,
+    links_csv,
     nccl_xml,
-    netbox,
-    netq,
-    simai,
     slurm,
     topo_m,
     topograph,
@@ -24,28 +20,20 @@ from topology.importers.source import Source
 
 FORMATS = (
     topo_m.FORMAT,
-    amd_smi.FORMAT,
-    lstopo.FORMAT,
     nccl_xml.FORMAT,
     slurm.CONF_FORMAT,
     slurm.YAML_FORMAT,
     topograph.FORMAT,
     ibnetdiscover.FORMAT,
-    infragraph.FORMAT,
-    netq.FORMAT,
-    netbox.FORMAT,
-    simai.FORMAT,
+    amd_smi.FORMAT,
+    links_csv.FORMAT,
 )
 KINDS = tuple(one.kind for one in FORMATS)
-_OTHERS = {
-    r"<\s*+interserver_route": "is a FlagCX inter-server route (pairs of NICs): give the fabric's own file.",
-    r"^[^\S\n]*+npus_count\s*+:": "is an ASTRA-sim network (dimensions, no nodes): write it as a cluster YAML.",
-}
 _UNREADABLE = {
     r"^[^\S\n]*+(domains|nodes)\s*+:": "is a cluster YAML already, or none that is known: use it as it is.",
     r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?",
 }
-"""What shows a file that is not read, and what to do instead: other tools' files, and what else it may be."""
+"""What shows a file that is not read, and what to do instead."""
 _KEY = re.compile(r"^[^\S\n]*+(-[^\S\n]++)?[\w\"']++[^\S\n]*+:", re.MULTILINE)
 
 
@@ -61,21 +49,15 @@ def kind_of(source: Source) -> str:
     for one in FORMATS:
         if one.in_text is not None and one.in_text(text):
             return one.kind
-    _refuse(source, _OTHERS)
     start = text.lstrip()
     if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
         for one in FORMATS:
             if one.in_data is not None and one.in_data(source.data):
                 return one.kind
-    _refuse(source, _UNREADABLE)
-    raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
-
-
-def _refuse(source: Source, known: dict[str, str]) -> None:
-    """Refuse a file that is not read, if one of the known patterns is in it."""
-    for pattern, what in known.items():
-        if re.search(pattern, source.text, re.MULTILINE):
+    for pattern, what in _UNREADABLE.items():
+        if re.search(pattern, text, re.MULTILINE):
             raise source.error(None, what)
+    raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
 
 
 def read_found(source: Source, kind: str | None) -> Found:

@@ -1,0 +1,434 @@
+"""The short form of an imported graph that is homogeneous: equal domains, and a fabric of even leaves and spines.
+
+The commonest host, leaf and spine give the cluster as it was meant. It is built, and the graph compared with it link
+by link: what is missing or slow is broken, and anything else that differs leaves the graph as it was found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+from networkx.utils import UnionFind
+
+from topology.build import build_cluster, check_cluster
+from topology.catalog import systems_of
+from topology.errors import InputError
+from topology.fabrics import check_scale_out
+from topology.importers.found import FabricFound, commonest
+from topology.importers.parts import Parts, missing
+from topology.spec import (
+    ClusterSpec,
+    DomainSpec,
+    FabricSpec,
+    Fault,
+    GpuSpec,
+    RawLink,
+    RawTopology,
+    ScaleOutSpec,
+)
+from topology.structures import check_domain
+from topology.units import format_quantity
+
+_MOST_LACKING = 0.02
+"""Part of the GPUs, and of the links, that may lack: above it a graph is not homogeneous but for its faults."""
+_MOST_LISTED = 8
+_SAME = 1e-9
+_ABSENT = "(absent)"
+_LEVELS = ("leaf", "spine", "core")
+Short = tuple[ClusterSpec, list[str]]
+"""The short form, and the hosts in its order."""
+
+
+@dataclass
+class _Graph:
+    """A raw graph: GPUs of each host, hosts of each domain, and links by their lower end.
+
+    ``up`` has the scale-up links of a GPU, ``nics`` those to leaves, ``above`` those of a switch to the level above.
+    """
+
+    gpu: GpuSpec
+    gpus: dict[str, list[str]]
+    domains: dict[str, list[str]]
+    up: dict[str, dict[str, RawLink]]
+    nics: dict[str, dict[str, RawLink]]
+    above: dict[str, dict[str, RawLink]]
+    kinds: dict[str, str]
+
+    @property
+    def per_node(self) -> int:
+        return commonest(map(len, self.gpus.values())) or 0
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Return the nodes of a kind, in order."""
+        return [name for name, own in self.kinds.items() if own == kind]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A fabric, its hosts in order (absent ones too), and what its switches are called in the short form."""
+
+    out: ScaleOutSpec | None
+    hosts: list[str]
+    names: dict[str, str]
+
+
+def short_form(name: str, raw: RawTopology, parts: Parts, place: str) -> Short | None:
+    """Return the short form of a graph, None where it is not homogeneous."""
+    with suppress(InputError):
+        short = _homogeneous(name, raw, parts, place)
+        if short is not None:
+            return check_cluster(short[0], place), short[1]
+    return None
+
+
+def unswitched(name: str, fabric: FabricFound, raw: RawTopology, parts: Parts) -> Short:
+    """Return hosts that no file puts on switches, in the fabric of the system that the user named.
+
+    Raises
+    ------
+    InputError
+        If the hosts differ, or no system was named: then nothing says how its domains are cabled.
+    """
+    short = _homogeneous(name, raw, parts, fabric.place)
+    if short is None or short[0].faults:
+        raise InputError(f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file.")
+    spec, hosts = short
+    design = parts.design
+    if len(spec.domains) == 1:
+        return short
+    if design is None:
+        systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
+        how = f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM ({systems})"
+        raise missing(fabric.place, {"how its domains are cabled to each other": how})
+    nic = parts.nic()
+    parts.take(f"Fabric between domains: {design.kind}, as catalog system {parts.named_system} is cabled.")
+    if nic != design.fabric:
+        design = replace(design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=parts.nics_per_gpu())
+    if parts.options.oversubscription is not None:
+        ratio = parts.oversubscription()
+        design = replace(design, oversubscription=ratio, fabric=_as_read(design.kind, nic))
+    return check_cluster(replace(spec, scale_out=design), fabric.place), hosts
+
+
+def _homogeneous(name: str, raw: RawTopology, parts: Parts, place: str) -> Short | None:
+    """Return a short form, whose domains nothing may join."""
+    graph = _graph(raw)
+    unit = None if graph is None else _unit(graph, parts)
+    if graph is None or unit is None:
+        return None
+    shape: _Shape | None = _Shape(None, list(graph.gpus), {})
+    if graph.nics:
+        shape = None if len(graph.domains) == 1 else _rails(graph) or _tree(graph)
+    if shape is None:
+        return None
+    check_domain(unit, place)
+    if shape.out is not None:
+        check_scale_out(shape.out, place)
+    spec, names = _spec_of(name, graph, unit, shape)
+    faults = _faults(spec, raw.links, names, parts)
+    if faults:
+        spec = replace(spec, faults=faults)
+        build_cluster(spec)
+    return None if faults is None else (spec, shape.hosts)
+
+
+def _graph(raw: RawTopology) -> _Graph | None:
+    """Return a graph by hosts and domains, None where it has what no short form says."""
+    kinds = {node.id: node.kind for node in raw.nodes}
+    gpus: dict[str, list[str]] = defaultdict(list)
+    domains: dict[str, dict[str, None]] = defaultdict(dict)
+    types = []
+    for node in raw.nodes:
+        if node.kind == "gpu" and node.node and node.domain and node.gpu is not None:
+            gpus[node.node].append(node.id)
+            domains[node.domain][node.node] = None
+            types.append(node.gpu)
+        elif node.kind not in ("switch", *_LEVELS):
+            return None
+    ends = set(chain.from_iterable(link.between for link in raw.links))
+    # a link of no node is refused by name when the raw graph is built
+    if not types or types != types[:1] * len(types) or not kinds.keys() >= ends:
+        return None
+    up, nics, above = (defaultdict[str, dict[str, RawLink]](dict) for _ in range(3))
+    for link in raw.links:
+        for one, other in (link.between, link.between[::-1]):
+            if kinds[one] == "gpu":
+                (nics if kinds[other] in _LEVELS else up)[one][other] = link
+            elif (kinds[one], kinds[other]) in (("leaf", "spine"), ("spine", "core")):
+                above[one][other] = link
+    if sum(map(len, domains.values())) != len(gpus):
+        return None
+    # a domain's hosts follow each other
+    ordered = {host: gpus[host] for own in domains.values() for host in own}
+    return _Graph(
+        types[0], ordered, {label: list(own) for label, own in domains.items()}, up, nics, above, kinds
+    )
+
+
+def _rate(fabric: FabricSpec) -> tuple[float, float]:
+    """Return bytes/s and latency of a link, which make two fabrics the same."""
+    return fabric.link_bytes_per_s.value, fabric.latency_s.value
+
+
+def _commonest_link(ends: Mapping[str, Mapping[str, RawLink]]) -> RawLink | None:
+    """Return a link of the commonest rate and count."""
+    links = {(link.count, *_rate(link.fabric)): link for own in ends.values() for link in own.values()}
+    usual = commonest((link.count, *_rate(link.fabric)) for own in ends.values() for link in own.values())
+    return None if usual is None else links[usual]
+
+
+def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
+    """Return the domain that most are, None where no domain's GPUs are linked alike."""
+    seen: Counter[tuple[str, tuple[int, ...], int]] = Counter()
+    for hosts in graph.domains.values():
+        own = [gpu for host in hosts for gpu in graph.gpus[host]]
+        if kind := _structure(graph, own):
+            seen[(*kind, len(own))] += 1
+    link = _commonest_link(graph.up)
+    if not seen or link is None:
+        return None
+    (structure, counts, gpus), _ = seen.most_common(1)[0]
+    system, per_node, fabric = parts.system, graph.per_node, link.fabric
+    if (
+        system is not None
+        and parts.named_system is not None
+        and (system.structure, system.gpus_per_node) == (structure, per_node)
+        and _rate(system.fabric) == _rate(fabric)
+        and counts in (_ranked(system), (system.links_per_neighbour,))
+    ):
+        return replace(system, gpus=gpus)
+    rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
+    return DomainSpec(
+        part="custom",
+        title=f"domain of {gpus} {graph.gpu.title}",
+        status="user",
+        gpu=graph.gpu,
+        gpus=gpus,
+        gpus_per_node=per_node,
+        structure=structure,
+        fabric=replace(fabric, name=f"scale-up {rate}"),
+        links_per_switch=counts if structure == "switch" else (),
+        nodes_per_rack=system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
+        links_per_neighbour=counts[0] if structure == "mesh" else 0,
+    )
+
+
+def _ranked(unit: DomainSpec) -> tuple[int, ...]:
+    return tuple(sorted(unit.links_per_switch, reverse=True))
+
+
+def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
+    """Return the structure of some GPUs with the links of each to a chip or peer, None where they are not alike."""
+    ends: dict[str, list[int]] = defaultdict(list)
+    for gpu in gpus:
+        for other, link in graph.up.get(gpu, {}).items():
+            ends[other].append(link.count)
+    if not ends or any(len(set(counts)) > 1 for counts in ends.values()):
+        return None
+    counts = tuple(sorted((own[0] for own in ends.values()), reverse=True))
+    if ends.keys().isdisjoint(gpus) and all(len(own) == len(gpus) for own in ends.values()):
+        return "switch", counts
+    mesh = ends.keys() == set(gpus) and all(len(own) == len(gpus) - 1 for own in ends.values())
+    return ("mesh", counts[:1]) if mesh and len(set(counts)) == 1 else None
+
+
+def _filled(graph: _Graph, groups: Iterable[Sequence[str]], size: int) -> list[str]:
+    """Return the hosts of groups; where a host is a domain, all groups but the last are filled up to ``size``."""
+    rows = list(groups)
+    pad = len(graph.domains) == len(graph.gpus)
+    return [
+        host
+        for number, row in enumerate(rows)
+        for host in (*row, *[_ABSENT] * (pad and number < len(rows) - 1) * (size - len(row)))
+    ]
+
+
+def _uplinks(graph: _Graph, switches: Iterable[str], nic: RawLink) -> float | None:
+    """Return how many links like a NIC's most of some switches have up: those of other rates count by their rate."""
+    one = nic.fabric.link_bytes_per_s.value
+    return commonest(
+        round(sum(link.count * link.fabric.link_bytes_per_s.value / one for link in own.values()), 6)
+        for name in switches
+        if (own := graph.above.get(name))
+    )
+
+
+def _rails(graph: _Graph) -> _Shape | None:
+    """Return rails: GPU i of each host of a pod on its leaf i, all leaves on all spines."""
+    nic = _commonest_link(graph.nics)
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    pods: UnionFind[str] = UnionFind()
+    together = 0
+    for host, members in graph.gpus.items():
+        own = [leaf for member in members for leaf in graph.nics.get(member, ())]
+        together += len(own) != len(set(own))
+        pods.union(f"host {host}", *(f"leaf {leaf}" for leaf in own))
+        for place, member in enumerate(members):
+            for leaf in graph.nics.get(member, ()):
+                votes[leaf][place] += 1
+    rail = {leaf: counts.most_common(1)[0][0] for leaf, counts in votes.items()}
+    spines = graph.of_kind("spine")
+    if graph.per_node < 2 or together > _MOST_LACKING * len(graph.gpus) or graph.of_kind("core"):
+        return None
+    if nic is None or (up := _uplinks(graph, rail, nic)) is None:
+        return None
+    groups: dict[str, list[str]] = defaultdict(list)
+    for host in graph.gpus:
+        groups[pods[f"host {host}"]].append(host)
+    size = commonest(map(len, groups.values())) or 0
+    number = {root: place for place, root in enumerate(groups)}
+    names = {leaf: f"f.p{number[pods[f'leaf {leaf}']]}.l{place}" for leaf, place in rail.items()}
+    names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
+    out = ScaleOutSpec(
+        "rail", _as_read("rail", nic.fabric), nic.count, size, len(spines), size * nic.count / up
+    )
+    return _Shape(out, _filled(graph, groups.values(), size), names)
+
+
+def _tree(graph: _Graph) -> _Shape | None:
+    """Return a leaf-spine of two levels, or a fat tree of three."""
+    nic = _commonest_link(graph.nics)
+    on_leaf: dict[str, list[str]] = defaultdict(list)
+    for host, members in graph.gpus.items():
+        leaf = commonest(leaf for member in members for leaf in graph.nics.get(member, ()))
+        if leaf is None:
+            return None
+        on_leaf[leaf].append(host)
+    size = commonest(map(len, on_leaf.values()))
+    if nic is None or not size or (up := _uplinks(graph, on_leaf, nic)) is None:
+        return None
+    down, kind = size * graph.per_node * nic.count, "fat-tree" if graph.of_kind("core") else "leaf-spine"
+    spines = dict.fromkeys(spine for leaf in on_leaf for spine in graph.above.get(leaf, ()))
+    out = ScaleOutSpec(kind, _as_read(kind, nic.fabric), nic.count, size, len(spines), down / up)
+    if kind == "fat-tree":
+        return _fat_tree(graph, out, on_leaf, up, nic)
+    names = {leaf: f"f.l{place}" for place, leaf in enumerate(on_leaf)}
+    names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
+    return _Shape(out, _filled(graph, on_leaf.values(), size), names)
+
+
+def _fat_tree(
+    graph: _Graph, out: ScaleOutSpec, on_leaf: Mapping[str, list[str]], up: float, nic: RawLink
+) -> _Shape | None:
+    """Return a fat tree: leaves on the spines of their pod, spine i of every pod on the same cores."""
+    pods: UnionFind[str] = UnionFind(on_leaf)
+    planes: UnionFind[str] = UnionFind()
+    spines: dict[str, dict[str, None]] = defaultdict(dict)
+    leaves: dict[str, list[str]] = defaultdict(list)
+    for leaf in on_leaf:
+        pods.union(leaf, *graph.above.get(leaf, ()))
+    for leaf in on_leaf:
+        leaves[pods[leaf]].append(leaf)
+        for spine in graph.above.get(leaf, ()):
+            spines[pods[leaf]][spine] = None
+            planes.union(spine, *graph.above.get(spine, ()))
+    plane = {
+        root: place for place, root in enumerate(dict.fromkeys(planes[s] for s in chain(*spines.values())))
+    }
+    per_pod, names, cores = commonest(map(len, leaves.values())) or 0, dict[str, str](), Counter[int]()
+    for core in graph.of_kind("core"):
+        if (root := planes[core]) not in plane:
+            return None
+        names[core] = f"f.c{plane[root]}.{cores[plane[root]]}"
+        cores[plane[root]] += 1
+    for number, (pod, own) in enumerate(leaves.items()):
+        names |= {leaf: f"f.p{number}.l{place}" for place, leaf in enumerate(own)}
+        names |= {spine: f"f.p{number}.s{plane[planes[spine]]}" for spine in spines[pod]}
+    up_spine = _uplinks(graph, chain(*spines.values()), nic)
+    if up_spine is None or any(len(own) != per_pod for own in list(leaves.values())[:-1]):
+        return None
+    out = replace(
+        out,
+        nodes_per_pod=out.nodes_per_pod * per_pod,
+        leaves_per_pod=per_pod,
+        spines=len(plane),
+        cores=max(cores.values()),
+        core_oversubscription=per_pod * up / len(plane) / up_spine,
+    )
+    groups = [on_leaf[leaf] for own in leaves.values() for leaf in own]
+    return _Shape(out, _filled(graph, groups, out.nodes_per_leaf), names)
+
+
+def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
+    """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
+    figure = nic.link_bytes_per_s
+    text = figure.text or format_quantity(figure.value, "byte/s", 12)
+    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), nic.latency_s)
+
+
+def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple[ClusterSpec, dict[str, str]]:
+    """Return the cluster without faults, and what each node of the graph is called in it."""
+    label = {host: label for label, hosts in graph.domains.items() for host in hosts}
+    domains: list[list[str]] = []
+    before = None
+    for host in shape.hosts:
+        own = label.get(host)
+        if own is None or own != before:
+            domains.append([])
+        domains[-1].append(host)
+        before = own
+    names, by_rank = (
+        dict(shape.names),
+        sorted(range(len(unit.links_per_switch)), key=lambda chip: -unit.links_per_switch[chip]),
+    )
+    for number, hosts in enumerate(domains):
+        chips: dict[str, int] = {}
+        for place, host in enumerate(hosts):
+            for position, member in enumerate(graph.gpus.get(host, ())):
+                names[member] = f"d{number}.n{place}.g{position}"
+                for chip, link in graph.up.get(member, {}).items() if unit.switched else ():
+                    chips[chip] = max(link.count, chips.get(chip, 0))
+        ranked = sorted(chips, key=lambda chip: -chips[chip])
+        names |= {chip: f"d{number}.s{by_rank[i]}" for i, chip in enumerate(ranked) if i < len(by_rank)}
+    specs = tuple(replace(unit, gpus=unit.gpus_per_node * len(hosts)) for hosts in domains)
+    return ClusterSpec(name, specs, shape.out), names
+
+
+def _faults(
+    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], parts: Parts
+) -> tuple[Fault, ...] | None:
+    """Return what the graph lacks of the cluster, None where it has more, or lacks too much."""
+    cluster = build_cluster(spec)
+    wiring = cluster.wiring
+    ends = [tuple(names.get(end, "") for end in link.between) for link in links]
+    at = np.full(len(links), -1)
+    known = np.array([a in wiring.number and b in wiring.number for a, b in ends], dtype=bool)
+    at[known] = wiring.find([(a, b) for (a, b), one in zip(ends, known, strict=True) if one])
+    found = set(names.values())
+    gone = [gpu.id for gpu in cluster.gpus if gpu.id not in found]
+    if (at < 0).any():
+        stray = links[int(np.argmax(at < 0))]
+        kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
+        parts.note(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
+        return None
+    rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
+    np.add.at(rate, at, [link.count * link.fabric.link_bytes_per_s.value for link in links])
+    latency[at] = [link.fabric.latency_s.value for link in links]
+    out = np.isin(np.arange(len(wiring.names)), [wiring.number[gpu] for gpu in gone])
+    stays, factor = ~(out[wiring.a] | out[wiring.b]), rate / wiring.bytes_per_s
+    if (stays & ((factor > 1 + _SAME) | (abs(latency / wiring.latency_s - 1) > _SAME))).any():
+        return None
+    lacking = np.flatnonzero(stays & (factor < 1 - _SAME)).tolist()
+    if len(lacking) > _MOST_LACKING * len(factor) or len(gone) > _MOST_LACKING * spec.gpus:
+        return None
+    called = {short: long for long, short in names.items()}
+    faults = [Fault(gpu=gpu) for gpu in gone]
+    told = [f"a GPU is absent: {gpu} is broken." for gpu in gone]
+    for link in lacking:
+        a, b = wiring.names[wiring.a[link]], wiring.names[wiring.b[link]]
+        faults.append(Fault(link=(a, b), factor=float(factor[link])))
+        part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
+        told.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
+    if faults:
+        parts.note(
+            f"Regular but for {len(faults)} of `broken:`: GPUs that are absent, links that lack or are slow."
+        )
+        parts.anomalies += told[:_MOST_LISTED]
+        if len(told) > _MOST_LISTED:
+            parts.anomalies.append(f"{len(told) - _MOST_LISTED} more lines of `broken:`.")
+    return tuple(faults)

@@ -83,7 +83,7 @@ def test_functions_take_the_parameters_that_they_had():
 
 
 def test_what_never_was_is_not_found():
-    with pytest.raises(ModuleNotFoundError, match=r"cost\.nowhere"):
-        import_module("cost.nowhere")
+    with pytest.raises(ModuleNotFoundError, match=r"placement\.nowhere"):
+        import_module("placement.nowhere")
     with pytest.raises(AttributeError, match="Nothing"):
-        import_module("cost.setting").Nothing  # noqa: B018
+        import_module("placement.scenarios").Nothing  # noqa: B018

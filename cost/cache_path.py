@@ -1,4 +1,4 @@
-"""The way of a prompt's cache: between pools, back from where its cached part lies, and whether that is sooner.
+"""The way of a prompt's cache from the pool that prefills to the one that decodes.
 
 A cache is moved once, whatever it is stored as: a latent that tensor parallelism replicates leaves each group once,
 its GPUs sending equal parts side by side. What a receiving group copies among its own GPUs is not counted.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from cost.deployment import Deployment
 from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
-from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
-from cost.prices import figure_file
 from cost.quantity import Quantity
-from topology.errors import InputError, MissingFigureError
+from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.units import added
 
@@ -37,14 +33,6 @@ UP_REACH = Figure(
     "48 GB/s of 900 GB/s",
 )
 """Of the scale-up links' rate that a transfer of caches reaches: the library's pipeline, not the links, limits it."""
-HOST_REACH = Figure(
-    0.88,
-    "1",
-    Evidence.MEASURED,
-    "NVIDIA's article on nvbandwidth: 55.63 GB/s from host to device over PCIe 5.0 x16",
-    "55.6 GB/s of 63 GB/s",
-)
-"""Of the link between GPU and host that copies reach."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class CachePath:
     Attributes
     ----------
     name:
-        Fabric or tier, as reports print it.
+        Fabric, as reports print it.
     bytes_per_s:
         Of one GPU, in one direction, as transfers reach it.
     latency_s:
@@ -111,93 +99,3 @@ def kv_path(
     slowest = min(rates, key=lambda one: one.out_bytes_per_s)
     latency_s = max(one.out_latency_s for one in rates)
     return CachePath(slowest.out_fabric, out_reach.value * slowest.out_bytes_per_s, latency_s, out_reach)
-
-
-def host_path(deployment: Deployment, tier: str, *, link: Figure | None = None) -> CachePath:
-    """Return how caches that lie in a tier of the hosts come back to the GPUs that prefill.
-
-    Parameters
-    ----------
-    tier:
-        Name in the catalog of tiers.
-    link:
-        Bytes/s between a GPU and its host in one direction; None: the catalog's for the slowest GPU.
-
-    Notes
-    -----
-    Each GPU reads at ``min(reach * link, devices per GPU * bytes/s of a device)``; the devices of a host are shared
-    out evenly over its GPUs. Latency of the device is not counted.
-
-    Raises
-    ------
-    InputError
-        If there is no such tier.
-    MissingFigureError
-        If the catalog has no link for a GPU.
-    """
-    tiers = figure_file("cache_tiers", "tiers", "cache tier")
-    device = tiers.figures(tiers.entry(tier), {"bytes_per_s": "byte/s", "per_gpu": "1"})
-    table = figure_file("host_links", "gpus")
-    rates = []
-    for name in {domain.gpu.name for domain in deployment.cluster.spec.domains}:
-        if link is None and name not in table.names:
-            raise MissingFigureError(
-                f"`kv_offload`: the link between {name} and its host is not in the catalog; give `host_link` RATE."
-            )
-        found = link or table.figures(table.entry(name), {"bytes_per_s": "byte/s"})["bytes_per_s"]
-        rates.append(HOST_REACH.value * found.value)
-    devices = device["per_gpu"].value * device["bytes_per_s"].value
-    return CachePath(tier, min(*rates, devices), 0.0, HOST_REACH)
-
-
-@dataclass(frozen=True)
-class FetchOrRecompute:
-    """One prompt alone, its cached part brought back from a tier or prefilled anew.
-
-    Attributes
-    ----------
-    fetch_s, rest_s:
-        Seconds to bring the cached part back, and to prefill the rest over it.
-    recompute_s:
-        Seconds to prefill the whole prompt.
-    """
-
-    fetch_s: float
-    rest_s: float
-    recompute_s: float
-
-    @property
-    def faster(self) -> str:
-        """``fetch`` or ``recompute``."""
-        return "fetch" if self.fetch_s + self.rest_s <= self.recompute_s else "recompute"
-
-
-def fetch_or_recompute(cached: Sweep, anew: Sweep, index: int, fetch: CachePath) -> FetchOrRecompute:
-    """Return which is sooner for one prompt alone on the layout of ``cached``'s configuration ``index``.
-
-    Parameters
-    ----------
-    cached, anew:
-        Sweeps of prefill with and without cached tokens, otherwise alike.
-
-    Raises
-    ------
-    InputError
-        If ``anew`` has no such layout.
-    """
-    names = ("tp", "moe_tp", "ep", "stages", "gpus")
-
-    def alone(found: Sweep) -> int:
-        same = np.all([getattr(found, n) == getattr(cached, n)[index] for n in names], axis=0)
-        rows = np.flatnonzero(same)
-        if not len(rows):
-            raise InputError("fetch or recompute: the sweep without cached tokens lacks that layout.")
-        return int(rows[np.lexsort((found.step_s[rows], found.batch[rows]))[0]])
-
-    part = prompt_cache_bytes(cached.deployment, cached.deployment.workload.prompt_cached)
-    gpus = int(cached.tp[index] * cached.stages[index])
-    return FetchOrRecompute(
-        fetch_s=float(fetch.seconds(part, gpus)),
-        rest_s=float(cached.step_s[alone(cached)]),
-        recompute_s=float(anew.step_s[alone(anew)]),
-    )

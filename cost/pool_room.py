@@ -32,12 +32,12 @@ class Workers:
     requests_per_s: Array
 
     @classmethod
-    def of(cls, sweep: Sweep, requests: float, *moved: tuple[CachePath | None, float]) -> Workers:
-        """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves bytes over paths."""
+    def of(cls, sweep: Sweep, requests: float, moved: tuple[CachePath, float]) -> Workers:
+        """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves bytes over a path."""
+        path, count = moved
         rate = requests * sweep.batch * sweep.gpus / sweep.step_s
-        for path, count in moved:
-            if path is not None and count:
-                rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
+        if count:
+            rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / count)
         return cls(sweep.gpus, sweep.stages, rate)
 
     def some(self, index: Index | int | slice) -> Workers:

@@ -53,9 +53,8 @@ class _Match(Generic[Real, Whole]):
         What both pools finish, at their derates: the rate of the slower one.
     tok_s_per_user:
         Output tokens per second of one request while it decodes.
-    prefill_s, transfer_s, fetch_s:
-        The prefill step that a prompt shares with others; moving the caches of that step to the decode pool; bringing
-        their cached part back from where it lies (0: it is in HBM).
+    prefill_s, transfer_s:
+        The prefill step that a prompt shares with others; moving the caches of that step to the decode pool.
     """
 
     isl: float
@@ -69,7 +68,6 @@ class _Match(Generic[Real, Whole]):
     tok_s_per_user: Real
     prefill_s: Real
     transfer_s: Real
-    fetch_s: Real
     prefill_gpus: Whole
     decode_gpus: Whole
 
@@ -86,7 +84,7 @@ class RateMatch(_Match[float, int]):
     @property
     def ttft_s(self) -> float:
         """Seconds to the first token without waiting."""
-        return self.fetch_s + self.prefill_s + self.transfer_s
+        return self.prefill_s + self.transfer_s
 
     @property
     def gpus_used(self) -> int:
@@ -108,15 +106,12 @@ class RateMatch(_Match[float, int]):
 class RateMatches(_Match[Array, Index]):
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
-    Besides: ``cache_bytes`` of a prompt and the ``path`` they take; ``fetched_bytes`` of its cached part and the path
-    that these come by, None where they are in HBM; ``fastest_ttft_s`` of any configuration that prefills, limits or
-    not.
+    Besides: ``cache_bytes`` of a prompt and the ``path`` they take; ``fastest_ttft_s`` of any configuration that
+    prefills, limits or not.
     """
 
     cache_bytes: float
     path: CachePath
-    fetched_bytes: float
-    fetch_path: CachePath | None
     fastest_ttft_s: float
 
     def __len__(self) -> int:
@@ -170,7 +165,6 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     prefill_derate: Figure = PREFILL_DERATE,
     decode_derate: Figure = DECODE_DERATE,
     path: CachePath | None = None,
-    fetch: CachePath | None = None,
     domains: int | None = None,
     shorter: Sequence[tuple[float, Sweep]] = (),
 ) -> RateMatches:
@@ -184,21 +178,18 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     osl:
         Tokens of an answer; the prompt's are those of the prefill sweep.
     ttft_s, tpot_s:
-        Longest time to the first token (without waiting: fetch, prefill and transfer), and longest time per output
+        Longest time to the first token (without waiting: prefill and transfer), and longest time per output
         token; None: no limit.
     prefill_derate, decode_derate:
         Of its rate alone that each pool keeps.
     path:
         How caches move from pool to pool; None: over the clusters' own links (:func:`cost.cache_path.kv_path`).
-    fetch:
-        How the cached part of prompts comes back from its tier (:func:`cost.cache_path.host_path`); None: it is in
-        the HBM of the prefill worker.
     domains:
         Domains that both pools share, alike those of the decode sweep's cluster, which may have fewer or more: what a
         worker does is the same among few and among many. None: those of the clusters.
     shorter:
         Where prompts differ in length: sweeps of prefill at those shorter than ``prefill``'s, each with its share of
-        the requests; ``osl`` is then the mean, and no prefix is fetched.
+        the requests; ``osl`` is then the mean.
 
     Notes
     -----
@@ -208,9 +199,8 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     as many decode workers as enough prefill workers find room beside, or one more, which waits at times; among
     prefill configurations those that keep the limit and that none beats.
 
-    All GPUs of a pool move caches all the time (:class:`FirstToken`), so with ``B`` bytes of a prompt's cache, of
-    which ``F`` are fetched, ``r_P`` and ``r_D / osl`` are at most ``GPUs of a worker * R / B``, and ``r_P`` at most
-    ``GPUs * H / F``, with ``R`` and ``H`` bytes/s of a GPU.
+    All GPUs of a pool move caches all the time (:class:`FirstToken`), so with ``B`` bytes of a prompt's cache and
+    ``R`` bytes/s of a GPU, ``r_P`` and ``r_D / osl`` are at most ``GPUs of a worker * R / B``.
 
     A prefill worker takes prompts of all lengths, each length in steps of its own: with shares ``s_i`` and ``r_i``
     prompts of that length per second at its best batch that keeps the limit, it finishes ``1 / sum(s_i / r_i)``
@@ -227,11 +217,9 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
     rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
-    if fetch is not None and shorter:
-        raise InputError("rate matching: prompts of several lengths fetch no prefix; leave one out.")
-    first = FirstToken.of(decode, prefill, path, fetch)
+    first = FirstToken.of(decode, prefill, path)
     share = 1 - math.fsum(share for share, _ in shorter)
-    prompts = _Prompts.of(decode, [(share, prefill), *shorter], path, fetch, prefill_derate.value)
+    prompts = _Prompts.of(decode, [(share, prefill), *shorter], path, prefill_derate.value)
     moved = path, prompts.mean_cache_bytes
     answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, moved)
@@ -252,13 +240,10 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         tok_s_per_user=decode.tok_s_per_user[rows],
         prefill_s=prefill.step_s[partner],
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
-        fetch_s=first.fetch_s[partner],
         prefill_gpus=count_p * prefill.gpus[partner],
         decode_gpus=count_d * decode.gpus[rows],
         cache_bytes=prompts.mean_cache_bytes,
         path=path,
-        fetched_bytes=first.fetched_bytes,
-        fetch_path=fetch,
         fastest_ttft_s=float(np.min(soonest, initial=np.inf)),
     )
 
@@ -302,33 +287,27 @@ class FirstToken:
 
         transfer = latency + max(b_P tp_P B / (tp_P p_P R), B / (tp_D p_D R))
 
-    with ``R`` bytes/s of a GPU. A fetch of the cached part's ``F`` bytes goes the same way on the prefill side alone:
-    ``b_P tp_P F / (tp_P p_P H)`` before the step.
+    with ``R`` bytes/s of a GPU.
     """
 
     step_s: Array
     send_s: Array
-    fetch_s: Array
     receive_s: Array
     latency_s: float
     cache_bytes: float
-    fetched_bytes: float
 
     @classmethod
-    def of(cls, decode: Sweep, prefill: Sweep, path: CachePath, fetch: CachePath | None) -> FirstToken:
+    def of(cls, decode: Sweep, prefill: Sweep, path: CachePath) -> FirstToken:
         """Return what it is made of for each configuration of two sweeps."""
         workload = prefill.deployment.workload
         whole = prompt_cache_bytes(prefill.deployment, workload.context)
-        part = prompt_cache_bytes(prefill.deployment, workload.prompt_cached) if fetch else 0.0
         prompts, gpus = prefill.batch * prefill.tp, (prefill.tp * prefill.stages).astype(np.float64)
         return cls(
             step_s=prefill.step_s,
             send_s=np.asarray(prompts * whole / (gpus * path.bytes_per_s)),
-            fetch_s=np.asarray(fetch.seconds(prompts * part, gpus) if fetch else np.zeros(len(prefill))),
             receive_s=np.asarray(whole / (decode.tp * decode.stages * path.bytes_per_s)),
             latency_s=path.latency_s,
             cache_bytes=whole,
-            fetched_bytes=part,
         )
 
     def transfer_s(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
@@ -337,7 +316,7 @@ class FirstToken:
 
     def seconds(self, prefill: Index | slice, receive_s: Array | np.float64) -> Array:
         """Seconds to the first token."""
-        return self.fetch_s[prefill] + self.step_s[prefill] + self.transfer_s(prefill, receive_s)
+        return self.step_s[prefill] + self.transfer_s(prefill, receive_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,14 +344,13 @@ class _Prompts:
         decode: Sweep,
         lengths: Sequence[tuple[float, Sweep]],
         path: CachePath,
-        fetch: CachePath | None,
         derate: float,
     ) -> _Prompts:
         """Return the prefill side of sweeps with their shares."""
         sweeps = [found for _, found in lengths]
-        firsts = [FirstToken.of(decode, found, path, fetch) for found in sweeps]
+        firsts = [FirstToken.of(decode, found, path) for found in sweeps]
         workers = [
-            Workers.of(found, derate, (path, first.cache_bytes), (fetch, first.fetched_bytes))
+            Workers.of(found, derate, (path, first.cache_bytes))
             for found, first in zip(sweeps, firsts, strict=True)
         ]
         keys = [np.stack([f.gpus, f.stages, f.tp, f.ep, f.moe_tp]) for f in sweeps]

@@ -14,14 +14,16 @@ from collections.abc import Callable  # noqa: E402
 
 
 def main() -> None:
-    """Run the command line; where a package cannot be imported, say so: ``doctor`` needs none, and says the rest."""
+    """Run the command line; where a package cannot be imported, say which, and how to install it."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any
         raise SystemExit(f"rackplan: Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
     os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes that are started look there
     try:
         _command_line()()
     except ImportError as error:
-        raise SystemExit(_without(error)) from None
+        raise SystemExit(
+            f"rackplan: {' '.join(str(error).split())}; pip install rackplan installs what it needs."
+        ) from None
     except KeyboardInterrupt:
         sys.stderr.write("rackplan: interrupted; nothing was written.\n")
         raise SystemExit(130) from None
@@ -53,23 +55,6 @@ def _command_line() -> Callable[[], None]:
             raise KeyboardInterrupt from None
         raise ImportError(f"{type(error).__name__}: {error}") from error
     return run
-
-
-def _without(error: ImportError) -> int:
-    """Answer ``doctor`` and nothing else; return the exit code."""
-    try:
-        from rackplan.doctor.examine import examine
-        from rackplan.output import print_error, show, steady_streams
-        from rackplan.views.doctor import doctor_view
-    except ImportError:
-        sys.stderr.write(f"rackplan: files of rackplan itself are missing ({error}); install it anew.\n")
-        return 1
-    steady_streams()
-    if sys.argv[1:2] == ["doctor"]:
-        show(doctor_view(examine()), json="--json" in sys.argv)
-    else:
-        print_error(f"{error}; rackplan doctor says what is missing.")
-    return 1
 
 
 if __name__ == "__main__":

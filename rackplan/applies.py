@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _NOTHING: tuple[object, ...] = ([], "none")
 """Values that ask for nothing: an option that was not repeated, a limit that there is not."""
-_ELSEWHERE = "nothing lies elsewhere"
-"""Why nothing can be asked of a cached prefix that stays in HBM."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,6 @@ class Asked:
             "prefill makes the first token alone, so there is no time or speed of those that follow"
             * prefills
         )
-
-    @property
-    def no_loads(self) -> str:
-        """Why nothing can be asked of recordings; empty where one is given."""
-        given = self.values.get("files") or self.recordings
-        return "" if given else "it is of recordings given with --loads"
 
     @property
     def recordings(self) -> list[str]:
@@ -109,15 +101,6 @@ class Asked:
         return "" if name in self.given else f"{why} without --{name.replace('_', '-')}"
 
     @property
-    def no_plans(self) -> str:
-        """Why no loads apply; empty where experts are placed by them, in a fleet those of the plans it writes."""
-        unwritten = {"spares", "loads", "output"} <= self.values.keys() and self.values["output"] is None
-        return (
-            "a fleet is chosen with experts balanced; loads place those of the plans that -o DIR receives"
-            * (unwritten)
-        )
-
-    @property
     def no_chance(self) -> str:
         """Why no seed applies; empty where the pattern of traffic is drawn by chance."""
         pattern = str(self.values.get("pattern", "random"))
@@ -129,24 +112,6 @@ class Asked:
         """Why nothing can be asked of a plan that a replay would make; empty where none is given."""
         replays = "steps_per_window" in self.values and self.values.get("plan") is not None
         return "the plan is given, with all of that in it" * replays
-
-    @property
-    def policies(self) -> set[str]:
-        """The policies that a replay is asked for, without their budgets; empty: all."""
-        return {str(name).strip().lower().partition(":")[0] for name in self.values.get("policy") or ()}
-
-    @property
-    def no_rails(self) -> str:
-        """Why no rail can be changed; empty where the cluster has rails."""
-        from topology.fabrics import fabric_of
-        from topology.resolve import resolve_cluster
-
-        cluster = resolve_cluster(str(self.values["cluster"]))
-        fabric = fabric_of(cluster.spec.scale_out)
-        rails = fabric is not None and fabric.rails and len(cluster.spec.domains) > 1
-        if rails or cluster.spec.raw is not None:
-            return ""
-        return f"{cluster.name} has no rails between domains"
 
 
 @dataclass(frozen=True)
@@ -177,51 +142,28 @@ RULES: tuple[Rule, ...] = (
         "name one, or leave it out: --json prints on standard output",
     ),
     Rule(
-        "ep redundant loads routing balance_slack front windows spread split objective scenario_weights imbalance",
+        "ep redundant loads routing spread split objective",
         lambda asked: asked.dense,
     ),
-    Rule(
-        "balance_slack front",
-        lambda asked: asked.without("routing", "nobody knows which experts tokens choose together"),
-        "give --routing too",
-    ),
     Rule("tpot_ms tok_s_user", lambda asked: asked.prefill),
-    Rule("windows", lambda asked: asked.no_loads),
     Rule("objective", lambda asked: asked.one_load * (asked.values["objective"] == "worst")),
-    Rule("scenario_weights", lambda asked: asked.one_load * (asked.values["scenario_weights"] == "equal")),
     Rule("split", lambda asked: asked.one_copy * (asked.values["split"] != "even")),
     Rule("isl osl", lambda asked: asked.one_length, "give both, or neither"),
     Rule("isl osl", lambda asked: asked.mixed),
     Rule("context phase", lambda asked: asked.lengths),
-    Rule("ttft_ms prefill_cluster kv_offload host_link", lambda asked: asked.no_lengths),
-    Rule(
-        "kv_offload",
-        lambda asked: asked.without("prefix_hit", _ELSEWHERE),
-        "give --prefix-hit too, the part that lies there",
-    ),
-    Rule("host_link", lambda asked: asked.without("kv_offload", _ELSEWHERE), "it is only with --kv-offload"),
+    Rule("ttft_ms prefill_cluster", lambda asked: asked.no_lengths),
     Rule(
         "accept_length",
         lambda asked: asked.without("draft_tokens", "a step yields one token"),
         "give --draft-tokens too",
     ),
-    Rule("loads", lambda asked: asked.no_plans, "give -o too"),
     Rule("seed", lambda asked: asked.no_chance),
-    Rule("phase context batch redundant ep weights", lambda asked: asked.planned),
-    Rule("interval", lambda asked: "static, which never re-plans, is alone" * (asked.policies == {"static"})),
-    Rule(
-        "scenarios",
-        lambda asked: (
-            "only static and rackplan know stored loads"
-            * bool(asked.policies and not asked.policies & {"static", "rackplan"})
-        ),
-    ),
-    Rule("rail_local_forward", lambda asked: asked.no_rails),
+    Rule("weights", lambda asked: asked.planned),
 )
 
 
 _WORDS = frozenset(
-    {"domains", "engine", "goal", "kind", "kv_offload", "level", "objective", "pattern", "phase"}
+    {"domains", "engine", "goal", "kind", "level", "objective", "pattern", "phase"}
     | {"price_basis", "sparse_attention", "split", "spread", "to"}
 )
 """Parameters that take one of a few words; some take a file too (``FILE.npy``)."""

@@ -18,7 +18,6 @@ from rackplan import __version__
 from rackplan.commands import (
     clusters,
     data,
-    doctor,
     engines,
     fleet,
     online,
@@ -29,7 +28,7 @@ from rackplan.commands import (
     study,
     sweep,
 )
-from rackplan.help import Command, Commands
+from rackplan.help import COMMON, HELP_ALL, Command, Commands
 from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
@@ -116,7 +115,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan": plan.plan,
     "replan": plan.replan,
     "score": plan.score,
-    "explain": plan.explain,
     "what-if": plan.what_if,
     "diff": plan.diff,
     "draw": clusters.draw,
@@ -135,23 +133,29 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "catalog": data.catalog,
     "validate": data.validate,
     "schema": schema.schema,
-    "doctor": doctor.doctor,
     "serve": serve.serve,
 }
 for name, command in COMMANDS.items():
-    app.command(name=name, cls=Command)(_saying_interrupted(_applying(flat(command))))
+    app.command(name=name, cls=Command)(
+        _saying_interrupted(_applying(flat(command, *([HELP_ALL] if name in COMMON else []))))
+    )
 
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(f"rackplan {__version__}")
+        from rackplan.installed import version_text
+
+        typer.echo(version_text(__version__))
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the versions in use and exit."
+        ),
     ] = False,
 ) -> None:
     """Place a large model on a real cluster: layers to racks, experts to GPUs, and what a step costs."""

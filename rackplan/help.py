@@ -1,19 +1,34 @@
-"""The help of a command: its options in sections, those of a group together, and two examples that run."""
+"""The help of a command: the first options in three sections, all by ``--help-all``, and two examples that run."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Set as AbstractSet
+from inspect import Parameter
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rackplan.options import groups_of
 from topology.errors import InputError
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
-_INPUTS = {"model", "cluster", "plan", "study", "loads", "windows", "routing", "to", "kind", "scenarios"}
-_RUN = {"output", "time_limit", "work", "seed", "json", "help"}
+_INPUTS = {"model", "cluster", "plan", "study", "loads", "routing", "to", "kind"}
+_RUN = {"output", "time_limit", "work", "seed", "json", "help", "help_all"}
+_HELP = {"help", "help_all"}
+COMMON: Mapping[str, str] = {
+    "plan": "model cluster loads phase context batch tpot_ms goal redundant time_limit output json",
+    "sweep": "model cluster phase context isl osl tpot_ms ttft_ms prefill_cluster weights output json",
+    "size": "model cluster tok_s context isl osl tpot_ms ttft_ms utilization spares output json",
+    "compare": "model gpus tok_s_user phase context weights kv_dtype engine settings price output json",
+    "fleet": "model cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit output json",
+    "import-plan": "kind model cluster loads context batch ep tp stages weights output json",
+    "import": "kind gpu gpus_per_node fabric nic oversubscription domains join_leaves hosts name output json",
+}
+"""Options that ``--help`` shows of a command that has more than twelve."""
 
 EXAMPLES: Mapping[str, tuple[str, str]] = {
     "plan": (
@@ -24,8 +39,7 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         "rackplan replan out --lost d0.n3.g1 -o out-without",
         "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
     ),
-    "score": ("rackplan score out", "rackplan score out --loads zipf:0.4 --json"),
-    "explain": ("rackplan explain out", "rackplan explain out --price gb200=3.10"),
+    "score": ("rackplan score out --details", "rackplan score out --loads zipf:0.4 --json"),
     "what-if": ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x"),
     "diff": ("rackplan diff out out-moved", "rackplan diff out out-moved --json"),
     "draw": ("rackplan draw gb200-nvl72 -o rack.svg", "rackplan draw gb200-nvl72 --plan out -o planned.png"),
@@ -71,16 +85,43 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     ),
     "study": (
         "rackplan study study.yaml -o out",
-        "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out --report",
+        "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
     ),
-    "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --model deepseek-v3"),
+    "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --json"),
     "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
     "schema": ("rackplan schema plan", "rackplan schema plan.json"),
-    "doctor": ("rackplan doctor", "rackplan doctor --json"),
-    "validate": ("rackplan validate", "rackplan validate points.csv --all"),
+    "validate": ("rackplan validate", "rackplan validate points.csv --details"),
     "serve": ("rackplan serve", "rackplan serve out --port 0"),
 }
 """Two commands to copy, by command."""
+
+
+_ALL = "rackplan.help_all"
+
+
+def _show_all(ctx: typer.Context, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        sys.stdout.write(f"{ctx.get_help()}\n")
+        raise typer.Exit
+
+
+HELP_ALL = Parameter(
+    "help_all",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_show_all,
+            is_eager=True,
+            expose_value=False,
+            help="Show every option and exit.",
+        ),
+    ],
+)
+"""A parameter of the commands in ``COMMON``."""
 
 
 class _Word(str):
@@ -120,9 +161,12 @@ class Command(TyperCommand):
         typed = shlex.join(["rackplan", ctx.info_name, *kept, *options])
         raise InputError(f"{' '.join(bare)}: options need their names; type: {typed}")
 
-    def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Return the options in sections, none empty: inputs, one for each group, those of the run."""
-        grouped = groups_of(self.callback)
+    def sections(self, ctx: Any, shown: AbstractSet[str] | None = None) -> dict[str, list[tuple[str, str]]]:
+        """Return the options in sections, none empty: inputs, one for each group, those of the run.
+
+        Of the parameters ``shown`` alone the groups are one section.
+        """
+        grouped = groups_of(self.callback) if shown is None else {}
         sections: dict[str, list[tuple[str, str]]] = {
             INPUTS: [],
             OPTIONS: [],
@@ -135,6 +179,8 @@ class Command(TyperCommand):
                 continue
             name = parameter.name or ""
             argument = parameter.param_type_name == "argument"
+            if shown is not None and not argument and name not in shown:
+                continue
             title = (
                 INPUTS if argument or name in _INPUTS else RUN if name in _RUN else grouped.get(name, OPTIONS)
             )
@@ -142,8 +188,10 @@ class Command(TyperCommand):
         return {title: records for title, records in sections.items() if records}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options in their sections."""
-        for title, records in self.sections(ctx).items():
+        """Write the options in their sections: those that are common, or all."""
+        common = None if ctx.meta.get(_ALL) else COMMON.get(self.name or "")
+        shown = None if common is None else {*common.split(), *_HELP}
+        for title, records in self.sections(ctx, shown).items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
@@ -160,10 +208,10 @@ class Commands(TyperGroup):
     """All commands, in sections by what a user comes for."""
 
     SECTIONS: Mapping[str, str] = {
-        "Plans": "plan replan score explain what-if diff replay",
+        "Plans": "plan replan score what-if diff replay",
         "Clusters and money": "compare sweep size fleet study draw traffic serve",
         "Engines": "export import-plan check",
-        "Data": "import loads catalog validate schema doctor",
+        "Data": "import loads catalog validate schema",
     }
 
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from placement.fleet.options import FleetOptions
     from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
-    from placement.options import Goal, Objective, ScenarioWeights, Spread
+    from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
     from placement.stop import Cancel, Progress
     from rackplan.replaying import ReplayOptions
@@ -128,10 +128,7 @@ class Asked(Served, Watched, total=False):
     tolerance: float
     spread: Spread
     objective: Objective
-    scenario_weights: ScenarioWeights
     split: DispatchPolicy
-    balance_slack: float
-    front: bool
     time_limit_s: float | None
     work: int | None
     seed: int
@@ -171,9 +168,6 @@ class Moves(Watched, total=False):
 
     max_moves: int | None
     max_bytes: float | None
-    spread: Spread | None
-    objective: Objective | None
-    scenario_weights: ScenarioWeights | None
     time_limit_s: float
     work: int | None
     seed: int
@@ -432,8 +426,6 @@ def sweep(
     model: ModelLike,
     cluster: ClusterLike,
     *,
-    redundant: int | None = None,
-    imbalance: float | None = 1.0,
     prefix_hit: float = 0.0,
     **served: Unpack[Served],
 ) -> Sweep:
@@ -452,7 +444,7 @@ def sweep(
 
     priced = make_deployment(model, cluster, **served)
     priced = replace(priced, workload=replace(priced.workload, prefix_hit=prefix_hit))
-    return swept(priced, redundant=redundant, imbalance=imbalance)
+    return swept(priced)
 
 
 @recorded
@@ -476,8 +468,7 @@ def pools(
     prefill_cluster:
         GPUs that prefill; None: a part of ``cluster``.
     options:
-        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``, ``kv_offload``, ``host_link``,
-        ``imbalance``, ``redundant``, ``speeds``.
+        More fields of :class:`rackplan.work.BothPhases`: ``prefix_hit``.
 
     Raises
     ------
@@ -555,7 +546,6 @@ def fleet(
     models: ModelLike | Mapping[str, float],
     cluster: ClusterLike,
     *,
-    redundant: int | None = None,
     options: FleetOptions | None = None,
     **asked: Unpack[Wished],
 ) -> Fleet:
@@ -589,7 +579,7 @@ def fleet(
     where = make_cluster(cluster, settings=rest.pop("settings", None))
     priced = [make_deployment(model, where, **rest) for model, _ in shares]
     each = [share / total for _, share in shares]
-    traffic = Traffic.of(priced, each, lengths, limits, redundant=redundant, usual=usual)
+    traffic = Traffic.of(priced, each, lengths, limits, usual=usual)
     return make_fleet(where, traffic, wanted)
 
 

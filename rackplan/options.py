@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cost.money import PriceBook
     from placement.plan import Plan
     from topology.cluster import Cluster
-    from topology.figures import Figure
 
 
 def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 - typer's word
@@ -72,13 +71,6 @@ LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 
 PlanFile = Annotated[Path, arg("PLAN", "A plan.json, or the folder of one.")]
 Target = Annotated[str, arg("C", "Catalog name, in any spelling, name@GPUS or a YAML file.")]
-ScenarioWeightsName = Annotated[
-    str,
-    opt(
-        "--scenario-weights",
-        "Over several --loads: those nearly the same share a vote (grouped), or equal votes.",
-    ),
-]
 ModelName = Annotated[
     str,
     opt("--model", "Catalog name, Hugging Face id, or path of a config.json.", "M", autocompletion=_models),
@@ -107,15 +99,6 @@ Loads = Annotated[
         "Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
         "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
         "FILE",
-    ),
-]
-Windows = Annotated[
-    int | None,
-    opt(
-        "--windows",
-        "Scenarios that a recording becomes at most: more windows are merged. [32]",
-        "N",
-        show_default=False,
     ),
 ]
 Routing = Annotated[
@@ -148,26 +131,18 @@ Settings = Annotated[
 JsonFlag = Annotated[bool, opt("--json", "Print one JSON object on standard output.")]
 Isl = Annotated[int | None, length("--isl", "With --osl: tokens of a prompt; pools of both phases.")]
 Osl = Annotated[int | None, length("--osl", "With --isl: tokens of an answer.")]
-TpotLimit = Annotated[
-    str | None, opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X")
-]
-TtftLimit = Annotated[
-    str | None,
-    opt(
-        "--ttft-ms",
-        "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
-        "X",
-    ),
-]
-Redundant = Annotated[
-    int | None, opt("--redundant", "Extra expert copies per layer; default: fewest that divide.")
-]
 Written = Annotated[
     Path | None,
-    opt("-o --output", "Write what is said as .json or .html, or both into a folder.", "FILE|DIR"),
+    opt("-o --output", "Write the result as .json or .html, or both into a folder.", "FILE|DIR"),
 ]
 OutputFolder = Annotated[
-    Path, opt("-o --output", "Folder for the results, or the page alone.", "DIR|FILE.html")
+    Path | None,
+    opt(
+        "-o --output",
+        "Folder for the results, or the page alone. [below out/]",
+        "DIR|FILE.html",
+        show_default=False,
+    ),
 ]
 
 
@@ -179,13 +154,19 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serving(Group):
+class Length(Group):
     """What is served: the phase and its size."""
 
     phase: Phase = "decode"
     context: Annotated[
         int, length("--context", "Tokens already in each sequence; prefill: of each prompt.")
     ] = CONTEXT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving(Length):
+    """What is served: the phase and its size."""
+
     batch: Annotated[
         int,
         opt(
@@ -193,6 +174,78 @@ class Serving(Group):
             "Sequences per GPU in use; 0: the most that fit and are fast enough (prefill: 8,192 tokens in all).",
         ),
     ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed(Group):
+    """How fast each user is served: one limit, which has two spellings."""
+
+    tpot_ms: Annotated[
+        str | None,
+        opt("--tpot-ms", "Longest time per output token; none: no limit. [50]", "X|none", show_default=False),
+    ] = None
+    tok_s_user: Annotated[
+        str | None,
+        opt("--tok-s-user", "The same limit as a speed: 20 tok/s per user are 50 ms.", "X|none"),
+    ] = None
+
+    @property
+    def tpot_s(self) -> float | Literal["none"] | None:
+        """The limit in seconds per token; ``none`` as such, None where nothing was given.
+
+        Raises
+        ------
+        InputError
+            If both spellings were given, or one is neither a number above 0 nor none.
+        """
+        if self.tok_s_user is None:
+            return limit_s(self.tpot_ms, "--tpot-ms")
+        if self.tpot_ms is not None:
+            raise InputError(
+                f"--tok-s-user {self.tok_s_user}: it is the same limit as --tpot-ms {self.tpot_ms}; leave one out."
+            )
+        none = self.tok_s_user.strip().lower() == "none"
+        return "none" if none else 1 / above_0(self.tok_s_user, "--tok-s-user")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits(Speed):
+    """How fast requests are served."""
+
+    ttft_ms: Annotated[
+        str | None,
+        opt(
+            "--ttft-ms",
+            "Longest prefill and transfer of the cache, without waiting; none: no limit. [2000]",
+            "Y|none",
+            show_default=False,
+        ),
+    ] = None
+
+    @property
+    def limits_s(self) -> tuple[float | None, float | None]:
+        """Both limits in seconds, the usual ones where nothing was given; None: no limit.
+
+        Raises
+        ------
+        InputError
+            If one cannot be used.
+        """
+        from cost.pools import TTFT_LIMIT
+        from placement.options import USUAL_TPOT
+
+        ttft_s = limit_s(self.ttft_ms, "--ttft-ms")
+        both = ((self.tpot_s, USUAL_TPOT), (ttft_s, TTFT_LIMIT))
+        tpot_s, ttft_s = (
+            None if limit == "none" else usual.value if limit is None else limit for limit, usual in both
+        )
+        return tpot_s, ttft_s
+
+    @property
+    def usual(self) -> frozenset[str]:
+        """The names of the limits that were not given (:func:`cost.service_limits.giving_way`)."""
+        given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
+        return frozenset(name for name, limit in given.items() if limit is None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,8 +391,11 @@ class Pricing(Money):
         return Deployment(where, resolved, work, engine=self.engine, prices=self.book(where, *others))
 
 
-def flat(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` as typer reads it: in place of a parameter that is a group stand the group's options."""
+def flat(command: Callable[..., None], *more: Parameter) -> Callable[..., None]:
+    """Return ``command`` as typer reads it: a parameter that is a group becomes the group's options.
+
+    ``more`` are options that are answered before the command is called.
+    """
     groups: dict[str, tuple[Callable[..., Group], list[Parameter]]] = {}
     options: list[Parameter] = []
     for one in _typed(command):
@@ -348,9 +404,12 @@ def flat(command: Callable[..., None]) -> Callable[..., None]:
             found = _typed(one.annotation)
             groups[one.name] = one.annotation, found
         options += found
+    options += more
 
     @wraps(command)
     def called(**given: object) -> None:
+        for one in more:
+            given.pop(one.name, None)
         for name, (group, fields) in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields})
         command(**given)
@@ -386,14 +445,14 @@ def model_loads(
     model: Model,
     texts: Sequence[str | NDArray[Any]],
     seed: int,
-    windows: int | None = None,
     routing: Sequence[str] | None = None,
+    windows: int | None = None,
 ) -> ExpertLoads | None:
     """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
 
     ``texts`` are as :func:`cost.loads.read_loads` takes them.
-    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one. Traces of
-    ``routing`` say which experts are chosen together, and imply the loads where none are given.
+    Traces of ``routing`` say which experts are chosen together, and imply the loads where none are given.
+    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
 
     Raises
     ------
@@ -536,26 +595,24 @@ def limit_s(text: str | None, flag: str) -> float | Literal["none"] | None:
     """
     if text is None:
         return None
-    if text.strip().lower() == "none":
-        return "none"
+    return "none" if text.strip().lower() == "none" else above_0(text, flag) / 1e3
+
+
+def above_0(text: str, flag: str) -> float:
+    """Return a limit that was given as a number above 0.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
     try:
-        milliseconds = float(text)
+        value = float(text)
     except ValueError:
-        raise InputError(f"{flag} {text}: expected milliseconds, or none.") from None
-    return seconds(milliseconds, flag)
-
-
-def limit_or(text: str | None, flag: str, usual: Figure) -> float | None:
-    """Return a limit in seconds: as :func:`limit_s`, ``usual`` where nothing was given, None for ``none``."""
-    limit = limit_s(text, flag)
-    if limit is None:
-        return usual.value
-    return None if limit == "none" else limit
-
-
-def usual_limits(tpot_ms: str | None, ttft_ms: str | None) -> frozenset[str]:
-    """Return the names of the limits that nobody gave (:func:`cost.service_limits.giving_way`)."""
-    return frozenset(name for name, given in (("tpot_s", tpot_ms), ("ttft_s", ttft_ms)) if given is None)
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(f"{flag} {text}: expected a number above 0, or none.")
+    return value
 
 
 def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list[Cluster]:

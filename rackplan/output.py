@@ -123,10 +123,10 @@ def told_interrupted(how: str, since: int) -> str:
     return f"{how}; {f'{written}: written and whole' if written else 'nothing was written'}."
 
 
-def default_folder(model: str, cluster: str) -> Path:
-    """Return the folder for results where nobody named one: ``deepseek-v3-on-gb200-nvl72``."""
-    name = re.sub(r"[^\w.@+-]+", "-", f"{model}-on-{cluster}".strip(), flags=re.ASCII).strip("-.")
-    return Path(name[:_LONGEST_NAME] or "plan")
+def default_output(name: str) -> Path:
+    """Return the folder for results where none was given: ``out/deepseek-v3-on-gb200-nvl72``."""
+    plain = re.sub(r"[^\w.@+-]+", "-", name.strip(), flags=re.ASCII).strip("-.")
+    return Path("out") / (plain[:_LONGEST_NAME] or "plan")
 
 
 def _require_ours(folder: Path, names: Sequence[str]) -> None:
@@ -241,8 +241,11 @@ def _title(name: str, view: View) -> str:
     return f"rackplan {name}: {' on '.join(of)}" if of else f"rackplan {name}"
 
 
-def written(path: Path | None, name: str, *, json: bool) -> Callable[[View], None]:
-    """Return what shows a view, and writes it as ``NAME.json`` and ``NAME.html`` as :func:`output_forms` has it.
+def written(path: Path | None, name: str, *more: str, json: bool, html: str = "") -> Callable[..., None]:
+    """Return what shows a view and writes it: as ``NAME.json``, as a page, and as ``more`` files that it is given.
+
+    The page is ``html`` (``NAME.html``), of the view where no other text is given for it. Where they go is as
+    :func:`output_forms` has it.
 
     Raises
     ------
@@ -251,20 +254,33 @@ def written(path: Path | None, name: str, *, json: bool) -> Callable[[View], Non
     """
     from rackplan.render.html import page
 
-    if path is not None and path.name in (*RESULTS, *_VOUCHERS) and path.is_file():
-        raise InputError(f"-o {path}: another result lies there; choose another -o.")
-    write = output_forms(path, f"{name}.json", f"{name}.html")
+    data, html = f"{name}.json", html or f"{name}.html"
+    if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
+        raise InputError(f"-o {path}: another result is there; choose another -o.")
+    write = output_forms(path, *more, data, html)
 
-    def finish(view: View) -> None:
+    def of_view(view: View) -> str:
+        title = [] if isinstance(next(iter(view.blocks), None), Heading) else [Heading(_title(name, view))]
+        made = Heading("How it was made", 2), Text(command_line(), style="command")
+        return page([*title, *view.blocks, *made])
+
+    def finish(view: View, forms: Forms | None = None) -> None:
         blocks = view.blocks
         if write is not None:
-            title = [] if isinstance(next(iter(blocks), None), Heading) else [Heading(_title(name, view))]
-            made = [*title, *blocks, Heading("How it was made", 2), Text(command_line(), style="command")]
-            forms = {f"{name}.json": lambda: json_text(view.data), f"{name}.html": lambda: page(made)}
-            blocks = [*blocks, *labelled("Written", ", ".join(write(forms)))]
+            usual = {data: lambda: json_text(view.data), html: lambda: of_view(view)}
+            blocks = [*blocks, *labelled("Written", ", ".join(write({**usual, **(forms or {})})))]
         show(View(blocks, view.data), json=json)
 
     return finish
+
+
+def show_text(text: str, view: View, *, json: bool) -> None:
+    """Print what would be a file on standard output; with ``json`` the data of ``view``, and the text among them."""
+    if json:
+        show(View([], {**view.data, "text": text}), json=True)
+        return
+    hide()
+    sys.stdout.write(text)
 
 
 def write_plan(

@@ -39,18 +39,13 @@ class ReplayOptions:
         Steps between re-plans, or windows (``2w``); none: each engine's own.
     steps_per_window:
         Steps that a window stands for.
-    windows:
-        Windows that a recording becomes at most; None: as recorded.
-    redundant, ep, seed:
-        Of the plan that is made where none is given, as of :class:`placement.options.PlanOptions`.
+    seed:
+        Of the plan that is made where none is given.
     """
 
     policies: tuple[str, ...] = ()
     intervals: tuple[str, ...] = ()
     steps_per_window: int = STEPS
-    windows: int | None = None
-    redundant: int | None = None
-    ep: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,13 +71,9 @@ class ReplayOptions:
 
         files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
         stepwise = [text for text in files if open_recording(text).of_steps]
-        usual = MOST_WINDOWS if stepwise else _ALL
-        most = usual if self.windows is None else self.windows
-        found = model_loads(model, texts, self.seed, most)
+        found = model_loads(model, texts, self.seed, windows=MOST_WINDOWS if stepwise else _ALL)
         if found is not None and stepwise:
-            each = (
-                f"each window stands for {self.steps_per_window:,} steps here (--windows, --steps-per-window)"
-            )
+            each = f"each window stands for {self.steps_per_window:,} steps here (`steps_per_window`)"
             note = f"{', '.join(Path(text).name for text in stepwise)}: single steps were recorded; {each}"
             found = replace(found, notes=(*found.notes, note))
         if found is None or len(found.tokens) < 2:
@@ -171,9 +162,8 @@ class Replay:
         if known is None:
             first = self.loads
             known = replace(first, tokens=first.tokens[:1], names=first.names[:1], notes=())
-            words = "planned here for the first window; give a PLAN or --scenarios for a robust one"
-        asked = self.asked
-        wanted = PlanOptions(redundant=asked.redundant, time_limit_s=0.0, seed=asked.seed, ep=asked.ep)
+            words = "planned here for the first window; give a PLAN for a robust one"
+        wanted = PlanOptions(time_limit_s=0.0, seed=self.asked.seed)
         plan = make_plan(self.deployment, known, wanted, on_stage=say, cancel=cancel)
         if plan.interrupted:
             Stop(cancel=cancel).unless_cancelled()

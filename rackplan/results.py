@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from placement.compare import CompareRow
     from placement.levers import Levers
     from placement.plan import Plan
-    from placement.story import Story
     from rackplan.views.blocks import Block, View
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed, and the story where one was asked for.
+    """Clusters compared for one model: a row for each at each speed.
 
     Attributes
     ----------
@@ -37,7 +36,6 @@ class Comparison(Shown):
     rows: tuple[CompareRow, ...]
     deployments: tuple[Deployment, ...]
     loads: ExpertLoads | None
-    story: Story | None = None
     usual: bool = False
 
     def totals(self, row: CompareRow) -> Totals:
@@ -164,9 +162,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Comparison: lambda one: compare_view(
-            one.rows, one.deployments, one.loads, one.story, usual=one.usual
-        ),
+        Comparison: lambda one: compare_view(one.rows, one.deployments, one.loads, usual=one.usual),
         Sweep: lambda sweep: sweep_view([sweep], None, ()),
         Replayed: replay_view,
         Pools: lambda pools: sweep_view([pools.decode, pools.prefill], pools, ()),
@@ -316,7 +312,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
             one.deployments,
             one.loads,
             command=command,
-            story=one.story,
             drawings=_drawn(one.deployments),
         ),
         Sweep: of_sweep,

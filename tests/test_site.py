@@ -155,12 +155,13 @@ def unknown(words: set[str]) -> list[str]:
 
 def test_what_figures_are_headed_with_is_in_the_glossary() -> None:
     import rackplan
-    from rackplan.views.explain import explain_plan, explain_view
-    from rackplan.views.plan import plan_view
+    from rackplan.views.explain import explain_plan
+    from rackplan.views.plan import plan_view, score_view
 
     plan = rackplan.plan("olmoe-1b-7b", "hgx-h100@16", time_limit_s=0)
-    assert len(heads(explain_view(explain_plan(plan)))) > 20
-    assert unknown(heads(explain_view(explain_plan(plan)))) == []
+    explained = heads(score_view(plan, explain_plan(plan)))
+    assert len(explained) > 20
+    assert unknown(explained) == []
     assert unknown(heads(plan_view(plan, {}))) == []
 
 

@@ -9,7 +9,6 @@ file of the packages and the licences; the source distribution must have the tes
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import sys
@@ -156,12 +155,7 @@ def try_out(python: Path, folder: Path) -> None:
     def command(line: str) -> str:
         return run(rackplan, *line.split(), cwd=here)
 
-    require(command("--version") == f"rackplan {project()['version']}\n", "--version")
-    found = json.loads(command("doctor --json"))
-    require(
-        found["usable"] and Path(found["source"]).is_relative_to(folder), "doctor: usable, of the environment"
-    )
-    require(all(check["state"] == "ok" for check in found["checks"]), "doctor: every check ok")
+    require(command("--version").startswith(f"rackplan {project()['version']}\n"), "--version")
     require("plan" in command("--help"), "--help")
     command("plan --model olmoe-1b-7b --cluster hgx-h100 --time-limit 0 -o out")
     names = {path.name for path in (here / "out").iterdir()}

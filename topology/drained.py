@@ -60,14 +60,14 @@ def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clus
         yield names, drained
 
 
-def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads, relay: bool | None) -> str:
+def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> str:
     """Say how much sooner ``traffic`` would be done without slow links; empty where it would not.
 
-    ``loads`` are those of the cluster as it is, ``relay`` as in :class:`topology.routes.Router`.
+    ``loads`` are those of the cluster as it is.
     """
     best: tuple[float, tuple[str, ...]] = (loads.bound_s * _CLEARLY, ())
     for names, drained in without_slow_links(cluster):
-        best = min(best, (Router(drained, rail_local_forward=relay).loads(traffic).bound_s, names))
+        best = min(best, (Router(drained).loads(traffic).bound_s, names))
     seconds, names = best
     if not names:
         return ""

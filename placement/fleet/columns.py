@@ -210,7 +210,7 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
         return Priced(sweeps, columns, fastest_tpot_s, 0.0)
     prefill = sweeps[PREFILL]
     path = kv_path(decode_deployment, prefill_deployment)
-    first = FirstToken.of(decode, prefill, path, None)
+    first = FirstToken.of(decode, prefill, path)
     moved = (path, first.cache_bytes)
     answers = DECODE_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
     decoders = Workers.of(decode, answers, moved).requests_per_s

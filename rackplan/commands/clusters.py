@@ -25,13 +25,14 @@ DEFAULT_BYTES = "1 GB"
 def draw(
     cluster: options.Target,
     output: Annotated[
-        Path,
+        Path | None,
         opt(
             "-o --output",
-            ".svg, .png or .pdf; the graph as .graphml or .json.",
+            ".svg, .png or .pdf; the graph as .graphml or .json. [SVG on standard output]",
             "FILE",
+            show_default=False,
         ),
-    ],
+    ] = None,
     plan: Annotated[Path | None, opt("--plan", "Show stages, experts and load of a plan.", "PLAN")] = None,
     traffic: Annotated[
         str | None,
@@ -50,32 +51,33 @@ def draw(
     json: options.JsonFlag = False,
 ) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
-    from rackplan.output import show
-    from rackplan.views.blocks import Lines, View
+    from rackplan.output import show, show_text
+    from rackplan.views.blocks import View, labelled
     from rackplan.views.settings import set_data
-    from topology.draw import draw_cluster
-    from topology.exporters import GRAPH_SUFFIXES
+    from topology.draw import cluster_svg, draw_cluster
+    from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
 
     if plan is not None and traffic is not None:
         raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
     target = options.given_clusters([cluster], settings)[0]
-    if form is not None or output.suffix.lower() in GRAPH_SUFFIXES:
-        if plan is not None or traffic is not None or level != "auto":
-            raise InputError(
-                f"{output}: a graph file holds the links alone; leave --plan, --traffic and --level out."
-            )
-        from topology.exporters import write_topology
-
+    graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
+    if graph and (plan is not None or traffic is not None or level != "auto"):
+        raise InputError("a graph file holds the links alone; leave --plan, --traffic and --level out.")
+    overlay = None
+    if plan is not None:
+        target, overlay = _planned(plan, cluster, target)
+    busy = None if traffic is None else _traffic_overlay(traffic, target)
+    gpus = len(target.gpus)
+    data = {"cluster": target.name, "gpus": gpus, "file": output and str(output), **set_data(target)}
+    if output is None:
+        svg = None if form else cluster_svg(target, overlay, level=level, traffic=busy)
+        show_text(svg or topology_text(target, str(form)), View([], data), json=json)
+        return
+    if graph:
         write_topology(target, output, form)
     else:
-        overlay = None
-        if plan is not None:
-            target, overlay = _planned(plan, cluster, target)
-        busy = None if traffic is None else _traffic_overlay(traffic, target)
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    gpus = len(target.gpus)
-    data = {"cluster": target.name, "gpus": gpus, "file": str(output), **set_data(target)}
-    show(View([Lines([f"{output}: {target.name}, {plural(gpus, 'GPU')}"])], data), json=json)
+    show(View(labelled("Written", f"{output} ({target.name}, {plural(gpus, 'GPU')})"), data), json=json)
 
 
 def traffic(
@@ -94,22 +96,9 @@ def traffic(
         opt("--bytes-per-gpu", f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N"),
     ] = None,
     gpus: Annotated[str | None, opt("--gpus", "Only GPUs A to B, counted from 0. [all]", "A-B")] = None,
-    rail_local_forward: Annotated[
-        bool | None,
-        opt(
-            "--rail-local-forward/--no-rail-local-forward",
-            "Change rails over the scale-up fabric, not over the spine. [on rail fabrics]",
-            show_default=False,
-        ),
-    ] = None,
-    fair: Annotated[
-        bool | None,
-        opt(
-            "--fair/--no-fair",
-            "The time under max-min fair sharing, beside the bound. [where it takes seconds]",
-            show_default=False,
-        ),
-    ] = None,
+    no_fair: Annotated[
+        bool, opt("--no-fair", "Leave out the time under max-min fair sharing, beside the bound.")
+    ] = False,
     seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.", min=0)] = 0,
     settings: options.Settings = None,
     output: options.Written = None,
@@ -121,18 +110,16 @@ def traffic(
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
     from topology.drained import drained_note
-    from topology.routes import FEW_CLASSES, Router, check_pairs, fair_s
+    from topology.routes import FEW_CLASSES, Router, fair_s
 
     finish = written(output, "traffic", json=json)
     target = options.given_clusters([cluster], settings)[0]
     sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
-    if fair and not len(sent.uniform):
-        check_pairs(sent)
-    router = Router(target, rail_local_forward=rail_local_forward)
+    router = Router(target)
     loads = router.loads(sent)
-    note = drained_note(target, sent, loads, rail_local_forward)
+    note = drained_note(target, sent, loads)
     loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-    most = {True: None, None: FEW_CLASSES, False: 0}[fair]
+    most = 0 if no_fair else FEW_CLASSES
     time, stop = None, Stop()
     with progress() as told, stop:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
@@ -192,7 +179,10 @@ def import_(
         list[str],
         arg("FILE...", "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts."),
     ],
-    output: Annotated[Path, opt("-o --output", "The cluster YAML to write.", "FILE")],
+    output: Annotated[
+        Path | None,
+        opt("-o --output", "The cluster YAML to write. [standard output]", "FILE", show_default=False),
+    ] = None,
     told: Told,
     json: options.JsonFlag = False,
 ) -> None:
@@ -201,14 +191,14 @@ def import_(
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
     from rackplan import __version__
-    from rackplan.output import show
+    from rackplan.output import show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.clusters import import_comments, import_view
     from topology.exporters import cluster_to_yaml
     from topology.files import write_whole
     from topology.importers import ImportOptions, import_files
 
-    if output.suffix.lower() not in (".yaml", ".yml"):
+    if output is not None and output.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"-o {output}: the cluster file must end in .yaml.")
     known = dict(vars(told))
     imported = import_files(files, ImportOptions(fabrics=tuple(known.pop("fabric") or ()), **known))
@@ -218,8 +208,12 @@ def import_(
         rates_unusual=imported.rates_unusual,
     )
     _check_readable(text)
+    view = import_view(imported, output)
+    if output is None:
+        show_text(text, view, json=json)
+        return
     write_whole(output, text.encode())
-    show(import_view(imported, output), json=json)
+    show(view, json=json)
 
 
 def traffic_from_options(

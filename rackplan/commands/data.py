@@ -36,8 +36,6 @@ def loads(
             "trace.",
         ),
     ],
-    model: Annotated[str | None, opt("--model", "Check that the recording fits this model too.", "M")] = None,
-    windows: options.Windows = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Describe recordings of expert loads and routing traces. Skew per layer, drift; which experts go together."""
@@ -46,7 +44,7 @@ def loads(
     from rackplan.views.validate import file_names
 
     with options.reading_progress(files) as on_progress:
-        found = [describe(file, model, windows, on_progress) for file in files]
+        found = [describe(file, on_progress) for file in files]
     names = file_names([Path(file) for file in files])
     show(loads_view(dict(zip(names, found, strict=True))), json=json)
 
@@ -59,11 +57,11 @@ def validate(
             "Measured points (docs/calibration.md); default: those shipped.",
         ),
     ] = None,
-    show_all: Annotated[
-        bool, opt("--all", "Print every row (else, of long files, the 20 that are furthest off).")
+    details: Annotated[
+        bool, opt("--details", "Print every row (else, of long files, the 20 that are furthest off).")
     ] = False,
-    no_residual: Annotated[
-        bool, opt("--no-residual", "Predict by the physics alone, without the learned correction.")
+    physics: Annotated[
+        bool, opt("--physics", "Predict by the physics alone, without the correction by measured runs.")
     ] = False,
     json: options.JsonFlag = False,
 ) -> None:
@@ -78,5 +76,5 @@ def validate(
     with progress() as reporter:
         for name, path in zip(file_names(paths), paths, strict=True):
             reporter.stage(f"predicting {name}")
-            found.append(validation(name, read_measurements(path), residual=not no_residual))
-    show(validate_view(found, show_all=show_all), json=json)
+            found.append(validation(name, read_measurements(path), residual=not physics))
+    show(validate_view(found, show_all=details), json=json)

@@ -21,10 +21,14 @@ NOT_RIGHT = 2
 def export(
     plan: options.PlanFile,
     to: Annotated[str, opt("--to", f"{ENGINES}.", "ENGINE")],
-    output: Annotated[Path, opt("-o --output", "The file; one that exists is left alone.", "FILE")],
-    tp: Annotated[
-        int | None,
-        opt("--tp", "Tensor-parallel width of the engine's attention. [the plan's]", "N", show_default=False),
+    output: Annotated[
+        Path | None,
+        opt(
+            "-o --output",
+            "The file; one that exists is left alone. [standard output; with --launch ENGINE.json]",
+            "FILE",
+            show_default=False,
+        ),
     ] = None,
     served: Annotated[
         str,
@@ -61,14 +65,22 @@ def export(
     from placement.engines.manifests.write import Asked, deploy
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan
-    from rackplan.output import show
+    from rackplan.output import print_error, show, show_text
     from rackplan.views.engines import export_view
     from topology.files import write_new
 
-    asked = Asked(require_engine(to, "--to"), output, launch, tp, served, hosts, image)
+    engine = require_engine(to, "--to")
+    named = output or Path(f"{engine.name}{engine.suffixes[0]}")
+    asked = Asked(engine, named, launch, None, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
+    view = export_view(deployed)
+    if output is None and len(deployed.files) == 1:
+        for one in deployed.exported[0].warnings:
+            print_error(f"note: {one}")
+        show_text(deployed.exported[0].text, view, json=json)
+        return
     write_new({path: text.encode() for path, text in deployed.files.items()})
-    show(export_view(deployed), json=json)
+    show(view, json=json)
 
 
 def import_plan(
@@ -77,11 +89,9 @@ def import_plan(
     kind: Annotated[str, opt("--from", f"npy, {ENGINES}.", "KIND")],
     model: options.ModelName,
     cluster: options.ClusterName,
-    output: options.OutputFolder,
+    output: options.OutputFolder = None,
     loads: options.Loads = None,
     serving: options.Serving,
-    objective: options.ObjectiveName = "mean",
-    split: options.SplitName = "even",
     ep: Annotated[
         int | None, opt("--ep", "GPUs of the EP group. [all, over the stages]", show_default=False)
     ] = None,
@@ -95,23 +105,22 @@ def import_plan(
 
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
-    from cost.dispatch import require_policy
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES as ENGINES_OF
     from placement.engines.registry import read_mapping
-    from placement.options import PlanOptions, require_objective
-    from rackplan.output import RESULTS, require_output, show, write_plan
+    from placement.options import PlanOptions
+    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.views.engines import import_view
 
-    over, policy = require_objective(objective), require_policy(split)
-    asked = PlanOptions(None, None, 0.0, seed, ep, tp, stages, objective=over, split=policy)
+    asked = PlanOptions(None, None, 0.0, seed, ep, tp, stages)
     deployment = pricing.deployment(model, cluster, serving)
     mapping = read_mapping(file, kind, model_facts(deployment.model), default_ranks(deployment, asked))
     expert_loads = options.model_loads(deployment.model, loads or [], seed)
     if expert_loads is None:
         raise InputError(f"{deployment.model.name} has no routed experts.")
-    folder = require_output(output, ours=RESULTS)
+    named = output or default_output(f"{deployment.model.name}-on-{deployment.cluster.name}")
+    folder = require_output(named, ours=RESULTS)
     plan = imported_plan(deployment, mapping, expert_loads, asked, f"imported from {file} ({kind})")
     files = write_plan(plan, folder, digests([str(file), model, cluster, *(loads or [])]))
     show(import_view(plan, files, ENGINES_OF.get(kind)), json=json)
@@ -122,9 +131,6 @@ def check(
     engine: Annotated[str, opt("--for", f"{ENGINES}.", "ENGINE")],
     model: options.ModelName,
     gpus: Annotated[int, opt("--gpus", "GPUs of the EP group.", "N")],
-    loads: options.Loads = None,
-    tp: Annotated[int, opt("--tp", "With --loads: tensor-parallel width of the engine's attention.")] = 1,
-    seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
     """Say whether a plan file would load and be right. Exit code 2 if not."""
@@ -134,9 +140,7 @@ def check(
     from rackplan.output import print_error, show
     from rackplan.views.engines import check_view
 
-    of = resolve_model(model)
-    expert_loads = options.model_loads(of, loads, seed) if loads else None
-    found = check_file(file, require_engine(engine, "--for"), model_facts(of), gpus, expert_loads, tp)
+    found = check_file(file, require_engine(engine, "--for"), model_facts(resolve_model(model)), gpus)
     if found.unreadable and not json:
         raise InputError(found.unreadable)
     show(check_view(found), json=json)

@@ -11,7 +11,7 @@ import typer
 
 from rackplan import options
 from rackplan.digests import digests
-from rackplan.options import Group, opt
+from rackplan.options import Limits, opt
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
-    from placement.fleet.plans import PoolPlan
 
 _SUM = 0.005
 """Shares that add up to 1 but for so much were rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served(Group):
+class Served(Limits):
     """What a fleet serves, and what is best."""
 
     context: Annotated[
@@ -41,8 +40,6 @@ class Served(Group):
             "--tok-s", "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
         ),
     ] = None
-    tpot_ms: options.TpotLimit = None
-    ttft_ms: options.TtftLimit = None
     goal: Annotated[
         str | None,
         opt("--goal", "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"),
@@ -51,7 +48,6 @@ class Served(Group):
         float, opt("--utilization", "Mean over peak: with --tok-s, the fleet serves 1/U of it.", "U")
     ] = 1.0
     spares: Annotated[int, opt("--spares", "Domains kept for failures.", "N")] = 0
-    redundant: options.Redundant = None
 
     def fleet_options(self, time_limit_s: float | None, work: int | None, seed: int) -> FleetOptions:
         """Return what is asked of the search."""
@@ -69,17 +65,10 @@ class Served(Group):
 
     def traffic(self, models: list[Deployment], shares: tuple[float, ...]) -> Traffic:
         """Return the models with their lengths and limits."""
-        from cost.pools import TTFT_LIMIT
         from placement.fleet.columns import Traffic
-        from placement.options import USUAL_TPOT
 
-        limits = (
-            options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
-            options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT),
-        )
         lengths = None if self.isl is None or self.osl is None else (self.isl, self.osl)
-        usual = options.usual_limits(self.tpot_ms, self.ttft_ms)
-        return Traffic.of(models, shares, lengths, limits, redundant=self.redundant, usual=usual)
+        return Traffic.of(models, shares, lengths, self.limits_s, usual=self.usual)
 
 
 def fleet(
@@ -96,7 +85,6 @@ def fleet(
     asked: Served,
     pricing: options.Pricing,
     loads: options.Loads = None,
-    windows: options.Windows = None,
     time_limit: Annotated[
         float | None,
         opt("--time-limit", "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S"),
@@ -107,8 +95,9 @@ def fleet(
         Path | None,
         opt(
             "-o --output",
-            "Folder for page, fleet.json and a plan of each kind; or the page.",
+            "Folder for page, fleet.json and a plan of each kind; or the page. [below out/]",
             "DIR|FILE.html",
+            show_default=False,
         ),
     ] = None,
     json: options.JsonFlag = False,
@@ -117,7 +106,7 @@ def fleet(
     from placement.fleet.fleet import make_fleet
     from placement.fleet.plans import plan_pools
     from placement.options import PlanOptions
-    from rackplan.output import FLEET_RESULTS, print_error, require_output, show, write_fleet
+    from rackplan.output import FLEET_RESULTS, default_output, print_error, require_output, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
     from topology.interrupts import steady
@@ -129,24 +118,21 @@ def fleet(
     deployments = [pricing.deployment(name, where, serving) for name, _ in named]
     _refuse_duplicates([one.model.name for one in deployments])
     traffic = asked.traffic(deployments, tuple(share for _, share in named))
+    folder = output or default_output(f"fleet-on-{where.name}")
+    target = require_output(folder, ours=FLEET_RESULTS)
     expert_loads: dict[int, ExpertLoads | None] = {}
-    target = require_output(output, ours=FLEET_RESULTS) if output else None
     with progress() as reporter:
-        if target:
-            for number, one in enumerate(deployments):
-                expert_loads[number] = options.model_loads(one.model, loads or [], seed, windows)
+        for number, one in enumerate(deployments):
+            expert_loads[number] = options.model_loads(one.model, loads or [], seed)
         made = make_fleet(where, traffic, wanted, on_stage=reporter.stage)
         made = replace(made, notes=(*notes, *made.notes))
-        plans: list[PoolPlan] = []
-        files: dict[str, str] = {}
-        if target:
-            fast = PlanOptions(time_limit_s=0.0, seed=seed)
-            plans, cut = plan_pools(made, expert_loads, fast, on_stage=reporter.stage)
-            made = replace(made, interrupted=made.interrupted or cut)
-            reporter.stage("writing")
-            names = [one for one, _ in named]
-            with steady():
-                files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
+        fast = PlanOptions(time_limit_s=0.0, seed=seed)
+        plans, cut = plan_pools(made, expert_loads, fast, on_stage=reporter.stage)
+        made = replace(made, interrupted=made.interrupted or cut)
+        reporter.stage("writing")
+        names = [one for one, _ in named]
+        with steady():
+            files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")

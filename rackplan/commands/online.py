@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rackplan import options
-from rackplan.options import Group, arg, opt
+from rackplan.options import arg, opt
 from rackplan.replaying import STEPS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Made(Group):
-    """How the plan is made where none is given."""
-
-    redundant: options.Redundant = None
-    ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None
-    weights: Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")] = None
-    settings: options.Settings = None
-    seed: options.Seed = 0
 
 
 def replay(
@@ -48,28 +36,12 @@ def replay(
             show_default=False,
         ),
     ] = None,
-    scenarios: Annotated[
-        list[str] | None,
-        opt("--scenarios", "Stored loads that static and rackplan know beforehand; repeatable.", "FILE"),
-    ] = None,
-    interval: Annotated[
-        list[str] | None,
-        opt(
-            "--interval",
-            "Steps between re-plans, or windows (2w); repeatable. [each engine's own; rackplan: several]",
-            "N|Nw",
-            show_default=False,
-        ),
-    ] = None,
     steps_per_window: Annotated[
         int, opt("--steps-per-window", "Steps that a window stands for.", "N")
     ] = STEPS,
-    windows: Annotated[
-        int | None,
-        opt("--windows", "Windows that a recording becomes at most: more are merged. [as recorded]", "N"),
-    ] = None,
-    serving: options.Serving,
-    made: Made,
+    weights: Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")] = None,
+    settings: options.Settings = None,
+    seed: options.Seed = 0,
     output: Annotated[
         Path | None,
         opt(
@@ -81,36 +53,29 @@ def replay(
     json: options.JsonFlag = False,
 ) -> None:
     """Replay recorded loads through online balancers. Balance on what comes next, moves, seconds lost, tokens."""
-    from rackplan.output import command_line, json_text, output_forms, show
+    from rackplan.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.replaying import Replay, ReplayOptions, deployment_of, stored
     from rackplan.views.replay import replay_csv, replay_view
     from rackplan.views.replay_page import replay_page
 
-    write = output_forms(output, "report.html", "replay.json", "replay.csv")
-    asked = ReplayOptions(
-        policies=tuple(policy or ()), intervals=tuple(interval or ()), steps_per_window=steps_per_window,
-        windows=windows, redundant=made.redundant, ep=made.ep, seed=made.seed,
-    )  # fmt: skip
-    priced = options.Pricing(weights=made.weights, settings=made.settings)
-    given = None if plan is None else options.with_settings(options.read_noted(plan), made.settings)
-    where = deployment_of(given, model, cluster, lambda m, c: priced.deployment(m, c, serving))
+    finish = written(output, "replay", "replay.csv", json=json, html="report.html")
+    asked = ReplayOptions(policies=tuple(policy or ()), steps_per_window=steps_per_window, seed=seed)
+    priced = options.Pricing(weights=weights, settings=settings)
+    given = None if plan is None else options.with_settings(options.read_noted(plan), settings)
+    where = deployment_of(given, model, cluster, lambda m, c: priced.deployment(m, c, options.Serving()))
     read = asked.windows_of(where.model, loads)
-    known = options.model_loads(where.model, scenarios, made.seed) if scenarios else None
     path = "" if plan is None else str(plan)
-    ready = Replay(given, path, where, read, stored(given, known), asked)
+    ready = Replay(given, path, where, read, stored(given, None), asked)
     with progress() as reporter:
         found = ready.run(reporter.stage)
-    view = replay_view(found)
-    if write is not None:
-        write(
-            {
-                "report.html": lambda: page(replay_page(found, command_line())),
-                "replay.json": lambda: json_text(view.data),
-                "replay.csv": lambda: replay_csv(found),
-            }
-        )
-    show(view, json=json)
+    finish(
+        replay_view(found),
+        {
+            "report.html": lambda: page(replay_page(found, command_line())),
+            "replay.csv": lambda: replay_csv(found),
+        },
+    )
     if found.result.interrupted:
         raise typer.Exit(options.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Plans: make one, change one that runs, score and explain one."""
+"""Plans: make one, change one that runs, score and compare them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from rackplan import options
 from rackplan.digests import digests
-from rackplan.options import Group, arg, opt
+from rackplan.options import Group, Speed, arg, opt
 from topology.errors import InputError
 from topology.limits import WHOLE
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Group):
+class Asked(Speed):
     """What is asked of a plan."""
 
     goal: Annotated[
@@ -34,16 +34,6 @@ class Asked(Group):
             "GOAL",
         ),
     ] = "throughput"
-    tpot_ms: Annotated[
-        str | None,
-        opt(
-            "--tpot-ms",
-            "Longest time per output token, in ms; none: the largest batch that fits. [50 where a layout is as "
-            "fast]",
-            "X|none",
-            show_default=False,
-        ),
-    ] = None
     ttft_ms: Annotated[
         float | None,
         opt("--ttft-ms", "Longest prefill of a prompt, in ms; decode: of one alone on the same GPUs.", "Y"),
@@ -61,20 +51,8 @@ class Asked(Group):
         ),
     ] = None
     objective: options.ObjectiveName = "mean"
-    scenario_weights: options.ScenarioWeightsName = "grouped"
     spread: Annotated[str, opt("--spread", "Copies of an expert lie in different gpu, node or rack.")] = "gpu"
     split: options.SplitName = "even"
-    balance_slack: Annotated[
-        str,
-        opt(
-            "--balance-slack",
-            "How far loads may be above even, in percent, where tokens then reach fewer domains.",
-            "P",
-        ),
-    ] = "5%"
-    front: Annotated[bool, opt("--front", "Also show balance against domains a token for other slacks.")] = (
-        False
-    )
     ep: Annotated[int | None, opt("--ep", "GPUs that a layer's experts are spread over.")] = None
     tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None
     stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None
@@ -92,40 +70,35 @@ class Asked(Group):
             PlanOptions,
             require_goal,
             require_objective,
-            require_scenario_weights,
             require_spread,
         )
 
         return PlanOptions(
             None if self.redundant is None else _copies(self.redundant),
-            options.limit_s(self.tpot_ms, "--tpot-ms"),
+            self.tpot_s,
             time_limit_s,
             seed,
             self.ep,
             self.tp,
             self.stages,
-            _fraction(self.tolerance, "--tolerance", 100),
+            _tolerance(self.tolerance),
             spread=require_spread(self.spread),
             objective=require_objective(self.objective),
-            scenario_weights=require_scenario_weights(self.scenario_weights),
             split=require_policy(self.split),
             goal=require_goal(self.goal),
             ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
-            balance_slack=_fraction(self.balance_slack, "--balance-slack", math.inf),
-            front=self.front,
             work=work,
         )
 
 
-def _fraction(percent: str, flag: str, below: float) -> float:
+def _tolerance(percent: str) -> float:
     """Parse a percentage: ``2`` or ``2%``."""
     try:
         value = float(percent.strip().removesuffix("%"))
     except ValueError:
         value = math.nan
-    if not 0 <= value < below:
-        most = "" if below == math.inf else f" and below {below:g}"
-        raise InputError(f"{flag} {percent}: expected percent, 0 or more{most}, like 2%.")
+    if not 0 <= value < 100:
+        raise InputError(f"--tolerance {percent}: expected percent, 0 or more and below 100, like 2%.")
     return value / 100
 
 
@@ -133,17 +106,8 @@ def plan(
     *,
     model: options.ModelName,
     cluster: options.ClusterName,
-    output: Annotated[
-        Path | None,
-        opt(
-            "-o --output",
-            "Folder for the results, or the page alone. [named for model and cluster]",
-            "DIR|FILE.html",
-            show_default=False,
-        ),
-    ] = None,
+    output: options.OutputFolder = None,
     loads: options.Loads = None,
-    windows: options.Windows = None,
     routing: options.Routing = None,
     serving: options.Serving,
     asked: Asked,
@@ -157,16 +121,16 @@ def plan(
 ) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from placement.planner import make_plan
-    from rackplan.output import RESULTS, default_folder, require_output, show, write_plan
+    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
     from topology.interrupts import steady
 
     wanted = asked.plan_options(time_limit, work, seed)
     deployment = pricing.deployment(model, cluster, serving)
-    expert_loads = options.model_loads(deployment.model, loads or [], seed, windows, routing)
-    folder_named = output or default_folder(deployment.model.name, deployment.cluster.name)
-    target = require_output(folder_named, ours=RESULTS)
+    expert_loads = options.model_loads(deployment.model, loads or [], seed, routing)
+    named = output or default_output(f"{deployment.model.name}-on-{deployment.cluster.name}")
+    target = require_output(named, ours=RESULTS)
     with progress() as reporter:
         made = make_plan(
             deployment, expert_loads, wanted, on_progress=reporter.layers, on_stage=reporter.stage
@@ -198,26 +162,6 @@ class Change(Group):
     ] = None
     max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None
     max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None
-    spread: Annotated[
-        str | None,
-        opt(
-            "--spread",
-            "Copies of an expert in different gpu, node or rack. [as in the plan]",
-            show_default=False,
-        ),
-    ] = None
-    objective: Annotated[
-        str | None,
-        opt("--objective", "mean or worst over several loads. [as in the plan]", show_default=False),
-    ] = None
-    scenario_weights: Annotated[
-        str | None,
-        opt(
-            "--scenario-weights",
-            "grouped or equal votes of several loads. [as in the plan]",
-            show_default=False,
-        ),
-    ] = None
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 0.0
@@ -232,17 +176,11 @@ class Change(Group):
             If one of them cannot be used.
         """
         from placement.migrate.replan import ReplanOptions
-        from placement.options import require_objective, require_scenario_weights, require_spread
 
         return ReplanOptions(
             lost=tuple(self.lost or ()),
             max_moves=self.max_moves,
             max_bytes=None if self.max_bytes is None else options.amount(self.max_bytes, "--max-bytes"),
-            spread=None if self.spread is None else require_spread(self.spread),
-            objective=None if self.objective is None else require_objective(self.objective),
-            scenario_weights=(
-                None if self.scenario_weights is None else require_scenario_weights(self.scenario_weights)
-            ),
             time_limit_s=self.time_limit,
             work=self.work,
             seed=seed,
@@ -252,9 +190,8 @@ class Change(Group):
 def replan(
     *,
     plan: Annotated[Path, arg("PLAN", "The plan that runs: its plan.json or folder.")],
-    output: options.OutputFolder,
+    output: options.OutputFolder = None,
     loads: options.Loads = None,
-    windows: options.Windows = None,
     routing: options.Routing = None,
     change: Change,
     seed: options.Seed = 0,
@@ -262,33 +199,29 @@ def replan(
 ) -> None:
     """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from placement.migrate.replan import replan_plan
-    from rackplan.output import RESULTS, require_output, show, write_plan
+    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
     from topology.interrupts import steady
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
-    if os.path.realpath(output) == os.path.realpath(plan if plan.is_dir() else plan.parent):
-        raise InputError(
-            f"-o {output}: it is the folder of {plan}, which would be overwritten; choose another."
-        )
     old = options.read_noted(plan)
+    named = output or default_output(f"{_folder_of(plan).name}-replanned")
+    if os.path.realpath(named) == os.path.realpath(_folder_of(plan)):
+        raise InputError(
+            f"-o {named}: it is the folder of {plan}, which would be overwritten; choose another."
+        )
     now = None if change.cluster is None else resolve_cluster(change.cluster)
     other = None
     if loads or routing:
-        other = options.model_loads(old.deployment.model, loads or [], seed, windows, routing)
-    target = require_output(output, ours=RESULTS)
+        other = options.model_loads(old.deployment.model, loads or [], seed, routing)
+    target = require_output(named, ours=RESULTS)
     with progress() as reporter:
         reporter.stage("re-planning")
         found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
         reporter.stage("writing")
-        given = [
-            str(plan),
-            *([change.cluster] if change.cluster else []),
-            *(loads or []),
-            *(routing or []),
-        ]
+        given = [str(plan), *([change.cluster] if change.cluster else []), *(loads or []), *(routing or [])]
         with steady():
             files = write_plan(found.plan, target, digests(given), moved=found)
     show(replan_view(found, asked, files), json=json)
@@ -298,8 +231,11 @@ def replan(
 def score(
     plan: options.PlanFile,
     loads: options.Loads = None,
-    windows: options.Windows = None,
     routing: options.Routing = None,
+    details: Annotated[
+        bool,
+        opt("--details", "Also each part of the step, the memory, and the figures behind them."),
+    ] = False,
     sparse_attention: options.SparseAttention = "",
     settings: options.Settings = None,
     *,
@@ -313,6 +249,7 @@ def score(
     """
     from placement.scoring import under_sparse_attention, with_loads
     from rackplan.output import written
+    from rackplan.views.explain import explain_plan
     from rackplan.views.plan import score_view
 
     finish = written(output, "score", json=json)
@@ -320,36 +257,11 @@ def score(
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads or routing:
-        seed = scored.request.get("seed", 0)
-        other = options.model_loads(
-            scored.deployment.model, loads or [], seed if isinstance(seed, int) else 0, windows, routing
-        )
+        given = scored.request.get("seed", 0)
+        seed = given if isinstance(given, int) else 0
+        other = options.model_loads(scored.deployment.model, loads or [], seed, routing)
         scored = with_loads(scored, other)
-    finish(score_view(scored))
-
-
-def explain(
-    plan: options.PlanFile,
-    sparse_attention: options.SparseAttention = "",
-    no_residual: Annotated[
-        bool,
-        opt("--no-residual", "Leave out what measured runs near this one took over the physics."),
-    ] = False,
-    settings: options.Settings = None,
-    *,
-    money: options.Money,
-    output: options.Written = None,
-    json: options.JsonFlag = False,
-) -> None:
-    """Explain a plan part by part. The step, the memory, what binds, and the weakest figure behind it."""
-    from placement.scoring import under_sparse_attention
-    from rackplan.output import written
-    from rackplan.views.explain import explain_plan, explain_view
-
-    finish = written(output, "explain", json=json)
-    read = money.priced(options.with_settings(options.read_noted(plan), settings))
-    explained = under_sparse_attention(read, sparse_attention) if sparse_attention else read
-    finish(explain_view(explain_plan(explained, residual=not no_residual, levers=True)))
+    finish(score_view(scored, explain_plan(scored, levers=True) if details else None))
 
 
 def what_if(
@@ -389,6 +301,10 @@ def diff(
     clusters = [plan.deployment.cluster for plan in plans]
     old, new = (money.priced(plan, *clusters) for plan in plans)
     finish(diff_view(old, new, [str(first), str(second)]))
+
+
+def _folder_of(plan: Path) -> Path:
+    return plan.absolute() if plan.is_dir() else plan.absolute().parent
 
 
 def _copies(text: str) -> int | Literal["auto"]:

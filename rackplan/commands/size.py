@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rackplan import options
-from rackplan.options import Group, opt
+from rackplan.options import Limits, opt
 
 if TYPE_CHECKING:
     from cost.lengths import Lengths
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Group):
+class Asked(Limits):
     """What the fleet shall serve."""
 
     tok_s: Annotated[
@@ -31,19 +31,10 @@ class Asked(Group):
             "--lengths", "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
         ),
     ] = None
-    tpot_ms: options.TpotLimit = None
-    ttft_ms: options.TtftLimit = None
     utilization: Annotated[
         float, opt("--utilization", "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
     ] = 1.0
     spares: Annotated[int, opt("--spares", "Domains kept for failures, besides those that serve.", "N")] = 0
-    imbalance: Annotated[
-        float | None,
-        opt(
-            "--imbalance", "Busiest GPU's expert load over the mean. [1; pools: as usual in wide groups]", "X"
-        ),
-    ] = None
-    redundant: options.Redundant = None
 
     @property
     def pooled(self) -> bool:
@@ -62,23 +53,16 @@ class Asked(Group):
     @property
     def demand(self) -> Demand:
         """What is asked, with the usual limits where nobody gave any."""
-        from cost.pools import TTFT_LIMIT
         from cost.sizing import Demand
-        from placement.options import USUAL_TPOT
 
-        ttft_s = options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT)
+        tpot_s, ttft_s = self.limits_s
         return Demand(
             tok_s=options.tokens_per_s(self.tok_s),
             utilization=self.utilization,
             spares=self.spares,
-            tpot_s=options.limit_or(self.tpot_ms, "--tpot-ms", USUAL_TPOT),
+            tpot_s=tpot_s,
             ttft_s=ttft_s if self.pooled else None,
         )
-
-    @property
-    def usual(self) -> frozenset[str]:
-        """The limits that nobody gave."""
-        return options.usual_limits(self.tpot_ms, self.ttft_ms)
 
 
 def size(
@@ -101,8 +85,7 @@ def size(
     finish = written(output, "size", json=json)
     context = options.CONTEXT if asked.context is None else asked.context
     deployment = pricing.deployment(model, cluster, options.Serving(context=context))
-    given: Any = {"lengths": asked.requests, "redundant": asked.redundant, "imbalance": asked.imbalance}
     with progress() as reporter:
         reporter.stage("sizing")
-        found, left_out = sized(deployment, asked.demand, asked.usual, **given)
+        found, left_out = sized(deployment, asked.demand, asked.usual, lengths=asked.requests)
     finish(size_view(found, usual=asked.usual, left_out=left_out))

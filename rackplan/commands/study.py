@@ -39,47 +39,36 @@ def study(
     optimize: Annotated[
         bool, opt("--optimize", "Search the ranges under `optimize` (Optuna) in place of a grid or sample.")
     ] = False,
-    report: Annotated[
-        bool, opt("--report", "Write DIR/report.html; of a folder: of what is there, without pricing.")
-    ] = False,
     output: Annotated[
         Path | None,
-        opt("-o --output", "Folder for the results; with DIR and --report: a page FILE.html.", "DIR"),
+        opt("-o --output", "Folder for results and report. [below out/]", "DIR", show_default=False),
     ] = None,
     json: options.JsonFlag = False,
 ) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and goes on where it was."""
-    from rackplan.output import command_line, is_page, show
+    from rackplan.output import command_line, show
     from rackplan.progress import progress
     from rackplan.results import page_of
-    from rackplan.studies.folder import open_study, read_finished, run_study
+    from rackplan.studies.folder import open_study, run_study
     from rackplan.studies.tune import tune_study
     from rackplan.views.study import study_view
     from topology.files import write_whole
 
-    reads = report and study.is_dir()
-    page = output if reads and is_page(output) else None
-    asked, folder = open_study(study, None if page else output)
-    if reads:
-        found = read_finished(folder)
-    else:
-        run = tune_study if optimize else run_study
-        with progress(every_s=LOG_S) as reporter:
-            reporter.stage("starting workers")
-            found = run(
-                asked,
-                folder,
-                engine=where.engine.lower(),
-                address=where.address,
-                workers=where.workers,
-                say=reporter.stage,
-            )
-    files = {}
-    if report:
-        page = page or folder / "report.html"
-        files["report"] = str(page)
-        write_whole(page, page_of(found, command_line()).encode())
-    show(study_view(found, files), json=json)
+    asked, folder = open_study(study, output)
+    run = tune_study if optimize else run_study
+    with progress(every_s=LOG_S) as reporter:
+        reporter.stage("starting workers")
+        found = run(
+            asked,
+            folder,
+            engine=where.engine.lower(),
+            address=where.address,
+            workers=where.workers,
+            say=reporter.stage,
+        )
+    page = folder / "report.html"
+    write_whole(page, page_of(found, command_line()).encode())
+    show(study_view(found, {"report": str(page)}), json=json)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.rows and all(row["status"] == "failed" for row in found.rows):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rackplan import options
-from rackplan.options import Group, arg, opt
-from topology.errors import InfeasibleError, InputError
+from rackplan.options import Limits, arg, opt
+from topology.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from rackplan.work import BothPhases
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swept(Group):
+class Swept(Limits):
     """What is swept, and the pools that are matched."""
 
     phase: options.Phase = "decode"
@@ -31,36 +31,9 @@ class Swept(Group):
     prefill_cluster: Annotated[
         str | None, opt("--prefill-cluster", "GPUs that prefill; default: a part of --cluster.", "C")
     ] = None
-    ttft_ms: options.TtftLimit = None
-    tpot_ms: Annotated[
-        str | None, opt("--tpot-ms", "Longest time per output token of matched pools; none: no limit.", "X")
-    ] = None
-    tok_s_user: Annotated[str | None, opt("--tok-s-user", "Speeds per user: 25,50,100 (tok/s).", "LIST")] = (
-        None
-    )
     prefix_hit: Annotated[
         float, opt("--prefix-hit", "Part of each prompt that a cache already holds, 0 to below 1.", "F")
     ] = 0.0
-    kv_offload: Annotated[
-        str | None, opt("--kv-offload", "Where the cached part lies: ddr5, flash. Default: in HBM.", "TIER")
-    ] = None
-    host_link: Annotated[
-        str | None, opt("--host-link", "Link of a GPU to its host, like '63 GB/s'.", "RATE")
-    ] = None
-    imbalance: Annotated[
-        float | None,
-        opt(
-            "--imbalance",
-            "Busiest GPU's expert load over the mean. [1; matched pools: as usual in wide groups]",
-            "X",
-        ),
-    ] = None
-    redundant: options.Redundant = None
-
-    def __post_init__(self) -> None:
-        """Refuse options that mean nothing without another, or with it."""
-        if self.isl is None and self.tpot_ms is not None:
-            raise InputError("--tpot-ms: it is of matched pools, only with --isl and --osl.")
 
     @property
     def lengths(self) -> tuple[int, int] | None:
@@ -69,30 +42,15 @@ class Swept(Group):
 
     @property
     def targets(self) -> Sequence[float]:
-        """Speeds per user to show the best at."""
-        if self.tok_s_user is not None:
-            return options.speeds(self.tok_s_user)
+        """Speeds per user to show the best at: that of the limit, else some that are usual."""
         from rackplan.views.sweep import TARGETS
 
-        return TARGETS if self.phase == "decode" else ()
-
-    @property
-    def ttft_s(self) -> float | None:
-        """The limit on the time to first token in seconds, None where there is none."""
-        from cost.pools import TTFT_LIMIT
-
-        return options.limit_or(self.ttft_ms, "--ttft-ms", TTFT_LIMIT)
-
-    @property
-    def tpot_s(self) -> float | None:
-        """The limit on the time per output token in seconds, None where there is none."""
-        limit = options.limit_s(self.tpot_ms, "--tpot-ms")
-        return None if limit == "none" else limit
+        return self.speeds or (TARGETS if self.phase == "decode" else ())
 
     @property
     def speeds(self) -> Sequence[float]:
-        """Speeds per user that were asked for: each layout is priced at its exact batch there."""
-        return [] if self.tok_s_user is None else options.speeds(self.tok_s_user)
+        """The speed per user of the limit that was given: each layout is priced at its exact batch there."""
+        return [1 / self.tpot_s] if isinstance(self.tpot_s, float) else []
 
     def both(self, isl: int, osl: int) -> BothPhases:
         """Return what is asked of matched pools."""
@@ -101,15 +59,10 @@ class Swept(Group):
         return BothPhases(
             isl=isl,
             osl=osl,
-            ttft_s=self.ttft_s,
-            tpot_s=self.tpot_s,
+            ttft_s=self.limits_s[1],
+            tpot_s=self.tpot_s if isinstance(self.tpot_s, float) else None,
             ttft_usual=self.ttft_ms is None,
             prefix_hit=self.prefix_hit,
-            kv_offload=self.kv_offload,
-            host_link=self.host_link,
-            imbalance=self.imbalance,
-            redundant=self.redundant,
-            speeds=self.speeds,
         )
 
 
@@ -130,25 +83,23 @@ def sweep(
     json: options.JsonFlag = False,
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
-    from rackplan.output import command_line, json_text, output_forms, show
+    from rackplan.output import command_line, written
     from rackplan.render.html import page
     from rackplan.results import svg
     from rackplan.views.sweep import sweep_csv, sweep_view
     from rackplan.views.sweep_page import sweep_page
     from rackplan.work import matched, swept
 
+    finish = written(output, "sweep", "sweep.csv", json=json, html="report.html")
     targets = asked.targets
     length = options.CONTEXT if asked.context is None else asked.context
     names = [cluster, *([asked.prefill_cluster] if asked.prefill_cluster else [])]
     clusters = options.given_clusters(names, pricing.settings)
     serving = options.Serving(phase=asked.phase, context=length)
     first = pricing.deployment(model, clusters[0], serving, *clusters[1:])
-    write = output_forms(output, "sweep.csv", "sweep.json", "report.html")
     if asked.lengths is None:
         workload = replace(first.workload, prefix_hit=asked.prefix_hit)
-        given: dict[str, Any] = {"redundant": asked.redundant, "speeds": asked.speeds}
-        imbalance = 1.0 if asked.imbalance is None else asked.imbalance
-        sweeps = [swept(replace(first, workload=workload), imbalance=imbalance, **given)]
+        sweeps = [swept(replace(first, workload=workload), speeds=asked.speeds)]
         pools = None
     else:
         pools = matched(first, clusters[-1], asked.both(*asked.lengths))
@@ -159,15 +110,7 @@ def sweep(
         drawings = {one.name: svg(one) or "" for one in clusters}
         return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
 
-    if write is not None:
-        write(
-            {
-                "sweep.csv": lambda: sweep_csv(sweeps),
-                "sweep.json": lambda: json_text(view.data),
-                "report.html": report,
-            }
-        )
-    show(view, json=json)
+    finish(view, {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report})
 
 
 def compare(
@@ -184,12 +127,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    story: Annotated[
-        bool,
-        opt("--story", "Take the first of two to the second one factor at a time, at one speed [20]."),
-    ] = False,
-    loads: options.Loads = None,
-    serving: options.Serving,
+    length: options.Length,
     pricing: options.Pricing,
     seed: options.Seed = 0,
     output: Annotated[
@@ -200,37 +138,35 @@ def compare(
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from placement.options import PlanOptions
-    from rackplan.output import command_line, json_text, output_forms, show
+    from rackplan.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.results import svg
     from rackplan.views.compare import compare_view
     from rackplan.views.compare_page import compare_page
-    from rackplan.work import compared, story_speed
+    from rackplan.work import compared
 
+    finish = written(output, "compare", json=json, html="report.html")
     free = tok_s_user is not None and tok_s_user.strip().lower() == "none"
     targets = [] if tok_s_user is None or free else options.speeds(tok_s_user)
-    if story:
-        told_at = story_speed(len(clusters), targets, serving.phase)
-        targets = [] if free else told_at
     sides = options.equal_clusters(clusters, gpus, pricing.settings)
+    serving = options.Serving(phase=length.phase, context=length.context)
     first = pricing.deployment(model, sides[0], serving, *sides[1:])
     deployments = [replace(first, cluster=side) for side in sides]
-    expert_loads = options.model_loads(first.model, loads or [], seed)
+    expert_loads = options.model_loads(first.model, [], seed)
     asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
-    write = output_forms(output, "compare.json", "report.html")
     with progress() as reporter:
-        found = compared(deployments, expert_loads, asked, targets, story=story, say=reporter.stage)
-        view = compare_view(found.rows, deployments, expert_loads, found.story, usual=found.usual)
+        found = compared(deployments, expert_loads, asked, targets, say=reporter.stage)
+        view = compare_view(found.rows, deployments, expert_loads, usual=found.usual)
 
         def report() -> str:
             reporter.stage("drawing")
             drawings = {side.name: svg(side) or "" for side in sides}
-            given: dict[str, Any] = {"command": command_line(), "story": found.story, "drawings": drawings}
-            return page(compare_page(found.rows, deployments, expert_loads, **given))
+            blocks = compare_page(
+                found.rows, deployments, expert_loads, command=command_line(), drawings=drawings
+            )
+            return page(blocks)
 
-        if write is not None:
-            write({"compare.json": lambda: json_text(view.data), "report.html": report})
-    show(view, json=json)
+        finish(view, {"report.html": report})
     if all(row.tok_s_per_gpu is None for row in found.rows):
         raise InfeasibleError("none of the clusters runs this: " + found.rows[0].reason)

@@ -17,12 +17,15 @@ class DrawPrinted(SetData):
     Attributes
     ----------
     cluster, gpus, file:
-        The name, the GPUs, and what was written.
+        The name, the GPUs, and what was written; null: nothing, without ``-o``.
+    text:
+        Without ``-o``: the file.
     """
 
     cluster: str
     gpus: int
-    file: str
+    file: str | None
+    text: NotRequired[str]
 
 
 class LinkData(TypedDict):
@@ -146,16 +149,19 @@ class ImportPrinted(TypedDict):
     Attributes
     ----------
     file, form:
-        What was written: ``regular`` (domains and a fabric) or ``raw`` (every link).
+        What was written (null: nothing, without ``-o``): ``regular`` (domains and a fabric) or ``raw`` (every link).
     gpus, domains, hosts:
         How many.
     read:
         The files.
     taken, anomalies:
         What was taken as given, and what is odd, in sentences.
+    text:
+        Without ``-o``: the file.
     """
 
-    file: str
+    file: str | None
+    text: NotRequired[str]
     form: str
     gpus: int
     domains: int
@@ -361,7 +367,7 @@ class MatchData(TypedDict):
         Of all.
     output_tok_s_per_gpu, total_tok_s_per_gpu, output_tok_s_per_gpu_used, tok_s_per_user:
         Output tokens over the GPUs of both pools, over all given, over those in use, and of one user.
-    ttft_s, prefill_s, transfer_s, fetch_s:
+    ttft_s, prefill_s, transfer_s:
         The time to the first token without waiting, and its parts.
     gpus_used, prefill_gpus, decode_gpus:
         How many.
@@ -379,48 +385,10 @@ class MatchData(TypedDict):
     ttft_s: float
     prefill_s: float
     transfer_s: float
-    fetch_s: float
     gpus_used: int
     prefill_gpus: int
     decode_gpus: int
     totals: TotalsData
-
-
-class FetchData(TypedDict):
-    """A cached prefix of one prompt, fetched or computed again.
-
-    Attributes
-    ----------
-    fetch_s, rest_s, recompute_s:
-        Of the fetch, of what is computed after it, and of computing all.
-    faster:
-        ``fetch`` or ``recompute``.
-    """
-
-    fetch_s: float
-    rest_s: float
-    recompute_s: float
-    faster: str
-
-
-class OffloadData(TypedDict):
-    """Cached prefixes in a tier outside HBM.
-
-    Attributes
-    ----------
-    tier, bytes_per_prompt, bytes_per_s_per_gpu:
-        Where, how much, and how fast they come.
-    alone:
-        Of one prompt; null where no pools match.
-    recomputed_total_tok_s_per_gpu:
-        With everything computed again; null where no pools match.
-    """
-
-    tier: str
-    bytes_per_prompt: float
-    bytes_per_s_per_gpu: float
-    alone: FetchData | None
-    recomputed_total_tok_s_per_gpu: float | None
 
 
 class MatchedData(TypedDict):
@@ -442,7 +410,6 @@ class MatchedData(TypedDict):
         The most throughput (null: no pools match), and the frontier.
     calibration:
         How far off it may be; null: nothing was measured.
-    kv_offload:
         Where it was asked for.
     """
 
@@ -461,7 +428,6 @@ class MatchedData(TypedDict):
     best: MatchData | None
     calibration: CalibrationData | None
     pareto: list[MatchData]
-    kv_offload: NotRequired[OffloadData]
 
 
 class SweepPrinted(SweptData):
@@ -528,73 +494,6 @@ class CompareRowData(CompareResultData):
     totals: TotalsData
 
 
-_FromTo = TypedDict("_FromTo", {"from": str, "to": str})
-
-
-class FactorData(_FromTo):
-    """What a factor buys, in both orders.
-
-    Attributes
-    ----------
-    factor, from, to:
-        Its name, and its figure in the first and the second cluster.
-    gain_forward, gain_backward:
-        Factor of throughput on top of those before it, and on top of those after it; null where nothing runs.
-    """
-
-    factor: str
-    gain_forward: float | None
-    gain_backward: float | None
-
-
-class StepOfStoryData(TypedDict):
-    """A cluster between the two.
-
-    Attributes
-    ----------
-    factor, gain:
-        What was moved, and what that bought; null where nothing runs.
-    reached_tok_s_per_user, tok_s_per_gpu, step_s, batch, bound_by, layout:
-        Of the best layout.
-    evidence, reason:
-        The weakest kind of figure behind it, and why nothing runs; else empty.
-    """
-
-    factor: str
-    gain: float | None
-    reached_tok_s_per_user: float | None
-    tok_s_per_gpu: float | None
-    step_s: float | None
-    batch: float | None
-    bound_by: str | None
-    layout: str | None
-    evidence: EvidenceLabel | None
-    reason: str
-
-
-class StoryData(_FromTo):
-    """From one cluster to another, one factor at a time.
-
-    Attributes
-    ----------
-    from, to, gpus, tok_s_per_user:
-        The clusters, the GPUs of each, and the speed (null: as much as fits).
-    gain:
-        Throughput of the second over the first.
-    factors:
-        What each buys.
-    forward, backward:
-        The steps in both orders.
-    """
-
-    gpus: int
-    tok_s_per_user: float | None
-    gain: float
-    factors: list[FactorData]
-    forward: list[StepOfStoryData]
-    backward: list[StepOfStoryData]
-
-
 class ComparePrinted(TypedDict):
     """What ``rackplan compare`` prints, and writes to ``compare.json``: clusters for one model.
 
@@ -606,12 +505,9 @@ class ComparePrinted(TypedDict):
         What the user set, by cluster.
     what_if:
         What was assumed that no engine does, in words.
-    story:
-        From one to the other, where it was asked for.
     """
 
     rows: list[CompareRowData]
-    story: NotRequired[StoryData]
     what_if: NotRequired[str]
     set: NotRequired[dict[str, list[SetFigureData]]]
 

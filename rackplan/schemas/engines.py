@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 from typing_extensions import TypedDict
 
 
@@ -107,6 +109,8 @@ class ExportPrinted(TypedDict):
         The file that starts it; null: the flags alone.
     expert_groups, ranks:
         Which hosts and GPUs are which.
+    text:
+        Without ``-o``: the file.
     """
 
     engine: str
@@ -128,6 +132,7 @@ class ExportPrinted(TypedDict):
     launch: LaunchData | None
     expert_groups: list[GroupData]
     ranks: list[RankData]
+    text: NotRequired[str]
 
 
 class FindingData(TypedDict):

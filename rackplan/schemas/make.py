@@ -23,7 +23,6 @@ COMMANDS: Mapping[str, str] = {
     "plan": "rackplan.schemas.plans.PlanPrinted",
     "replan": "rackplan.schemas.plans.ReplanPrinted",
     "score": "rackplan.schemas.plans.ScorePrinted",
-    "explain": "rackplan.schemas.plans.ExplainPrinted",
     "what-if": "rackplan.schemas.plans.WhatIfPrinted",
     "diff": "rackplan.schemas.plans.DiffPrinted",
     "draw": "rackplan.schemas.clusters.DrawPrinted",
@@ -42,10 +41,9 @@ COMMANDS: Mapping[str, str] = {
     "catalog": "rackplan.schemas.records.CatalogPrinted",
     "validate": "rackplan.schemas.records.ValidatePrinted",
     "schema": "rackplan.schemas.records.SchemaPrinted",
-    "doctor": "rackplan.schemas.doctor.DoctorPrinted",
 }
 """What each command prints."""
-_WRITTEN = ("compare", "sweep", "size", "replay", "score", "explain", "what-if", "diff", "traffic")
+_WRITTEN = ("compare", "sweep", "size", "replay", "score", "what-if", "diff", "traffic")
 """Commands whose file is what they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plan_schema.PlanFileData",

@@ -41,7 +41,15 @@ class ImportedPlanPrinted(PlanPrinted):
 
 
 class ScorePrinted(PlanScoreData, SetData):
-    """What ``rackplan score`` prints: the score of a plan, from its assignment alone."""
+    """What ``rackplan score`` prints: the score of a plan, from its assignment alone.
+
+    Attributes
+    ----------
+    details:
+        With ``--details``: what explains the score.
+    """
+
+    details: NotRequired[DetailsData]
 
 
 class BalancednessData(TypedDict):
@@ -370,17 +378,13 @@ class LeverData(TypedDict):
     note: NotRequired[str]
 
 
-class ExplainPrinted(SetData):
-    """What ``rackplan explain`` prints: a plan part by part.
+class DetailsData(TypedDict):
+    """A plan part by part.
 
     Attributes
     ----------
     verdict:
         In a sentence what bounds the step.
-    model, cluster, gpus:
-        Names, and the GPUs of the cluster.
-    layout, score:
-        Of the plan.
     step_over_lower:
         The step over the pure roofline.
     mean_wait_ms, longest_wait_ms:
@@ -394,17 +398,12 @@ class ExplainPrinted(SetData):
     assumptions:
         In sentences.
     residual:
-        What measured runs near it took over the physics; null: none is near, or it was left out.
+        What measured runs near it took over the physics.
     levers:
         The largest levers; null where nobody looked.
     """
 
     verdict: str
-    model: str
-    cluster: str
-    gpus: int
-    layout: LayoutData
-    score: PlanScoreData
     step_over_lower: float
     mean_wait_ms: float
     longest_wait_ms: float
@@ -414,7 +413,7 @@ class ExplainPrinted(SetData):
     figures: list[UsedFigureData]
     weakest: WeakestData
     assumptions: list[str]
-    residual: ResidualData | None
+    residual: ResidualData
     levers: list[LeverData] | None
 
 

@@ -151,8 +151,8 @@ class TraceData(TypedDict):
 
     Attributes
     ----------
-    kind, model:
-        What it is, and the model that it fits; null: none was named.
+    kind:
+        What it is.
     tokens, tokens_kept, tokens_counted:
         In it, kept, and counted in pairs.
     layers, experts, choices:
@@ -182,7 +182,6 @@ class TraceData(TypedDict):
     pairs: list[PairData]
     contiguous: dict[str, ContiguousData]
     tokens_counted: int
-    model: str | None
     notes: list[str]
 
 
@@ -191,8 +190,8 @@ class RecordingData(TypedDict):
 
     Attributes
     ----------
-    kind, model:
-        What it is, and the model that it fits; null: none was named.
+    kind:
+        What it is.
     layers, layers_without_tokens, experts:
         How many; rows that are dense layers.
     windows, tokens:
@@ -214,7 +213,6 @@ class RecordingData(TypedDict):
     skew: SkewData
     drift: DriftsData
     routing: NotRequired[TraceData]
-    model: str | None
     notes: list[str]
 
 

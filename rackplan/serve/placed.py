@@ -99,7 +99,7 @@ def _baselines(plan: Plan) -> list[dict[str, Any]]:
 
 def _pictures(plan: Plan) -> list[Picture]:
     experts = expert_map(plan)
-    others = [step_picture(explain_plan(plan, residual=False)), memory_picture(plan)]
+    others = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return others if experts is None else [experts, *others]
 
 

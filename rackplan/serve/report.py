@@ -65,4 +65,4 @@ def _compared(sides: list[Deployment], speeds: list[float], more: dict[str, Any]
     loads = library.make_loads(sides[0].model, None)
     options = PlanOptions(time_limit_s=0.0, tpot_s=None if usual or speeds else "none")
     found = compared(sides, loads, options, [] if usual else speeds)
-    return page(compare_page(found.rows, sides, loads, story=None, **more))
+    return page(compare_page(found.rows, sides, loads, **more))

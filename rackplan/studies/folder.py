@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rackplan.output import default_output
 from rackplan.studies.columns import columns_of
 from rackplan.studies.engines import make_engine, require_engine
 from rackplan.studies.progress import Progress
@@ -34,7 +35,7 @@ def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
     Raises
     ------
     InputError
-        If there is none, or no folder was named for the results of a file.
+        If there is none, or the usual folder for the results of a file is there and holds no study.
     """
     if path.is_dir():
         if folder is not None and os.path.realpath(folder) != os.path.realpath(path):
@@ -43,7 +44,7 @@ def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
             )
         return _recorded(path)[0], path
     if folder is None:
-        folder = Path(path.stem)
+        folder = default_output(path.stem)
         if folder.exists() and not (folder / RECORD).is_file():
             raise InputError(f"-o is needed: {folder} is there and holds no study.")
     if ".." in folder.parts:  # what is before it need not be there
@@ -193,19 +194,6 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def read_finished(folder: Path) -> StudyResult:
-    """Return what a folder holds, without pricing anything.
-
-    Raises
-    ------
-    InputError
-        If it holds no study, or its files cannot be read.
-    """
-    require_pyarrow()
-    study, _ = _recorded(folder)
-    return StudyResult(study, folder, read_rows(folder))
 
 
 def _begun(study: Study, folder: Path) -> dict[str, str]:

@@ -190,7 +190,6 @@ _NOT_DEPLOYED = frozenset(
         "tp",
         "stages",
         "redundant",
-        "imbalance",
         "prefix_hit",
         "loads",
         "routing",
@@ -199,7 +198,6 @@ _NOT_DEPLOYED = frozenset(
         "objective",
         "split",
         "tolerance",
-        "balance_slack",
         "seed",
         "time_limit_s",
     ]
@@ -306,9 +304,8 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
 
     if asked.get("isl") is not None or asked.get("osl") is not None:
         return _matched(asked)
-    alone = next((name for name in _OF_POOLS if asked.get(name) is not None), None)
-    if alone is not None:
-        raise InputError(f"`{alone}`: it is of two pools; give `isl` and `osl` too.")
+    if asked.get("prefill_cluster") is not None:
+        raise InputError("`prefill_cluster`: it is of two pools; give `isl` and `osl` too.")
     deployment = _deployment(asked)
     limit_s, usual, notes = _sweep_limit(asked, deployment)
     each = deployment.workload.tokens_per_step
@@ -317,8 +314,7 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
         deployment = replace(
             deployment, workload=replace(deployment.workload, prefix_hit=asked["prefix_hit"])
         )
-    options = {name: asked[name] for name in _SWEPT if name in asked}
-    found = swept(deployment, speeds=speeds, **options)
+    found = swept(deployment, speeds=speeds)
     best = _best(found, limit_s)
     if best is None:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
@@ -327,10 +323,6 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
             raise InfeasibleError(f"`{_limit_name(deployment)}` {said}.")
         best, notes = _best(found, None), [f"no limit is kept: {said}"]
     return _swept(found, best or 0, notes)
-
-
-_SWEPT = ("redundant", "imbalance")
-_OF_POOLS = ("kv_offload", "host_link", "prefill_cluster")
 
 
 def _matched(asked: Mapping[str, Any]) -> Row:
@@ -343,8 +335,7 @@ def _matched(asked: Mapping[str, Any]) -> Row:
         )
     cluster = _cluster(asked)
     served = {name: asked[name] for name in (*_SERVED, "isl", "osl", "tpot_ms", "ttft_ms") if name in asked}
-    names = (*_SWEPT, "prefix_hit", "kv_offload", "host_link")
-    options = {name: asked[name] for name in names if asked.get(name) is not None}
+    options = {"prefix_hit": asked.get("prefix_hit") or 0.0}
     prefills = asked.get("prefill_cluster")
     found = pools(
         _model(asked["model"], asked.get("weights")),
@@ -503,7 +494,7 @@ def _fleet(asked: Mapping[str, Any]) -> Row:
 
     cluster = _cluster(asked)
     served = {name: asked[name] for name in _SERVED if name in asked}
-    for name in ("isl", "osl", "tpot_ms", "ttft_ms", "redundant", "weights"):
+    for name in ("isl", "osl", "tpot_ms", "ttft_ms", "weights"):
         if asked.get(name) is not None:
             served[name] = asked[name]
     if "isl" in served and "context" in served:

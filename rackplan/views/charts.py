@@ -18,14 +18,12 @@ from placement.findings import RedundancyCurve, TrafficReport
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
-from placement.story import Story
 from rackplan.views.blocks import thinned
 from rackplan.views.explain import HBM_USES
 from rackplan.views.measured import MeasuredPoint
 from rackplan.views.plotting import (
     BLUE,
     NEUTRAL,
-    ORANGE,
     SYMBOLS,
     VERMILION,
     Figure,
@@ -317,45 +315,6 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
     across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
     up = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
     return chart_of(data, barmode="group", xaxis=across, yaxis=up)
-
-
-def story_chart(story: Story, tokens: str) -> Figure:
-    """Return a waterfall from one cluster to the other in each order: what each factor adds to the throughput."""
-    orders = [("downwards", story.forward, BLUE), ("upwards", story.backward, ORANGE)]
-    data, labels = (
-        [],
-        [story.first.cluster, *(step.factor.name for step in story.forward), story.last.cluster],
-    )
-    ends = [story.first.tok_s_per_gpu or 0.0, story.last.tok_s_per_gpu or 0.0]
-    for name, steps, colour in orders[: 1 if len(story.forward) == 1 else 2]:
-        height, rows = ends[0], [(labels[0], 0.0, ends[0], f"{ends[0]:,.0f}")]
-        for step in steps:
-            after = step.row.tok_s_per_gpu
-            if after is not None and step.gain is not None:
-                rows.append((step.factor.name, height, after - height, f"{step.gain:.2f}x"))
-                height = after
-        rows.append((labels[-1], 0.0, ends[1], f"{ends[1]:,.0f}"))
-        across, base, up, text = zip(*rows, strict=True)
-        data.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [plotly_text(label) for label in across],
-                "base": base,
-                "y": up,
-                "text": text,
-                "textposition": "outside",
-                "textangle": 0,
-                "constraintext": "none",
-                "cliponaxis": False,
-                "hoverinfo": "skip",
-                "marker": {"color": colour},
-            }
-        )
-    names = [plotly_text(label) for label in labels]
-    axis = {"type": "category", "categoryorder": "array", "categoryarray": names, "automargin": True}
-    up_axis = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
-    return chart_of(data, barmode="group", xaxis=axis, yaxis=up_axis)
 
 
 def balance_chart(plan: Plan) -> Figure:

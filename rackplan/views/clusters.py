@@ -12,7 +12,7 @@ from rackplan.views.settings import set_blocks, set_data
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
-from topology.routes import FairTime, Link, LinkLoads, Traffic, within_reach
+from topology.routes import FairTime, Link, LinkLoads, Traffic
 from topology.spec import ClusterSpec
 from topology.units import format_quantity, plural
 
@@ -59,7 +59,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
         [
             Heading(f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}"),
             *set_blocks("Set", cluster),
-            Text(_completion(traffic, loads, time), "Completion"),
+            Text(_completion(loads, time), "Completion"),
             Text(bound, "Bound"),
             Text(sent, "Bytes"),
             Text(f"{rate} effective, in the mean over senders", "Per GPU"),
@@ -80,12 +80,11 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
     return View(blocks, _traffic_data(cluster, traffic, loads, time))
 
 
-def _completion(traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> str:
+def _completion(loads: LinkLoads, time: FairTime | None) -> str:
     """Say when the last byte arrives."""
     if time is None or not time.fair:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
-        ask = "; --fair asks for it" if time is not None and within_reach(traffic) else ""
-        return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why}{ask})"
+        return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why})"
     longer = time.completion_s / time.bound_s - 1
     beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "as the bound"
     return f"{_duration(time.completion_s)} if all flows start at once and share links fairly, {beside}"
@@ -161,7 +160,7 @@ def _duration(value: float) -> str:
     return format_quantity(value, "s") if value else "0 s"
 
 
-def import_view(imported: Imported, output: Path) -> View:
+def import_view(imported: Imported, output: Path | None) -> View:
     """Return what ``rackplan import`` says."""
     files = [f"{file.place} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
     count = len(imported.anomalies)
@@ -172,14 +171,14 @@ def import_view(imported: Imported, output: Path) -> View:
     odd: list[Block] = [Text(f"Unlike the rest: {count}" if count else "Nothing is unlike the rest")]
     odd.append(Items(imported.anomalies[:_MOST_SHOWN], hanging=True))
     if count > _MOST_SHOWN:
-        odd.append(Lines([f"  ... and {count - _MOST_SHOWN} more: all are in {output.name}"]))
+        odd.append(Lines([f"  ... and {count - _MOST_SHOWN} more: all are in the file"]))
     form = "nodes and links" if imported.spec.raw is not None else "domains and fabric"
     blocks = sections(
         [Text("Read"), Items(files, hanging=True)],
         [Text("Found"), Items([_found(imported)], hanging=True)],
         taken if imported.taken else [],
         odd,
-        [Lines([f"Wrote {output} ({form}); look at it: rackplan draw {output} -o {output.stem}.svg"])],
+        [Lines([f"Written  {output} ({form}); look at it: rackplan draw {output} -o cluster.svg"])],
     )
     return View(blocks, _import_data(imported, output))
 
@@ -195,9 +194,9 @@ def import_comments(imported: Imported, version: str) -> list[str]:
     return lines
 
 
-def _import_data(imported: Imported, output: Path) -> ImportPrinted:
+def _import_data(imported: Imported, output: Path | None) -> ImportPrinted:
     return {
-        "file": str(output),
+        "file": None if output is None else str(output),
         "form": "raw" if imported.spec.raw is not None else "regular",
         "gpus": imported.spec.gpus,
         "domains": len(imported.spec.domains),

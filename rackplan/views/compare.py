@@ -11,7 +11,6 @@ from cost.money import Bill, Totals, totals_to_dict
 from cost.workload import Workload
 from placement.compare import CompareRow
 from placement.options import USUAL_TPOT
-from placement.story import Story
 from rackplan.schemas.clusters import ComparePrinted, CompareResultData
 from rackplan.views.blocks import (
     Block,
@@ -24,7 +23,6 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.story import NOTE, story_blocks, story_data
 from rackplan.views.words import (
     doubts,
     error_blocks,
@@ -42,11 +40,10 @@ def compare_view(
     rows: Sequence[CompareRow],
     deployments: Sequence[Deployment],
     loads: ExpertLoads | None,
-    story: Story | None = None,
     *,
     usual: bool = False,
 ) -> View:
-    """Return a table of the rows, with ratios to the first cluster at the same speed per user; then the story.
+    """Return a table of the rows, with ratios to the first cluster at the same speed per user.
 
     ``deployments`` has each cluster; model, workload and engine are those of all. ``usual``: nobody gave a speed.
     """
@@ -59,7 +56,6 @@ def compare_view(
         Text(f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;"),
         Text(LEGEND),
         *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
-        *([Text(NOTE)] if story else []),
         *money_legend(bills.values()),
         *bill_blocks(bills),
         *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
@@ -74,8 +70,6 @@ def compare_view(
             for row in rows
         ]
     }
-    if story:
-        data["story"] = story_data(story)
     if workload.what_if:
         data["what_if"] = workload.what_if
     if found := {one.name: said["set"] for one in clusters if (said := set_data(one))}:
@@ -90,7 +84,6 @@ def compare_view(
                 *load_blocks(loads),
             ],
             [row_table(rows)],
-            story_blocks(story, workload.token_word) if story else [],
             [money_table(rows, bills, workload)],
             legend,
             error_rows(rows),

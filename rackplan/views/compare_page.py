@@ -10,7 +10,6 @@ from cost.loads import ExpertLoads
 from cost.money import Totals
 from cost.score import Score
 from placement.compare import CompareRow
-from placement.story import Story
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text
 from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.compare import (
@@ -31,7 +30,6 @@ from rackplan.views.pareto import HEIGHT, measured_fold
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks
-from rackplan.views.story import story_page
 from rackplan.views.words import doubts
 from topology.units import plural
 
@@ -46,7 +44,6 @@ def compare_page(
     loads: ExpertLoads | None,
     *,
     command: str,
-    story: Story | None = None,
     drawings: Mapping[str, str] | None = None,
 ) -> list[Block]:
     """Return the page of a comparison.
@@ -83,7 +80,6 @@ def compare_page(
             ],
             fold="Every row",
         ),
-        *(story_page(story, tokens) if story else []),
         Heading("What it costs", 2),
         *bill_blocks(bills),
         Page([money_table(rows, bills, first.workload)], fold="Costs as a table"),

@@ -43,7 +43,7 @@ def export_view(deployed: Deployed) -> View:
     blocks = sections(
         [
             Heading(f"{exported.model} for {engine.title}{unreleased}"),
-            Text(", ".join(map(str, deployed.files)), "File" if len(deployed.files) == 1 else "Files"),
+            Text(", ".join(map(str, deployed.files)), "Written"),
             Text(experts, "Experts"),
             Text(engine.version, "Checked with"),
             *labelled("Split", *split),

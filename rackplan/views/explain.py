@@ -16,19 +16,17 @@ from cost.step import token_wait_s
 from cost.terms.registry import TERMS
 from placement.levers import Levers, find_levers
 from placement.plan import Plan
-from placement.plan_file import layout_to_dict, plan_score_to_dict
 from placement.scoring import score_placement
-from rackplan.schemas.plans import ExplainPrinted, TermData
-from rackplan.views.blocks import Block, Table, Text, View, figure_data, labelled, sections
+from rackplan.schemas.plans import DetailsData, TermData
+from rackplan.views.blocks import Block, Table, Text, figure_data
 from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.levers import MOST_NAMED, largest_words, lever_data
-from rackplan.views.money import bill_table, totals_text
-from rackplan.views.settings import set_data, set_words
+from rackplan.views.money import bill_table
+from rackplan.views.settings import set_words
 from rackplan.views.words import (
     band_words,
     cluster_doubts,
     coefficient_words,
-    limit_blocks,
     load_names,
     next_token,
     sentence,
@@ -92,7 +90,7 @@ class Explanation:
     figures: tuple[UsedFigure, ...]
     weakest: tuple[UsedFigure, ...]
     assumptions: tuple[str, ...]
-    residual: tuple[float, float] | None = None
+    residual: tuple[float, float]
     levers: Levers | None = None
 
     @property
@@ -106,11 +104,8 @@ class Explanation:
         return self.plan.score.hbm_bytes["free"]
 
 
-def explain_plan(plan: Plan, *, residual: bool = True, levers: bool = False) -> Explanation:
-    """Return the explanation of a plan that fits.
-
-    ``residual``: with what measured runs near it say; ``levers``: with what its levers would bring.
-    """
+def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
+    """Return the explanation of a plan that fits; ``levers``: with what its levers would bring."""
     score, peaks = plan.score, at_peaks(plan)
     rows = [
         TermRow(
@@ -132,7 +127,7 @@ def explain_plan(plan: Plan, *, residual: bool = True, levers: bool = False) -> 
         tuple(figures),
         tuple(weakest_figures(figures)),
         tuple(assumptions(plan)),
-        residual_of(plan) if residual else None,
+        residual_of(plan),
         find_levers(plan, free=False) if levers else None,
     )
 
@@ -273,8 +268,8 @@ def assumptions(plan: Plan) -> list[str]:
     return [text.replace("..", ".") if text.endswith("..") else text for text in found]
 
 
-def explain_view(found: Explanation) -> View:
-    """Return the whole explanation: verdict, step, memory, figures, assumptions."""
+def details_blocks(found: Explanation) -> list[list[Block]]:
+    """Return the whole explanation, a list for each part: verdict, step, memory, figures, assumptions."""
     plan, score = found.plan, found.plan.score
     step = (
         f"Expected step {score.step_s * 1e3:,.2f} ms, lower bound {score.lower_step_s * 1e3:,.2f} ms (pure "
@@ -291,20 +286,18 @@ def explain_view(found: Explanation) -> View:
     sources = list(dict.fromkeys(used.figure.source for group in groups.values() for used in group))
     numbered = [f"[{number}] {source}" for number, source in enumerate(sources, 1)]
     blocks: list[Block] = [
-        *limit_blocks(plan),
         Text(found.verdict),
         Text(step),
         Text(wait_note(plan)),
         term_table(found),
         Text(parts_note(found)),
         limit_table(found),
-        *([] if found.residual is None else labelled("Residual", residual_words(found.residual))),
+        Text(residual_words(found.residual), "Residual"),
         Text(
             f"Layout: {layout}; {plan.layout.gpus_used} of {plural(len(plan.deployment.cluster.gpus), 'GPU')} in use."
         ),
         memory_table(score),
         Text(left),
-        totals_text(plan.totals),
         bill_table(plan.totals.bill),
         _figure_table("What kernels reach, as the expected step uses it", groups["kernels"], sources),
         _figure_table("The machine", groups["machine"], sources),
@@ -313,8 +306,7 @@ def explain_view(found: Explanation) -> View:
         Text("\n".join(["Assumptions:", *(f"- {text}" for text in found.assumptions)])),
         Text("" if found.levers is None else largest_words(found.levers)),
     ]
-    shown = (block for block in blocks if not isinstance(block, Text) or block.text)
-    return View(sections(*([block] for block in shown)), _data(found))
+    return [[block] for block in blocks if not isinstance(block, Text) or block.text]
 
 
 def term_table(found: Explanation) -> Table:
@@ -409,19 +401,13 @@ def _term_data(row: TermRow, limits_s: Mapping[str, float]) -> TermData:
     return data
 
 
-def _data(found: Explanation) -> ExplainPrinted:
+def details_data(found: Explanation) -> DetailsData:
     """Return an explanation as JSON-able data; seconds and bytes."""
     plan, score = found.plan, found.plan.score
     mean, longest = token_wait_s(score.step_s)
     total = added(score.hbm_bytes.values())
     return {
         "verdict": found.verdict,
-        "model": plan.deployment.model.name,
-        "cluster": plan.deployment.cluster.name,
-        "gpus": len(plan.deployment.cluster.gpus),
-        **set_data(plan.deployment.cluster),
-        "layout": layout_to_dict(plan),
-        "score": plan_score_to_dict(plan),
         "step_over_lower": found.step_over_lower,
         "mean_wait_ms": mean * 1e3,
         "longest_wait_ms": longest * 1e3,
@@ -456,9 +442,7 @@ def _data(found: Explanation) -> ExplainPrinted:
             "figures": [used.title for used in found.weakest],
         },
         "assumptions": list(found.assumptions),
-        "residual": (
-            None if found.residual is None else {"factor": found.residual[0], "weight": found.residual[1]}
-        ),
+        "residual": {"factor": found.residual[0], "weight": found.residual[1]},
         "levers": (
             None if found.levers is None else [lever_data(row) for row in found.levers.largest[:MOST_NAMED]]
         ),

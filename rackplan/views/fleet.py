@@ -57,7 +57,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
                 *set_blocks("Set", fleet.cluster),
                 *labelled("Doubts", cluster_doubts(fleet.cluster)),
                 *labelled("Plans", *_plan_words(fleet, plans)),
-                *labelled("Files", ", ".join(files.values())),
+                *labelled("Written", ", ".join(files.values())),
             ],
         ),
         fleet_data(fleet, plans),

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from cost.loads import is_generator
 from cost.traces.open import open_recording
-from cost.traces.recording import Recording, Wanted
+from cost.traces.recording import Recording
 from cost.traces.routing_files import is_routing
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
-from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows, moe_rows, require_fit
+from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
-from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, labelled, picked, sections
+from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
 from topology.errors import InputError
 
@@ -24,7 +24,7 @@ _PICTURE = 64
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A recording, its windows, their statistics, and what a model says to it (``model`` is empty without one).
+    """A recording, its windows and their statistics.
 
     ``trace`` is there where the recording says which experts each token chose.
     """
@@ -32,7 +32,6 @@ class Description:
     recording: Recording
     windows: Windows
     statistics: LoadStatistics
-    model: str
     notes: tuple[str, ...]
     trace: TraceDescription | None = None
 
@@ -52,39 +51,23 @@ class Description:
         return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
 
 
-def describe(
-    text: str, model: str | None, windows: int | None, on_progress: Callable[[str, float], None] | None
-) -> Description | TraceDescription:
-    """Read a recording of loads or a routing trace; with a ``model``, check that it fits.
+def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Description | TraceDescription:
+    """Read a recording of loads or a routing trace.
 
     Raises
     ------
     InputError
-        If it cannot be read, holds no tokens, or does not fit the model.
+        If it cannot be read, or holds no tokens.
     """
     if is_generator(text):
         raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
-    wanted = _wanted(model) if model else None
-    if is_routing(text, wanted):
-        return describe_trace(text, model or "", wanted, on_progress)
-    recording = open_recording(text, wanted)
-    if wanted:
-        require_fit(recording, wanted)
-    found = collect_windows(recording, MOST_WINDOWS if windows is None else windows, on_progress)
+    if is_routing(text, None):
+        return describe_trace(text, on_progress)
+    recording = open_recording(text)
+    found = collect_windows(recording, MOST_WINDOWS, on_progress)
+    trace = describe_trace(text, on_progress) if recording.per_token else None
     notes = (*recording.notes, *found.notes)
-    if wanted:
-        notes = (*notes, *moe_rows(recording, found.tokens, found.names, wanted)[1])
-    trace = describe_trace(text, model or "", wanted, on_progress) if recording.per_token else None
-    return Description(recording, found, load_statistics(found.tokens), model or "", notes, trace)
-
-
-def _wanted(name: str) -> Wanted:
-    from cost.resolve import resolve_model
-
-    model = resolve_model(name)
-    if model.moe is None:
-        raise InputError(f"--model {name}: it has no routed experts; leave --model out.")
-    return Wanted(tuple(model.moe_layers), len(model.layers), model.moe.experts, model.moe.top_k)
+    return Description(recording, found, load_statistics(found.tokens), notes, trace)
 
 
 def _file_data(found: Description) -> RecordingData:
@@ -114,7 +97,6 @@ def _file_data(found: Description) -> RecordingData:
             "consecutive": _drift_json(statistics.consecutive),
             "first_to_last": _drift_json(statistics.first_to_last),
         },
-        "model": found.model or None,
         "notes": list(found.notes),
     }
 
@@ -163,7 +145,6 @@ def _file_blocks(name: str, found: Description) -> list[Block]:
             Text(f"{found.recording.experts}", "experts"),
             Text(kept + (f", merged into {merged}" if merged < windows.kept else ""), "windows"),
             Text(f"{counted}, over all layers, once for each expert that one goes to", "tokens"),
-            *labelled("model", f"fits {found.model}" if found.model else ""),
             *(Text(note, "note") for note in found.notes),
         ],
         [_skew_table(found)],

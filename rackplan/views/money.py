@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from cost.money import Bill, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
-from rackplan.views.words import sentence
 from topology.figures import Figure
 from topology.units import plural
 
@@ -27,12 +26,6 @@ def totals_blocks(totals: Totals) -> list[Block]:
         *labelled("Power", power_words(totals)),
         *labelled("Left out", *bill.left_out),
     ]
-
-
-def totals_text(totals: Totals) -> Text:
-    """Return the same as one paragraph."""
-    said = (block.text for block in totals_blocks(totals) if isinstance(block, Text))
-    return Text(" ".join(map(sentence, (text.removesuffix(".") for text in said))))
 
 
 def money_columns(

@@ -28,6 +28,9 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import balance_chart
 from rackplan.views.explain import (
     HBM_USES,
+    Explanation,
+    details_blocks,
+    details_data,
     largest_first,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
@@ -66,8 +69,8 @@ def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     )
 
 
-def score_view(plan: Plan) -> View:
-    """Return what ``rackplan score`` says."""
+def score_view(plan: Plan, found: Explanation | None = None) -> View:
+    """Return what ``rackplan score`` says; with what explains it, that instead of the weakest figure alone."""
     balance: list[Block] = []
     if plan.balancedness:
         worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
@@ -77,7 +80,10 @@ def score_view(plan: Plan) -> View:
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
     data = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
-    return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), evidence_blocks(plan)), data)
+    if found is not None:
+        data["details"] = details_data(found)
+    last = [evidence_blocks(plan)] if found is None else details_blocks(found)
+    return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), *last), data)
 
 
 def balance_blocks(plan: Plan) -> list[Block]:

@@ -44,7 +44,7 @@ def plan_page(
     ``first`` is a section that comes before all others, what was done to get the plan; ``line`` is what is sent on,
     where that is not the plan alone.
     """
-    found = explain_plan(plan, residual=False)
+    found = explain_plan(plan)
     errors = errors_in(plan.deployment, plan.layout)
     near = f"{sentence('; '.join(map(chip_words, errors)))} Of throughput {factor_words(errors)}."
     notes = [weakest_note(found), *([near] if errors else [])]

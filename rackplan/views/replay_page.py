@@ -29,7 +29,7 @@ def replay_page(found: Replayed, command: str) -> list[Block]:
     """Return the page of a replay."""
     plan, result = found.plan, found.result
     title, *rest = head_blocks(found)
-    explained = explain_plan(plan, residual=False)
+    explained = explain_plan(plan)
     doubt = cluster_doubts(plan.deployment.cluster)
     spoken = "; ".join(f"{run_words(found, run)} {run.mean:.3f}" for run in result.runs)
     moved = "; ".join(

@@ -9,40 +9,36 @@ from typing import Any
 import numpy as np
 
 from cost.traces.coactivation import CoActivation, Dependence, coactivation
-from cost.traces.recording import Wanted
 from cost.traces.routing import RoutingTrace, collect_routing
 from cost.traces.routing_files import open_routing
 from cost.traces.statistics import LoadStatistics, load_statistics
 from rackplan.schemas.records import DependenceData, TraceData
-from rackplan.views.blocks import Block, Heading, Table, Text, labelled, picked, sections
+from rackplan.views.blocks import Block, Heading, Table, Text, picked, sections
 from topology.units import plural
 
 
 @dataclass(frozen=True, eq=False)
 class TraceDescription:
-    """A routing trace, what is found in it, and the model that it fits (empty without one)."""
+    """A routing trace, and what is found in it."""
 
     kind: str
     trace: RoutingTrace
     found: CoActivation
     statistics: LoadStatistics
-    model: str
 
 
-def describe_trace(
-    text: str, model: str, wanted: Wanted | None, on_progress: Callable[[str, float], None] | None
-) -> TraceDescription:
-    """Read a routing trace; with ``wanted``, what ``model`` needs, check that it fits.
+def describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
+    """Read a routing trace.
 
     Raises
     ------
     InputError
-        If it cannot be read, is no trace, or does not fit the model.
+        If it cannot be read, or is no trace.
     """
-    source = open_routing(text, wanted)
-    trace = collect_routing(source, wanted, on_progress=on_progress)
+    source = open_routing(text, None)
+    trace = collect_routing(source, None, on_progress=on_progress)
     statistics = load_statistics(trace.counts[None].astype(np.float64))
-    return TraceDescription(source.kind, trace, coactivation(trace), statistics, model)
+    return TraceDescription(source.kind, trace, coactivation(trace), statistics)
 
 
 def trace_data(described: TraceDescription) -> TraceData:
@@ -76,7 +72,6 @@ def trace_data(described: TraceDescription) -> TraceData:
             for parts, (traced, alone) in found.domains.items()
         },
         "tokens_counted": found.tokens,
-        "model": described.model or None,
         "notes": list(trace.notes),
     }
 
@@ -97,7 +92,6 @@ def trace_blocks(name: str, described: TraceDescription) -> list[Block]:
             Text(f"{trace.layers} (MoE layers in order, rows from 0)", "layers"),
             Text(f"{trace.k} of {trace.experts} experts a token", "choices"),
             Text(skew, "load"),
-            *labelled("model", f"fits {described.model}" if described.model else ""),
             *(Text(note, "note") for note in trace.notes),
         ],
         [_dependence_table(found)],

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.cache_path import FetchOrRecompute
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.fair_sharing import bound_words
@@ -43,20 +42,18 @@ _NUMBERS = "tp attention_dp ep moe_tp stages replicas"
 _FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s longest_wait_ms"
 _MATCH = (
     "requests_per_s output_tok_s_per_gpu total_tok_s_per_gpu output_tok_s_per_gpu_used tok_s_per_user ttft_s "
-    "prefill_s transfer_s fetch_s gpus_used prefill_gpus decode_gpus"
+    "prefill_s transfer_s gpus_used prefill_gpus decode_gpus"
 )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pools(Shown):
-    """Matched pools, and what they are compared with.
+    """Matched pools.
 
     Attributes
     ----------
     ttft_s, ttft_default:
         Limit on the time to first token (None: none), and whether nobody asked for it.
-    either, recomputed:
-        With caches in a tier: one prompt alone fetched or recomputed; the best pools that prefill everything.
     """
 
     matches: RateMatches
@@ -64,8 +61,6 @@ class Pools(Shown):
     prefill: Sweep
     ttft_s: float | None = None
     ttft_default: bool = False
-    either: FetchOrRecompute | None = None
-    recomputed: RateMatch | None = None
 
     def brief(self) -> str:
         """Return what is served, and the best pair of pools."""
@@ -299,9 +294,7 @@ def _match_blocks(pools: Pools) -> list[Block]:
         Text(f"that prefill and that decode{last}."),
         Text(derates, "Derates"),
     ]
-    return sections(
-        title, [*_best(best, pools), *_first_token(best, pools), *_compared(pools)], [shown], legend
-    )
+    return sections(title, [*_best(best, pools), *_first_token(best, pools)], [shown], legend)
 
 
 def _best(best: RateMatch, pools: Pools) -> list[Block]:
@@ -346,29 +339,11 @@ def _limit(pools: Pools) -> str:
 def _first_token(best: RateMatch, pools: Pools) -> list[Block]:
     matches, path = pools.matches, pools.matches.path
     parts = [f"prefill {best.prefill_s * 1e3:,.0f} ms", f"transfer {best.transfer_s * 1e3:,.1f} ms"]
-    if matches.fetch_path is not None:
-        parts.insert(0, f"fetch {best.fetch_s * 1e3:,.1f} ms")
     transfer = (
         f"{matches.cache_bytes / 1e6:,.1f} MB of cache a prompt over {path.name} at "
         f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
     )
     return [Text(f"{' + '.join(parts)}; {_limit(pools)}", "First token"), Text(transfer, "Transfer")]
-
-
-def _compared(pools: Pools) -> list[Block]:
-    """Return what the same pools would be with prompts recomputed."""
-    path, either, blocks = pools.matches.fetch_path, pools.either, []
-    if path is not None and either is not None:
-        text = (
-            f"{pools.matches.fetched_bytes / 1e6:,.1f} MB a prompt from {path.name} at "
-            f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU. One prompt alone: fetch {either.fetch_s * 1e3:,.1f} ms and "
-            f"prefill the rest {either.rest_s * 1e3:,.0f} ms, or recompute {either.recompute_s * 1e3:,.0f} ms: "
-            f"{either.faster} is faster"
-        )
-        if pools.recomputed is not None:
-            text += f"; pools that recompute: {pools.recomputed.total_tok_s_per_gpu:,.0f} total"
-        blocks += labelled("Offload", text)
-    return blocks
 
 
 def _match_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
@@ -447,14 +422,14 @@ def _configuration(
 
 def _match_data(pools: Pools) -> dict[str, Any]:
     """Return the frontier of both pools together, and their best."""
-    matches, prefill, either = pools.matches, pools.prefill, pools.either
+    matches, prefill = pools.matches, pools.prefill
     best, workload = matches.best(), prefill.deployment.workload
     data: dict[str, Any] = {
         "isl": matches.isl,
         "osl": matches.osl,
         "gpus": matches.gpus,
         "tokens": "output, over all GPUs of both pools and those left over",
-        "ttft": "fetch, prefill step and transfer of the cache, queueing excluded",
+        "ttft": "prefill step and transfer of the cache, queueing excluded",
         "ttft_limit_s": pools.ttft_s,
         "ttft_limit_source": TTFT_LIMIT.source if pools.ttft_default else "--ttft-ms",
         "fastest_ttft_s": matches.fastest_ttft_s,
@@ -472,23 +447,11 @@ def _match_data(pools: Pools) -> dict[str, Any]:
         "calibration": error_to_dict(pools.errors),
         "pareto": _matches([matches.row(int(index)) for index in matches.frontier()], pools),
     }
-    if matches.fetch_path is not None:
-        data["kv_offload"] = {
-            "tier": matches.fetch_path.name,
-            "bytes_per_prompt": matches.fetched_bytes,
-            "bytes_per_s_per_gpu": matches.fetch_path.bytes_per_s,
-            "alone": None if either is None else picked(either, "fetch_s rest_s recompute_s faster"),
-            "recomputed_total_tok_s_per_gpu": _total(pools.recomputed),
-        }
     return data
 
 
 def _figure(figure: Figure) -> SourcedData:
     return {"value": figure.value, "kind": figure.kind.label, "source": figure.source}
-
-
-def _total(row: RateMatch | None) -> float | None:
-    return None if row is None else row.total_tok_s_per_gpu
 
 
 def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[dict[str, Any]]:

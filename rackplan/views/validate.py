@@ -214,7 +214,7 @@ def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
 def _residual(validation: Validation) -> list[Block]:
     """Whether the learned correction is in the figures, and the errors without it where it is."""
     if not validation.residual:
-        return labelled("Residual", "off: the physics alone (--no-residual)")
+        return labelled("Residual", "off: the physics alone (--physics)")
     if not validation.corrected:
         return []
     text = (
@@ -283,7 +283,7 @@ def _rows(validation: Validation, quantity: str, *, show_all: bool) -> Table:
     title = f"{quantity}, row by row"
     if len(chosen) > _SHORT_FILE and not show_all:
         chosen = _furthest(validation, chosen)
-        title = f"{quantity}, the {len(chosen)} rows that are furthest off (--all prints every row)"
+        title = f"{quantity}, the {len(chosen)} rows that are furthest off (--details prints every row)"
     ranged = any(validation.predictions[i].low is not None for i in chosen)
     rows = []
     for i in chosen:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cost import pool_room
-from cost.cache_path import CachePath, fetch_or_recompute, host_path, kv_path, prompt_cache_bytes
+from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.pools import (
@@ -132,7 +132,6 @@ def test_pools_match_and_keep_their_limits() -> None:
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
         assert row.prefill_s == prefill.step_s[row.prefill]
-        assert row.fetch_s == 0
         assert row.ttft_s == pytest.approx(row.prefill_s + row.transfer_s)
         assert row.ttft_s == pytest.approx(ttft(decode, prefill, row.decode, row.prefill))
         assert row.ttft_s <= 2.0
@@ -243,7 +242,7 @@ def test_the_links_bound_what_pools_hand_over() -> None:
     assert rates_of == sorted(rates_of), "a faster link is never slower"
     assert rates_of[0] == 0 < rates_of[-1]
     late = match_rates(decode, prefill, osl=OSL, path=path_of(1e12, latency_s=0.25))
-    assert (late.fetch_s + late.prefill_s + late.transfer_s).min() > 0.25
+    assert (late.prefill_s + late.transfer_s).min() > 0.25
     assert late.fastest_ttft_s == pytest.approx(prefill.step_s.min() + 0.25, rel=0.01)
 
 
@@ -257,30 +256,3 @@ def test_hits_are_never_slower() -> None:
         best.append(best_rate(match_rates(*sides, osl=OSL, ttft_s=TTFT_LIMIT.value)))
     assert best == sorted(best)
     assert best[-1] > best[0] * 1.2
-
-
-def test_caches_of_a_tier_are_fetched_before_prefill() -> None:
-    what, cluster = resolve_model("mixtral-8x7b"), resolve_cluster("hgx-h100@16")
-    decode, prefill = serving_workloads(Workload(), 16_000, OSL, prefix_hit=0.5)
-    sides = sweep(Deployment(cluster, what, decode)), sweep(Deployment(cluster, what, prefill))
-    anew = sweep(Deployment(cluster, what, serving_workloads(Workload(), 16_000, OSL)[1]))
-    # Mixtral: 32 layers of 8 heads of 128, keys and values in BF16: 131,072 bytes a token
-    path = host_path(sides[1].deployment, "flash")
-    assert path.bytes_per_s == 13e9
-    found = match_rates(*sides, osl=OSL, fetch=path)
-    assert found.fetched_bytes == 8_000 * 131_072
-    assert found.cache_bytes == 2 * found.fetched_bytes
-    row = found.best()
-    assert row is not None
-    prompts = sides[1].batch[row.prefill] * sides[1].tp[row.prefill]
-    gpus = sides[1].tp[row.prefill] * sides[1].stages[row.prefill]
-    assert row.fetch_s == pytest.approx(prompts * found.fetched_bytes / (gpus * 13e9))
-    assert row.ttft_s == pytest.approx(row.fetch_s + row.prefill_s + row.transfer_s)
-    here = match_rates(*sides, osl=OSL)
-    assert best_rate(found) <= best_rate(here)
-    # a fast tier is worth it, a slow one is not
-    fast = fetch_or_recompute(sides[1], anew, row.prefill, path_of(1e12))
-    slow = fetch_or_recompute(sides[1], anew, row.prefill, path_of(1e8))
-    assert (fast.faster, slow.faster) == ("fetch", "recompute")
-    assert fast.rest_s == slow.rest_s < fast.recompute_s
-    assert slow.fetch_s == pytest.approx(found.fetched_bytes / (gpus * 1e8))

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cost.cache_path import HOST_REACH, OUT_REACH, UP_REACH, host_path, kv_path, prompt_cache_bytes
+from cost.cache_path import OUT_REACH, UP_REACH, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from topology import Evidence, Figure, InputError, MissingFigureError, build_cluster, resolve_cluster
+from topology import InputError, build_cluster, resolve_cluster
 
 
 def deployment(cluster: str, model: str = "deepseek-r1", kv_dtype: str = "bf16") -> Deployment:
@@ -57,20 +57,3 @@ def test_seconds_are_latency_and_bytes_side_by_side() -> None:
     one = path.seconds(47.7e9, 1)
     assert one == pytest.approx(path.latency_s + 1)
     assert path.seconds(47.7e9, 4) == pytest.approx(path.latency_s + 0.25)
-
-
-def test_a_tier_is_as_fast_as_its_devices_or_the_link() -> None:
-    # 4 modules of 51.2 GB/s are faster than 0.88 of PCIe's 63 GB/s, one drive of 13 GB/s is not
-    h100, gb200 = deployment("hgx-h100"), deployment("gb200-nvl72")
-    assert host_path(h100, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 63e9)
-    assert host_path(h100, "flash").bytes_per_s == 13e9
-    assert host_path(gb200, "ddr5").bytes_per_s == pytest.approx(HOST_REACH.value * 225e9)
-    mine = Figure(20e9, "byte/s", Evidence.USER, "`host_link`")
-    assert host_path(h100, "ddr5", link=mine).bytes_per_s == pytest.approx(HOST_REACH.value * 20e9)
-
-
-def test_what_has_no_figure_is_said() -> None:
-    with pytest.raises(MissingFigureError, match="`host_link` RATE"):
-        host_path(deployment("tpu-v5p"), "ddr5")
-    with pytest.raises(InputError, match='unknown cache tier "tape"'):
-        host_path(deployment("hgx-h100"), "tape")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 import rackplan
 from rackplan.cli import app
 from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
-from topology.interrupts import EndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
 ROOT = Path(rackplan.__file__).parent.parent
 COMMANDS = sorted(command.name for command in app.registered_commands if command.name)
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
-
-
-def test_the_commands_of_this_version() -> None:
-    assert {"plan", "score", "draw", "compare", "catalog"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,7 +41,9 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_version(run: Run) -> None:
-    assert run("--version").out == f"rackplan {rackplan.__version__}\n"
+    out = run("--version").out
+    assert out.startswith(f"rackplan {rackplan.__version__}\n")
+    assert all(f"  {name} " in out for name in ("Python", "numpy", "ortools"))
 
 
 @pytest.mark.parametrize(
@@ -167,34 +163,3 @@ def test_as_a_module() -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("rackplan: the catalog has no 'no-such-entry'")
     assert len(ended.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (
-            ["plan", "--model", "x", "--cluster", "y", "-o", "z", "--batch", "abc"],
-            "Invalid value for '--batch'",
-        ),
-        (["plan"], "Missing option '--model'"),
-        (["nosuch"], "No such command 'nosuch'"),
-        (["draw", "hgx-h100", "--nope"], "No such option"),
-    ],
-)
-def test_usage_errors_are_one_line(run, args, said):
-    result = run(*args)
-    assert result.code == 2
-    assert said in result.err
-    assert result.err.count("\n") == 1
-    assert result.err.startswith("rackplan: ")
-    assert result.out == ""
-
-
-def test_a_signal_during_the_import_of_a_compiled_module(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*args: object, **kwargs: object) -> None:
-        raise ImportError("initialization failed") from EndedError(signal.SIGTERM)
-
-    monkeypatch.setattr("placement.planner.make_plan", interrupt)
-    result = run(*PLAN)
-    assert result.code == 143
-    assert result.error_line == "rackplan: ended by SIGTERM; nothing was written."

@@ -43,15 +43,6 @@ def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
     assert len(result.err.splitlines()) == 1
 
 
-def test_what_does_not_load(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path, {"physical_to_logical_map": ROWS})
-    assert run("check", file, *ASK, 3).code == 2
-    result = run("check", write(tmp_path, {"physical_to_logical_map": ROWS, "ep_size": 8}), *ASK, 8)
-    assert result.code == 2
-    assert "NOT LOADED" in result.out
-    assert "TypeError" in result.err
-
-
 @pytest.mark.parametrize("text", ["", "[", "[1] x", '{"a": NaN}'])
 def test_a_file_that_cannot_be_read(run: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)

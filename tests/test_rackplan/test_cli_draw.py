@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,21 +47,6 @@ def test_a_plan_colours_the_gpus(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.svg").exists()
 
 
-@pytest.mark.wide
-def test_a_plan_that_lost_a_gpu_is_drawn_on_what_is_left(run: Run, tmp_path: Path) -> None:
-    plan = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--redundant", "8", "--batch", "4")
-    assert run(*plan, "--tp", "1", "--time-limit", "0", "-o", "plan").code == 0
-    lost = run("replan", "plan/plan.json", "--lost", "d0.n0.g5", "--time-limit", "0", "-o", "next")
-    assert lost.code == 0, lost.err
-    drawn = run("draw", "hgx-h100", "--plan", "next/plan.json", "-o", "next.svg", "--json")
-    assert (drawn.code, drawn.data["gpus"]) == (0, 7)
-    text = (tmp_path / "next.svg").read_text()
-    assert "expert load" in text
-    other = run("draw", "hgx-h100@16", "--plan", "next/plan.json", "-o", "other.svg")
-    assert other.code == 2
-    assert "whose GPUs differ from hgx-h100@16" in other.error_line
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -96,11 +80,6 @@ def test_traffic_colours_the_links(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_one_domain_is_opened_by_name(run: Run, tmp_path: Path) -> None:
-    assert run("draw", "hgx-h100@24", "--level", "d2", "-o", "t.svg").code == 0
-    assert "d2.n0" in (tmp_path / "t.svg").read_text()
-
-
 @pytest.mark.parametrize("name", ["t.graphml", "t.json"])
 def test_the_graph_for_other_tools(run: Run, name: str, tmp_path: Path) -> None:
     result = run("draw", "gb200-nvl72@144", "-o", name, "--json")
@@ -110,17 +89,6 @@ def test_the_graph_for_other_tools(run: Run, name: str, tmp_path: Path) -> None:
     refused = run("draw", "gb200-nvl72@144", "-o", f"x{name}", "--traffic", "ring")
     assert refused.code == 2
     assert "links alone" in refused.error_line
-
-
-def test_stages_and_replicas_are_named(run: Run, tmp_path: Path) -> None:
-    plan = ("plan", "--model", "llama-3.1-70b", "--cluster", "hgx-h100@16", "--time-limit", "0", "-o", "plan")
-    assert run(*plan).code == 0
-    layout = json.loads((tmp_path / "plan" / "plan.json").read_text())["layout"]
-    assert run("draw", "hgx-h100@16", "--plan", "plan/plan.json", "-o", "t.svg").code == 0
-    text = (tmp_path / "t.svg").read_text()
-    assert (f"R0 to R{layout['replicas'] - 1}: replicas" in text) == (layout["replicas"] > 1)
-    assert ("S1: layers" in text) == (layout["stages"] > 1)
-    assert "layers 0 to " in text
 
 
 @pytest.mark.parametrize("form", ["slurm", "topograph"])
@@ -135,3 +103,11 @@ def test_the_topology_for_schedulers(run: Run, form: str, tmp_path: Path) -> Non
     ):
         assert run("draw", "hgx-h100@16", "-o", *arguments).code == 2
     assert [one.name for one in tmp_path.iterdir()] == ["net.txt"]
+
+
+def test_without_an_output_it_is_printed_and_nothing_is_written(run: Run, tmp_path: Path) -> None:
+    for more, begin in (((), "<?xml"), (("--format", "slurm"), "- topology:")):
+        printed = run("draw", "hgx-h100@16", *more)
+        assert (printed.code, printed.out[: len(begin)]) == (0, begin)
+        assert run("draw", "hgx-h100@16", *more, "--json").data["text"] == printed.out
+    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-from placement.engines.manifests import kubernetes
 
 Run = Callable[..., Any]
 
@@ -87,26 +84,6 @@ def test_leader_worker_set(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
-@pytest.mark.parametrize("engine", ["vllm", "vllm-ascend"])
-def test_hosts_of_vllm_serve_their_own_groups(run: Run, prepared: Run, tmp_path: Path, engine: str) -> None:
-    prepared(*TWO_HOSTS)
-    exported(run, "plan/plan.json", engine, "lws", "--tp", 4)
-    found = documents(tmp_path / "x.lws.yaml")
-    script = container(found["LeaderWorkerSet"][0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"])[
-        "args"
-    ][0]
-    assert "--tensor-parallel-size 4" in script
-    assert "--data-parallel-size 4" in script
-    assert "--data-parallel-size-local 2 --data-parallel-start-rank $(($LWS_WORKER_INDEX * 2))" in script
-    assert found["Service"][0]["spec"]["selector"] == {
-        "leaderworkerset.sigs.k8s.io/name": found["LeaderWorkerSet"][0]["metadata"]["name"]
-    }
-    (tmp_path / FILES[engine]).unlink()
-    (tmp_path / "x.lws.yaml").unlink()
-    exported(run, "plan/plan.json", engine, "lws", "--tp", 16)
-    assert "--nnodes 2 --node-rank $LWS_WORKER_INDEX" in (tmp_path / "x.lws.yaml").read_text()
-
-
 @pytest.mark.wide
 def test_dynamo_has_a_component_for_each_pool(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
@@ -179,43 +156,6 @@ def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Ru
     assert re.findall(r"<<'HOSTS'\n(.*)\nHOSTS", text) == ["node001", "node002"]
 
 
-def test_slurm_starts_a_task_for_each_rank_of_tensorrt_llm(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*TWO_HOSTS)
-    exported(run, "plan/plan.json", "trtllm", "slurm", "--hosts", "b,a")
-    text = (tmp_path / "x.slurm.sh").read_text()
-    assert "\n".join(["HOSTS'", *["b"] * 8, *["a"] * 8, "HOSTS"]) in text
-    assert "--ntasks=16 --mpi=pmix" in text
-    assert "trtllm-llmapi-launch trtllm-serve mistralai/Mixtral-8x7B-v0.1" in text
-    options = text.partition("cat > options.yaml <<'FILE'\n")[2].partition("\nFILE\n")[0]
-    assert yaml.safe_load(options)["moe_config"] == {"backend": "WIDEEP", "load_balancer": "x.yaml"}
-
-
-@pytest.mark.wide
-def test_replicas_that_share_a_host_see_their_own_gpus(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "--cluster", "hgx-h100", "--ep", "4", "--stages", "1", "-o", "halves")
-    exported(run, "halves/plan.json", "sglang", "slurm")
-    text = (tmp_path / "x.slurm.sh").read_text()
-    for devices, port in (("0,1,2,3", 30000), ("4,5,6,7", 30100)):
-        assert f"CUDA_VISIBLE_DEVICES={devices} SLURM_HOSTFILE" in text
-        assert f"--port {port}" in text
-
-
-def test_a_map_that_no_config_map_holds_needs_a_volume(
-    run: Run, prepared: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared(*TWO_HOSTS)
-    monkeypatch.setattr(kubernetes, "MOST_BYTES", 1000)
-    data = exported(run, "plan/plan.json", "sglang", "lws")
-    assert any("a ConfigMap holds 1,000: <CLAIM> stands for" in note for note in data["launch"]["notes"])
-    found = documents(tmp_path / "x.lws.yaml")
-    assert "ConfigMap" not in found
-    pod = found["LeaderWorkerSet"][0]["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
-    assert pod["volumes"][0] == {
-        "name": "experts",
-        "persistentVolumeClaim": {"claimName": "<CLAIM>", "readOnly": True},
-    }
-
-
 def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     prepared(*PREFILL)
@@ -250,19 +190,3 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
     (tmp_path / "x.lws.yaml").write_text("mine")
     assert "is not overwritten" in run(*export, "--launch", "lws").error_line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]
-
-
-@pytest.mark.wide
-def test_ranks_that_no_process_a_host_can_have(run: Run, prepared: Run, tmp_path: Path) -> None:
-    """vLLM puts stages side by side; hosts with other numbers of GPUs cannot be numbered."""
-    prepared(*PLAN, "--cluster", "hgx-h100@16", "--ep", "8", "--stages", "2", "-o", "long")
-    line = run("export", "long/plan.json", "--to", "vllm", "-o", "x.jsonl", "--launch", "lws").error_line
-    assert "vLLM puts all stages of a data-parallel group side by side" in line
-    plan = json.loads((tmp_path / "long/plan.json").read_text())
-    cut = ",".join(str(stage["last_layer"] - stage["first_layer"] + 1) for stage in plan["stages"])
-    exported(run, "long/plan.json", "sglang", "lws")
-    assert f"exec env SGLANG_PP_LAYER_PARTITION={cut} python3" in (tmp_path / "x.lws.yaml").read_text()
-    odd = ("--cluster", "gb200-nvl72@12", "--ep", "6", "--stages", "1", "--tp", "1", "--redundant", "4")
-    prepared(*PLAN[:-2], *odd, "-o", "odd")
-    line = run("export", "odd/plan.json", "--to", "sglang", "-o", "y.json", "--launch", "lws").error_line
-    assert "its hosts do not have the same GPUs of it" in line

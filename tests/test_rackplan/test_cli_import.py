@@ -59,6 +59,14 @@ def test_anomalies_are_printed_and_kept_in_the_file(
     )
 
 
+def test_without_an_output_the_file_is_printed(
+    run: Callable[..., object], tree: Path, tmp_path: Path
+) -> None:
+    asked = ("import", tree, "--gpu", "hgx-h100")
+    assert run(*asked, "-o", "c.yaml").code == 0
+    assert run(*asked).out == run(*asked, "--json").data["text"] == (tmp_path / "c.yaml").read_text()
+
+
 def test_what_is_missing_is_asked_for_in_one_line(
     run: Callable[..., object], tree: Path, tmp_path: Path
 ) -> None:

@@ -70,25 +70,6 @@ def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> No
     assert better["score"]["balancedness_mean"] > data["score"]["balancedness_mean"]
 
 
-@pytest.mark.wide
-@pytest.mark.usefixtures("short")
-def test_two_copies_on_a_gpu_are_kept_and_said(run: Run, tmp_path: Path) -> None:
-    result = imported(run, linear(tmp_path, twice=True), "npy")
-    assert result.code == 0, result.err
-    data = json.loads((tmp_path / "back/plan.json").read_text())
-    assert data["experts"]["layers"]["5"][3] == [3, 3]
-    assert any("holds an expert twice" in note for note in data["proof"]["log"])
-    assert run("score", "back/plan.json").code == 0
-    assert run("explain", "back/plan.json").code == 0
-    assert run("export", "back/plan.json", "--to", "sglang", "-o", "x.json").code == 0
-    line = run("export", "back/plan.json", "--to", "vllm-ascend", "-o", "y.json").error_line
-    assert "layer 5, rank 0 holds expert 0 twice" in line
-    assert run("replan", "back/plan.json", "--time-limit", 0, "-o", "apart").code == 0
-    apart = json.loads((tmp_path / "apart/plan.json").read_text())
-    assert all(len(set(row)) == len(row) for layer in apart["experts"]["layers"].values() for row in layer)
-    assert run("export", "apart/plan.json", "--to", "vllm-ascend", "-o", "y.json").code == 0
-
-
 class Evil:
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         return open, ("ran", "w")
@@ -148,9 +129,3 @@ def test_requests_that_cannot_be_met(run: Run, tmp_path: Path) -> None:
     dense = run("import-plan", file, "--from", "npy", "--model", "llama-3.1-8b", *COMMON[2:4], "-o", "back")
     assert "no routed experts" in dense.error_line
     assert [path.name for path in tmp_path.iterdir()] == ["map.npy"]
-
-
-def test_smaller_groups_are_replicas(run: Run, tmp_path: Path) -> None:
-    assert imported(run, linear(tmp_path), "npy", "--ep", 4, "--tp", 2).code == 0
-    layout = json.loads((tmp_path / "back/plan.json").read_text())["layout"]
-    assert (layout["ep"], layout["replicas"], layout["tp"]) == (4, 2, 2)

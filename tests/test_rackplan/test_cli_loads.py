@@ -1,4 +1,4 @@
-"""``rackplan loads`` and ``--windows``: what is printed, for people and programs, and how bad files end."""
+"""``rackplan loads``: what is printed, for people and programs, and how bad files end."""
 
 from __future__ import annotations
 
@@ -56,24 +56,6 @@ def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) ->
     assert found["model"] is None
 
 
-def test_the_summary_has_it_all_in_100_columns(run: Callable[..., Any], recording: Path) -> None:
-    out = run("loads", recording, "--model", "mixtral-8x7b").out
-    for words in (
-        "day.json: SGLang JSON",
-        "32 with tokens, 0 to 31",
-        "5, 4 of them with tokens",
-        "fits mixtral-8x7b",
-        "max / mean",
-        "coefficient of variation",
-        "window to next window",
-        "first to last window",
-        "worst, layer",
-        "█",
-    ):
-        assert words in out
-    assert max(map(len, out.splitlines())) <= 100
-
-
 def test_a_pipe_without_blocks_gets_ascii(recording: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rackplan", "loads", recording],
@@ -85,27 +67,6 @@ def test_a_pipe_without_blocks_gets_ascii(recording: Path) -> None:
     assert "\\u" not in text
     assert "#" in text
     assert done.stderr == b""
-
-
-def test_merged_windows_and_one_window(run: Callable[..., Any], recording: Path, tmp_path: Path) -> None:
-    found = run("loads", recording, "--windows", 2, "--json").data["files"]["day.json"]
-    assert found["windows"] == {"total": 5, "empty": 1, "kept": 4, "scenarios": 2}
-    assert "merged into 2" in run("loads", recording, "--windows", 2).out
-    np.save(tmp_path / "one.npy", windows()[0])
-    both = run("loads", recording, tmp_path / "one.npy", "--json").data["files"]
-    assert both["one.npy"]["drift"] == {"consecutive": None, "first_to_last": None}
-    assert "nothing to compare with" in run("loads", tmp_path / "one.npy").out
-
-
-def test_dense_rows_are_found(run: Callable[..., Any], tmp_path: Path) -> None:
-    values = windows()
-    values[:, :3] = 0
-    np.save(tmp_path / "x.npy", values)
-    found = run("loads", tmp_path / "x.npy", "--json").data["files"]["x.npy"]
-    assert found["layers_without_tokens"] == [0, 1, 2]
-    assert found["layers"] == LAYERS - 3
-    line = run("loads", tmp_path / "x.npy", "--model", "mixtral-8x7b").error_line
-    assert "layer 0 of the model" in line
 
 
 class Runs:
@@ -149,37 +110,6 @@ def test_bad_files_end_in_one_line(
         assert result.code == 2
         assert words in result.error_line
         assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_model_without_experts_or_with_others(run: Callable[..., Any], recording: Path) -> None:
-    assert "no routed experts" in run("loads", recording, "--model", "llama-3.1-70b").error_line
-    assert "shape [5, 32, 8]; the model needs" in run("loads", recording, "--model", "deepseek-v3").error_line
-    assert "expected 1 or more" in run("loads", recording, "--windows", 0).error_line
-
-
-def test_a_plan_takes_the_windows_as_scenarios(
-    run: Callable[..., Any], recording: Path, tmp_path: Path
-) -> None:
-    made = run(
-        *("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--loads", recording),
-        *("--windows", 2, "--time-limit", 0, "-o", tmp_path / "plan"),
-    )
-    assert made.code == 0, made.err
-    text = (tmp_path / "plan" / "plan.json").read_text()
-    assert "4 windows merged into 2 scenarios of 2" in " ".join(made.out.split())
-    assert "day.json#0 to 2" in text
-    scored = run("score", tmp_path / "plan" / "plan.json", "--loads", recording, "--windows", 1, "--json")
-    assert scored.code == 0
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the reference loads are not beside the repository")
-def test_the_real_loads_are_described(run: Callable[..., Any]) -> None:
-    names = [SHARED / f"decode_in2000out100.{suffix}" for suffix in ("npy", "json")]
-    files = run("loads", *names, "--model", "deepseek-v3", "--json").data["files"]
-    array, text = files.values()
-    assert array["skew"]["max_over_mean"]["mean"] == pytest.approx(text["skew"]["max_over_mean"]["mean"])
-    assert array["layers"] == 58
-    assert array["experts"] == 256
 
 
 def test_a_routing_trace_is_described_as_one(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -29,23 +29,6 @@ def narrow(text: str) -> str:
     return text
 
 
-def test_summary_and_report_say_what_a_failure_would_do(run: Run, tmp_path: Path) -> None:
-    result = run(*WIDE, "--redundant", 8)
-    assert (result.code, result.err) == (0, "")
-    text = narrow(result.out)
-    for words in ("After losing any one", "GPU    8", "node   2", "rack   1", "At risk", "worst to lose"):
-        assert words in text
-    assert "Placement " not in text
-    page = (tmp_path / "plan/report.html").read_text()
-    for words in ("After a failure", "Experts with all copies in one GPU", "by layer"):
-        assert words in page
-    assert "Each of the loads" not in page
-    data = written(tmp_path)
-    assert [row["unit"] for row in data["failures"]["what_if"]] == ["gpu", "node", "rack"]
-    assert data["scenarios"] is None
-    assert data["redundancy"] is None
-
-
 @pytest.mark.wide
 def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", 8, "--spread", "node")
@@ -62,17 +45,6 @@ def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     for row in entry.slot_expert:
         assert len({*zip(row.tolist(), node.tolist(), strict=True)}) == len(row)
     assert run("plan", *PLAN[1:], "-o", "none", "--spread", "node", "--redundant", 0).code == 0
-
-
-def test_a_spread_that_cannot_be(run: Run, tmp_path: Path) -> None:
-    result = run(*WIDE, "--redundant", 8, "--spread", "rack")
-    assert result.code == 3
-    assert "--spread rack" in result.error_line
-    assert "at most --redundant 0" in result.error_line
-    assert not (tmp_path / "plan").exists()
-    # left to the rule, as many copies as go: one of each
-    assert run(*WIDE, "--spread", "rack").code == 0
-    assert "(1 a GPU, 0 redundant copies)" in run(*WIDE, "--spread", "rack").out
 
 
 @pytest.mark.wide
@@ -141,40 +113,3 @@ def test_mistakes(run: Run, option: str, value: str, words: str) -> None:
     result = run(*WIDE, option, value)
     assert result.code == 2
     assert words in result.error_line
-
-
-def test_interrupted_while_copies_are_chosen_the_best_so_far_is_planned(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("placement.redundancy._point", stop)
-    result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1")
-    assert result.code == 130
-    assert "interrupted; the best plan so far was written" in result.err
-    data = written(tmp_path)
-    assert data["proof"]["interrupted"] is True
-    assert (
-        [point["redundant"] for point in data["redundancy"]["points"]]
-        == [data["redundancy"]["chosen"]]
-        == [0]
-    )
-    assert run("score", "plan/plan.json").code == 0
-
-
-def test_interrupted_over_several_loads_the_plan_is_written(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def stop(*_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("placement.cross_validation._left_out", stop)
-    result = run(*WIDE, "--loads", "zipf:1", "--loads", "uniform")
-    assert result.code == 130
-    assert "interrupted; the best plan so far was written" in result.err
-    data = written(tmp_path)
-    assert data["proof"]["interrupted"] is True
-    assert [row["left_out"] for row in data["scenarios"]["rows"]] == [None, None]
-    assert data["scenarios"]["left_out"] is None
-    assert run("score", "plan/plan.json").code == 0

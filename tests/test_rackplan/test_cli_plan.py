@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-import yaml
 
 from cost.resolve import resolve_model
 from placement.plan_file import read_plan
@@ -42,38 +41,6 @@ def test_files_that_it_writes(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "report.html", "topology.svg"]
     assert ET.parse(folder / "topology.svg").getroot().tag.endswith("svg")  # noqa: S314
     assert read_plan(folder / "plan.json").deployment.model.name == "mixtral-8x7b"
-
-
-@pytest.mark.parametrize(
-    ("model", "cluster"),
-    [
-        ("mixtral-8x7b", "hgx-h100"),
-        ("llama-3.1-70b", "hgx-h100@16"),
-        ("deepseek-v3", "hgx-h100@16"),
-        ("gpt-oss-20b", "gb200-nvl72@72"),
-    ],
-)
-def test_summary(run: Run, model: str, cluster: str) -> None:
-    result = run("plan", "--model", model, "--cluster", cluster, *FAST, *OUT)
-    assert (result.code, result.err) == (0, "")
-    assert max(len(line) for line in result.out.splitlines()) <= 100
-    for words in ("Layout", "output tok/s/GPU", "Step time", "Bound by", "HBM per GPU", "Batch", "Precision"):
-        assert words in result.out
-    if model == "llama-3.1-70b":
-        assert "Balancedness" not in result.out
-        assert "Loads" not in result.out
-    else:
-        for words in ("Balancedness", "EPLB global", "linear", "gap", "synthetic"):
-            assert words in result.out.replace("SYNTHETIC", "synthetic")
-
-
-def test_summary_stays_narrow_with_long_names(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / ("a-fine-tune-of-" * 6 + "mixtral")
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(dict(resolve_model("mixtral-8x7b").config)))
-    result = run("plan", "--model", folder / "config.json", *CLUSTER, *FAST, *OUT)
-    assert result.code == 0
-    assert max(len(line) for line in result.out.splitlines()) <= 100
 
 
 def test_the_fast_path_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
@@ -113,96 +80,6 @@ def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     digest = hashlib.sha256((tmp_path / "loads.npy").read_bytes()).hexdigest()
     assert inputs["sha256"] == {"loads.npy": digest}
     assert inputs["command"].startswith("rackplan plan --model mixtral-8x7b")
-
-
-def test_serving_reaches_the_plan_and_the_summary(run: Run, tmp_path: Path) -> None:
-    asked = ("--draft-tokens", 2, "--accept-length", 2.25, "--overlap", "--engine", "SGLang", "--batch", 8)
-    result = run(*PLAN, *OUT, *asked)
-    assert (result.code, result.err) == (0, "")
-    said = " ".join(result.out.split())
-    assert (
-        "Serving 2 draft tokens a step, which yields 2.25 tokens; two half batches take turns at computing and "
-        "sending; fixed delays of sglang"
-    ) in said
-    assert "per output token" in said
-    written = json.loads((tmp_path / "plan/plan.json").read_text())
-    workload = {
-        name: written["inputs"]["workload"][name] for name in ("draft_tokens", "accept_length", "overlap")
-    }
-    assert workload == {"draft_tokens": 2, "accept_length": 2.25, "overlap": True}
-    assert written["request"]["engine"] == "sglang"
-    plan = read_plan(tmp_path / "plan/plan.json")
-    assert plan.deployment.engine == "sglang"
-    assert plan.deployment.kernels_reach().engine == "sglang"
-    report = (tmp_path / "plan/report.html").read_text(encoding="utf-8")
-    assert "2 draft tokens a step, which yields 2.25 tokens" in report
-    plain = run(*PLAN, "-o", "plain", "--batch", 8, "--no-overlap")
-    assert "Serving" not in plain.out
-    assert read_plan(tmp_path / "plain/plan.json").deployment.workload.overlap is False
-
-
-def test_prefill_counts_input_tokens(run: Run, tmp_path: Path) -> None:
-    result = run(*PLAN, *OUT, "--phase", "prefill", "--context", 2000)
-    assert (result.code, result.err) == (0, "")
-    assert "prefill of prompts of 2,000 tokens" in result.out
-    for words in ("input tok/s/GPU", "input tok/s/user", "Batch         4 prompts per GPU"):
-        assert words in result.out
-    assert "output tok" not in result.out
-    plan = read_plan(tmp_path / "plan/plan.json")
-    assert (plan.deployment.workload.phase, plan.score.tokens) == ("prefill", "input")
-    data = json.loads((tmp_path / "plan/plan.json").read_text())
-    assert data["score"]["tokens"] == "input"
-    used = data["score"]["tok_s_per_gpu_used"]
-    assert used == pytest.approx(4 * 2000 / data["score"]["step_s"])
-
-
-def test_evidence_names_the_fit_or_the_neighbour(run: Run) -> None:
-    own = " ".join(run(*PLAN, *OUT).out.split())
-    assert "what kernels reach is fitted to served requests on h100-sxm (all engines; " in own
-    assert "not calibrated" not in own
-    other = run("plan", *MODEL, "--cluster", "mi300x", *FAST, "-o", "other")
-    assert "nobody measured mi300x, its neighbour stands in: what kernels reach is fitted" in " ".join(
-        other.out.split()
-    )
-
-
-@pytest.mark.wide
-def test_ten_trillion_parameters(run: Run, tmp_path: Path) -> None:
-    """A token of context, a sequence a GPU: a plan where it fits, else a refusal that says by how much."""
-    config = {
-        **resolve_model("mixtral-8x7b").config,
-        "num_local_experts": 256,
-        "num_hidden_layers": 20,
-        "hidden_size": 8192,
-        "intermediate_size": 81_000,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    asked = ("plan", "--model", "config.json", "--context", 1, "--batch", 1, *FAST)
-    fits = run(*asked, "--weights", "fp8", "--cluster", "gb200-nvl72@144", "-o", "fits")
-    assert (fits.code, fits.err) == (0, "")
-    plan = read_plan(tmp_path / "fits/plan.json")
-    assert plan.deployment.model.total_params > 10**13
-    score = plan.score
-    assert 0 < score.lower_step_s <= score.step_s < 10
-    again = run("score", "fits/plan.json", "--json").data
-    assert again["step_s"] == score.step_s
-    refused = run(*asked, "--cluster", "hgx-h100", "-o", "refused")
-    assert refused.code == 3
-    assert "HBM capacity binds" in refused.error_line
-
-
-def test_real_inputs_are_files_of_the_user(run: Run, tmp_path: Path) -> None:
-    """A config.json, a cluster YAML and measured loads: none of them synthetic."""
-    config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 4}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", "domains": [{"part": "hgx-h100"}]}))
-    np.save(tmp_path / "loads.npy", np.full((4, 8), 3.0))
-    result = run(
-        "plan", "--model", "config.json", "--cluster", "mine.yaml", "--loads", "loads.npy", *FAST, *OUT
-    )
-    assert (result.code, result.err) == (0, "")
-    assert "SYNTHETIC" not in result.out
-    assert set(read_plan(tmp_path / "plan/plan.json").balancedness) == {0, 1, 2, 3}
 
 
 def write_bad_inputs(folder: Path) -> None:

@@ -85,49 +85,9 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
         assert traffic["layers"][layer]["domains_per_token"] == pytest.approx(np.mean(needs))
 
 
-@pytest.mark.wide
-def test_a_front_is_printed_by_slack(plan: Run, tmp_path: Path) -> None:
-    text = plan("--routing", "pairs.npy", "--front", "--balance-slack", "10%").out
-    assert max(map(len, text.splitlines())) <= 100
-    lines = text.splitlines()
-    begin = next(number for number, line in enumerate(lines) if line.split()[:2] == ["slack", "balancedness"])
-    front = [line.split()[0] for line in lines[begin + 1 : begin + 8]]
-    assert front == ["0%", "1%", "2%", "5%", "10%", "20%", "any"]
-    assert "traffic-front" in (tmp_path / "out/report.html").read_text()
-    points = json.loads((tmp_path / "out/plan.json").read_text())["by_traffic"]["front"]
-    assert [point["slack"] for point in points] == [0, 0.01, 0.02, 0.05, 0.1, 0.2, None]
-
-
-@pytest.mark.wide
-def test_a_replan_follows_tokens_too(run: Run, plan: Run) -> None:
-    plan("--routing", "pairs.npy")
-    found = run(
-        "replan",
-        "out/plan.json",
-        "--routing",
-        "pairs.npy",
-        "--max-moves",
-        "0",
-        "--time-limit",
-        "0",
-        "-o",
-        "again",
-        "--json",
-    )
-    assert found.code == 0
-    scored = run("score", "again/plan.json", "--routing", "pairs.npy", "--json").data
-    before = run("score", "out/plan.json", "--routing", "pairs.npy", "--json").data
-    assert scored["traffic"] == before["traffic"]
-    assert scored["step_s"] == before["step_s"]
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--balance-slack=-1",), "--balance-slack -1: expected percent, 0 or more"),
-        (("--balance-slack", "much"), "--balance-slack much"),
-        (("--balance-slack", "nan"), "--balance-slack nan"),
-        (("--balance-slack", "inf"), "--balance-slack inf"),
         (("--routing", "none.npy"), "none.npy"),
         (("--routing", "wide.npy"), "wide.npy"),
         (("--routing", "deep.npy"), "deep.npy"),
@@ -138,7 +98,7 @@ def test_what_cannot_be_used_is_refused(plan: Run, tmp_path: Path, args: tuple[s
     np.save(tmp_path / "wide.npy", np.zeros((5, LAYERS, 3), dtype=int))
     np.save(tmp_path / "deep.npy", np.tile([0, 1], (5, LAYERS + 1, 1)))
     np.save(tmp_path / "strange.npy", np.tile([0, 8], (5, LAYERS, 1)))
-    found = plan(*args, *([] if "--routing" in args else ["--routing", "pairs.npy"]))
+    found = plan(*args)
     assert found.code == 2
     assert words in found.error_line
     assert not (tmp_path / "out").exists()

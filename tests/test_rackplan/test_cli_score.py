@@ -43,16 +43,6 @@ def test_every_workload_is_scored_as_it_was_planned(
     assert run("score", "plan/plan.json", "--json").data == written
     text = run("score", "plan/plan.json").out
     assert ("input tok/s" in text) == ("prefill" in asked)
-    assert run("explain", "plan/plan.json", "--json").data["score"] == written
-
-
-def test_summary(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    result = run("score", "plan/plan.json")
-    assert (result.code, result.err) == (0, "")
-    assert max(len(line) for line in result.out.splitlines()) <= 100
-    for words in ("Throughput", "Step time", "Balancedness", "HBM per GPU"):
-        assert words in result.out
 
 
 def test_other_loads_give_other_scores(run: Run, prepared: Run, tmp_path: Path) -> None:
@@ -87,54 +77,6 @@ def test_loads_for_a_dense_plan_are_refused(run: Run, prepared: Run) -> None:
     assert "no routed experts" in result.error_line
 
 
-def test_a_trace_says_where_tokens_go(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    before = (tmp_path / "plan/plan.json").read_bytes()
-    rng = np.random.default_rng(0)
-    first = rng.integers(0, 8, (500, 32))
-    pairs = np.stack([first, first ^ 1], axis=2)  # experts 0 and 1 together, 2 and 3, ..
-    np.save(tmp_path / "pairs.npy", pairs)
-    result = run("score", "plan/plan.json", "--routing", "pairs.npy", "--json")
-    assert (result.code, result.err) == (0, "")
-    traffic = result.data["traffic"]
-    assert (traffic["routing"], traffic["tokens"]) == (["pairs.npy"], 500)
-    # recomputed from the plan and the trace alone: distinct GPUs, one copy of each expert
-    experts = json.loads(before)["experts"]
-    for layer, per_gpu in experts["layers"].items():
-        gpu_of = {expert: gpu for gpu, held in enumerate(per_gpu) for expert in held}
-        assert sum(map(len, per_gpu)) == 8
-        apart = [len({gpu_of[a], gpu_of[b]}) for a, b in pairs[:, int(layer)].tolist()]
-        assert traffic["layers"][layer]["gpus_per_token"] == pytest.approx(np.mean(apart))
-        assert traffic["layers"][layer]["domains_per_token"] == 1
-    assert traffic["independent"]["routing"] == []
-    assert set(traffic["bytes_per_step"]) == {"nvlink4"}
-    text = run("score", "plan/plan.json", "--routing", "pairs.npy", "--routing", "pairs.npy").out
-    assert "pairs.npy, pairs.npy: 1,000 tokens followed" in text
-    assert "domains per token" in text
-    assert max(map(len, text.splitlines())) <= 100
-    both = run("score", "plan/plan.json", "--routing", "pairs.npy", "--loads", "uniform", "--json").data
-    assert both["traffic"]["gpus_per_token"] == pytest.approx(traffic["gpus_per_token"])
-    assert (tmp_path / "plan/plan.json").read_bytes() == before
-
-
-def test_bad_traces_are_bad_input(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    np.save(tmp_path / "three.npy", np.zeros((4, 32, 3), dtype=int))
-    np.save(tmp_path / "twice.npy", np.ones((4, 32, 2), dtype=int))
-    for name, words in (
-        ("three.npy", "3 choices of a token"),
-        ("twice.npy", "expert 1 twice"),
-        ("no.npy", "no such"),
-    ):
-        result = run("score", "plan/plan.json", "--routing", name)
-        assert result.code == 2
-        assert words in result.error_line
-    prepared(*PLAN, "llama-3.1-8b")
-    dense = run("score", "plan/plan.json", "--routing", "three.npy")
-    assert dense.code == 2
-    assert "leave --routing out" in dense.error_line
-
-
 def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "mixtral-8x7b")
     np.save(tmp_path / "skewed.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
@@ -150,10 +92,29 @@ def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path:
     )
 
 
-def test_a_limit_that_was_given_is_named_so(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b", "--tpot-ms", 40)
-    slow = ("--set", "h100.hbm_bytes_per_s=0.5x")
-    for command in ("score", "explain", "what-if"):
-        first = run(command, "plan", *slow).out.splitlines()[0]
-        assert first.startswith("Misses its limit: "), (command, first)
-        assert "ms per token, 40 ms asked for (" in first
+def test_details_add_up_to_the_score(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    score = run("score", "plan", "--json").data
+    found = run("score", "plan", "--details", "--json").data
+    details = found.pop("details")
+    assert found == score
+    assert details["longest_wait_ms"] == pytest.approx(2000 * score["step_s"])
+    assert sum(row["seconds"] for row in details["terms"]) == pytest.approx(score["step_s"])
+    assert sum(row["share"] for row in details["limits"]) == pytest.approx(1.0)
+    assert details["limits"][0]["resource"] == score["bound_by"]
+    assert details["step_over_lower"] == pytest.approx(score["step_s"] / score["lower_step_s"])
+    memory = details["memory"]
+    assert {part["use"]: part["bytes"] for part in memory["parts"]} == score["hbm_bytes"]
+    assert memory["left_bytes"] == score["hbm_bytes"]["free"] >= 0
+    for row in details["terms"]:
+        assert row["limits_s"] == score["parts_s"][row["term"]]
+        assert sum(row["limits_s"].values()) == pytest.approx(row["seconds"])
+        assert row["bound_by"][0] == max(row["limits_s"], key=row["limits_s"].get)
+    assert details["weakest"]["kind"] == score["evidence"]
+    assert all(figure["source"] for figure in details["figures"])
+    assert set(details["residual"]) == {"factor", "weight"}
+    assert details["levers"]
+    text = run("score", "plan", "--details").out
+    assert max(map(len, text.splitlines())) <= 100
+    for words in ("Parts of the step", "HBM of the fullest GPU", "Weakest evidence", "Assumptions:"):
+        assert words in text

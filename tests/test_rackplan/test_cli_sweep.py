@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cost.calibration.serving import accept_length
 from cost.deployment import Deployment
 from cost.layouts import sweep
 from cost.resolve import resolve_model
@@ -81,61 +80,6 @@ def test_both_phases_are_matched(run: Run) -> None:
     assert "No pair of pools keeps the limits." in none.out
 
 
-def test_the_usual_limit_on_the_first_token_is_said(run: Run) -> None:
-    args = (*MIXTRAL, "--isl", 2000, "--osl", 400)
-    data = run(*args, "--json").data["rate_matching"]
-    assert data["ttft_limit_s"] == 2.0
-    assert "MLPerf" in data["ttft_limit_source"]
-    best = data["best"]
-    assert best["ttft_s"] == pytest.approx(best["prefill_s"] + best["transfer_s"])
-    assert best["prefill_gpus"] + best["decode_gpus"] == best["gpus_used"]
-    assert data["transfer"]["over"] == "nvlink4"
-    assert data["transfer"]["bytes_per_prompt"] == 2000 * 131_072
-    text = run(*args).out
-    assert "TTFT limit 2 s (default; --ttft-ms; MLPerf" in " ".join(text.split())
-    assert "that prefill" in text
-    free = run(*args, "--ttft-ms", "none", "--json").data["rate_matching"]
-    assert free["ttft_limit_s"] is None
-    tight = run(*args, "--ttft-ms", "1")
-    assert tight.code == 0
-    assert "TTFT limit 0.001 s; the fastest prefill and transfer take" in " ".join(tight.out.split())
-
-
-def test_drafts_are_accepted_as_measured(run: Run) -> None:
-    args, fitted = (*MIXTRAL, "--draft-tokens", 2), accept_length(2)
-    assert 1 < fitted < 3
-    known = run(*args, "--json").data["pareto"]
-    assert known == run(*args, "--accept-length", fitted, "--json").data["pareto"]
-    text = " ".join(run(*args).out.split())
-    assert f"2 a step, which yields {fitted:.3g} tokens on average (derived: fitted to served" in text
-    own = " ".join(run(*args, "--accept-length", 2.5).out.split())
-    assert "2 a step, which yields 2.5 tokens on average Kernels" in own
-
-
-def test_caches_found_and_fetched(run: Run) -> None:
-    args = (*MIXTRAL, "--isl", 8000, "--osl", 400, "--prefix-hit", 0.5)
-    here = run(*args, "--json").data["rate_matching"]
-    assert (here["prefix_hit"], here["cached_tokens"]) == (0.5, 4000)
-    assert "kv_offload" not in here
-    data = run(*args, "--kv-offload", "flash", "--json").data["rate_matching"]["kv_offload"]
-    assert (data["tier"], data["bytes_per_prompt"]) == ("flash", 4000 * 131_072)
-    alone = data["alone"]
-    assert alone["faster"] == (
-        "fetch" if alone["fetch_s"] + alone["rest_s"] <= alone["recompute_s"] else "recompute"
-    )
-    text = " ".join(run(*args, "--kv-offload", "ddr5", "--host-link", "1 GB/s").out.split())
-    assert "recompute is faster" in text
-    assert "4,000 of 8,000 tokens of a prompt are found in a cache" in text
-    single = run(*MIXTRAL, "--phase", "prefill", "--prefix-hit", 0.5, "--json")
-    assert single.code == 0
-
-
-def test_a_second_cluster_prefills(run: Run) -> None:
-    data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "--prefill-cluster", "hgx-h20", "--json").data
-    assert data["prefill"]["cluster"] == "hgx-h20"
-    assert data["rate_matching"]["gpus"] == 16
-
-
 def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "-o", path, "--json").data
@@ -154,19 +98,6 @@ def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
     assert str(best["step_s"]) in {row["step_s"] for row in rows}
 
 
-def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
-    plain = run(*MIXTRAL, "--json").data
-    for more in (
-        ("--draft-tokens", 1, "--accept-length", 1.7),
-        ("--kv-dtype", "fp8"),
-        ("--weights", "fp8"),
-        ("--engine", "sglang"),
-        ("--overlap",),
-        ("--redundant", 4),
-    ):
-        assert run(*MIXTRAL, *more, "--json").data["pareto"] != plain["pareto"], more
-
-
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -179,15 +110,10 @@ def test_drafts_engine_and_formats_reach_the_sweep(run: Run) -> None:
         (("--context", 0), "--context 0"),
         (("--phase", "training"), "--phase training"),
         (("--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("--redundant", -1), "--redundant -1"),
         (("--engine", "nobody"), "nobody"),
         (("--isl", 100, "--osl", 10, "--ttft-ms", "soon"), "--ttft-ms soon"),
         (("--prefix-hit", 0.5), "only prefill"),
         (("--isl", 100, "--osl", 10, "--prefix-hit", 1), "--prefix-hit 1"),
-        (("--isl", 100, "--osl", 10, "--kv-offload", "ddr5"), "give --prefix-hit"),
-        (("--isl", 100, "--osl", 10, "--host-link", "9 GB/s"), "only with --kv-offload"),
-        (("--kv-offload", "ddr5"), "only with --isl and --osl"),
-        (("--imbalance", 0.9), "--imbalance 0.9"),
         (("--draft-tokens", 5), "give --accept-length"),
     ],
 )
@@ -216,26 +142,3 @@ def test_sweep_comparison_and_plan_say_the_same_of_one_speed(run: Run) -> None:
     for figure in (swept["plan"]["tok_s_per_gpu"], row["tok_s_per_gpu"]):
         assert plan["tok_s_per_gpu"] == pytest.approx(figure, rel=1e-3)
     assert swept["tok_s_per_gpu"] >= swept["plan"]["tok_s_per_gpu"]
-
-
-def test_speeds_that_no_plan_has_are_named(run: Run) -> None:
-    result = run(*MIXTRAL, "--tok-s-user", "25,150", "--json")
-    assert result.data["iso"][0]["plan"] is not None
-    assert result.data["iso"][1]["batch"] < 1
-    assert result.data["iso"][1]["plan"] is None
-    out = " ".join(run(*MIXTRAL, "--tok-s-user", "25,150").out.split())
-    assert "at 150 tok/s/user none; plans have no ETP and at least one sequence a GPU" in out
-
-
-def test_no_limit_on_the_time_per_token_is_none(run: Run) -> None:
-    args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--json")
-    free = run(*args, "--tpot-ms", "none").data
-    assert free["rate_matching"] == run(*args).data["rate_matching"]
-
-
-def test_lengths_are_binary(run: Run) -> None:
-    assert run(*MIXTRAL, "--context", "8k", "--json").data["context"] == 8192
-    both = run(*MIXTRAL, "--isl", "2k", "--osl", "0.5k", "--json").data["rate_matching"]
-    assert (both["isl"], both["osl"]) == (2048, 512)
-    refused = run(*MIXTRAL, "--context", "8kb")
-    assert (refused.code, "--context: '8kb' is not a length" in refused.error_line) == (2, True)

@@ -54,22 +54,6 @@ def test_two_times(run: Run, tmp_path: Path) -> None:
     assert "no schedule on these routes is faster" in " ".join(text.split())
 
 
-def test_an_arbitrary_matrix_of_many_gpus_gets_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from topology import routes
-
-    monkeypatch.setattr(routes, "FEW_CLASSES", 50)
-    plain = ("traffic", "hgx-h100", "--pattern", "random")
-    result = run(*plain)
-    assert "the bound (time under fair sharing: not computed, 56 classes of flows; --fair asks" in " ".join(
-        result.out.split()
-    )
-    assert run(*plain, "--json").data["completion"] == "bound"
-    asked = run(*plain, "--fair", "--json")
-    assert asked.data["completion"] == "fair"
-    assert asked.data["classes"] == 56
-    assert asked.err == ""  # progress is for a terminal
-
-
 def test_ctrl_c_leaves_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from topology import routes
 
@@ -81,22 +65,6 @@ def test_ctrl_c_leaves_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert result.code == 130
     assert result.data["completion"] == "bound"
     assert "interrupted; the bound is known" in result.err
-
-
-def test_the_summary(run: Run) -> None:
-    result = run("traffic", "hgx-h100", "--pattern", "incast")
-    assert result.code == 0
-    assert result.err == ""
-    assert max(map(len, result.out.splitlines())) <= 100
-    for words in (
-        "incast on hgx-h100, 8 GPUs",
-        "15.56 ms",
-        "7 GB from 7 GPUs, 1 GB each",
-        "d0.s0 -> d0.n0.g0",
-    ):
-        assert words in result.out
-    assert "9 : 1" in result.out
-    assert "no bytes leave a domain" in result.out
 
 
 def test_ranges_sizes_and_rails(run: Run) -> None:
@@ -127,14 +95,6 @@ def test_a_matrix(run: Run, tmp_path: Path) -> None:
     assert "(8, 8) must be (16, 16)" in run("traffic", "hgx-h100@16", "--pattern", "m.npy").error_line
 
 
-def test_random_by_seed(run: Run) -> None:
-    one, same, other = (
-        run("traffic", "hgx-h100", "--pattern", "random", "--seed", seed, "--json").data["completion_s"]
-        for seed in (1, 1, 2)
-    )
-    assert one == same != other
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -158,9 +118,3 @@ def test_refusals(run: Run, options: list[str], words: str) -> None:
     result = run("traffic", "hgx-h100", *options)
     assert result.code == 2
     assert words in result.error_line
-
-
-def test_a_gpu_alone_has_no_traffic(run: Run, tmp_path: Path) -> None:
-    one = "gpu: h100-sxm, gpus: 1, gpus_per_node: 1, structure: switch, links_per_switch: [4], link: 25 GB/s"
-    (tmp_path / "one.yaml").write_text(f"domains: [{{{one}}}]\n")
-    assert "at least two GPUs" in run("traffic", "one.yaml").error_line

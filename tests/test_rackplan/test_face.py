@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import fields
-from importlib import import_module
 from inspect import signature
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +18,8 @@ from rackplan.digests import digests
 from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
 from rackplan.output import json_text
 from rackplan.progress import progress
-from rackplan.render.text import text_lines, wrapped
-from rackplan.views.blocks import Heading, Table
+from rackplan.render.text import wrapped
+from rackplan.views.blocks import Table
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,18 +114,6 @@ def test_flags_and_paths_stay_whole() -> None:
     assert [line.strip() for line in lines[1:]] == ["--max-moves or see", "out/a-b-c.json"]
 
 
-def test_long_labels_keep_a_space_and_the_width() -> None:
-    lines = wrapped("gb200-nvl72@16384", "word " * 60)
-    assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("gb200-nvl72@16384 word")
-
-
-def test_titles_are_at_most_100_wide() -> None:
-    *lines, rule = text_lines([Heading("a title of many words " * 9)])
-    assert len(lines) == 2
-    assert max(map(len, lines)) == len(rule) <= 100
-
-
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with progress() as reporter:
         reporter.stage("working")
@@ -144,49 +130,3 @@ def test_progress_on_a_terminal_goes_to_standard_error(
         reporter.stage("working")
         reporter.layers(1, 2, 1.5, 1.2, 3.0)
     assert capsys.readouterr().out == ""
-
-
-def test_a_silent_command_says_that_it_works(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rackplan import progress as module
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(module, "SILENT_S", 0.01)
-    said = Event()
-    monkeypatch.setattr(module._Line, "say", lambda *_: said.set())
-    with module.working("draw"):
-        assert said.wait(5)
-    assert capsys.readouterr().out == ""
-
-
-def test_progress_of_a_re_plan_says_how_far_it_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rich.progress import Progress
-
-    said: list[str] = []
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(Progress, "update", lambda *_, description: said.append(description))
-    with progress() as reporter:
-        reporter.replan(STATE, 7.2)
-    text = said[-1]
-    for words in (
-        "pass 2",
-        "price of excess 40",
-        "31 of 58 layers",
-        "0.9712",
-        "1,234 moves",
-        "0.9881",
-        "7 s",
-    ):
-        assert words in text
-    assert capsys.readouterr().out == ""
-
-
-def test_the_old_spelling_of_a_deployment_still_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match=r"rackplan\.Deployment"):
-        assert rackplan.Setting is rackplan.Deployment
-    setting = import_module("cost.setting")
-    with pytest.warns(DeprecationWarning, match=r"cost\.deployment\.USABLE_HBM"):
-        assert setting.USABLE_HBM == 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 import typer
 
 from rackplan.cli import COMMANDS, app
-from rackplan.help import EXAMPLES, Commands
+from rackplan.help import COMMON, EXAMPLES, Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def test_help_is_80_wide_and_shows_the_examples(
 
 
 def test_options_of_a_group_stand_together(run: Callable[..., Result]) -> None:
-    said = run("plan", "--help").out
+    said = run("plan", "--help-all").out
     places = [
         said.index(text)
         for text in (
@@ -95,3 +96,26 @@ def test_words_without_their_options_are_answered_with_what_to_type(
     result = run(*typed.split())
     assert result.code == 2
     assert result.error_line.endswith(f"options need their names; type: rackplan {meant}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_twelve_options_at_most_and_help_all_the_rest(
+    name: str, run: Callable[..., Result]
+) -> None:
+    def options(text: str) -> set[str]:
+        found = re.findall(r"^  (?:-\w, )?(--[\w-]+)", text.partition("Examples:")[0], re.MULTILINE)
+        return set(found) - {"--help", "--help-all"}
+
+    short = options(run(name, "--help").out)
+    assert len(short) <= 12
+    if name in COMMON:
+        whole = run(name, "--help-all")
+        assert (whole.code, whole.err) == (0, "")
+        assert short < options(whole.out)
+    else:
+        assert run(name, "--help-all").code == 2
+
+
+def test_help_has_three_groups_of_options(run: Callable[..., Result]) -> None:
+    titles = re.findall(r"^([A-Z][\w ]*):$", run("plan", "--help").out, re.MULTILINE)
+    assert titles == ["Inputs", "Options", "Run and output", "Examples"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rackplan.output import default_folder
+from rackplan.output import default_output
 from rackplan.views.blocks import Table
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ PLAN = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--time-limit", 0)
 
 def test_a_plan_goes_to_a_folder_named_for_it_and_again(run: Callable[..., Result], tmp_path: Path) -> None:
     assert run(*PLAN).code == 0
-    folder = tmp_path / f"{MODEL}-on-{CLUSTER}"
+    folder = tmp_path / "out" / f"{MODEL}-on-{CLUSTER}"
     assert (folder / "plan.json").is_file()
     assert run(*PLAN, "--context", 1000).code == 0
     assert run("score", folder, "--json").data["tok_s_per_gpu"] > 0
-    assert "no plan.json in this folder" in run("explain", tmp_path).error_line
+    assert "no plan.json in this folder" in run("score", tmp_path).error_line
 
 
 def test_what_is_not_ours_is_left_alone(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -39,9 +39,9 @@ def test_what_is_not_ours_is_left_alone(run: Callable[..., Result], tmp_path: Pa
 
 
 def test_names_are_safe() -> None:
-    assert str(default_folder("a/../b c", "x<y>@8")) == "a-..-b-c-on-x-y-@8"
-    assert str(default_folder("..", "")) != ".."
-    assert len(str(default_folder("m" * 500, "c"))) <= 120
+    assert str(default_output("a/../b c on x<y>@8")) == "out/a-..-b-c-on-x-y-@8"
+    assert str(default_output("..")) == "out/plan"
+    assert len(default_output("m" * 500).name) <= 120
 
 
 def test_the_form_follows_the_ending(run: Callable[..., Result], tmp_path: Path) -> None:
@@ -80,5 +80,5 @@ def test_what_is_said_is_written_as_the_ending_says(run: Callable[..., Result], 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
     assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()
     (tmp_path / "plan.json").write_text("{}")
-    assert "another result lies there" in run(*words, "-o", "plan.json").error_line
+    assert "another result is there" in run(*words, "-o", "plan.json").error_line
     assert "the form follows the ending: .json or .html" in run(*words, "-o", "t.csv").error_line

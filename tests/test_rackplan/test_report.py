@@ -6,12 +6,10 @@ import ast
 import json
 import re
 from functools import cache
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 import rackplan
@@ -21,15 +19,11 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from rackplan.calls import call_of
 from rackplan.options import model_loads
 from rackplan.render.html import Markup, element, page, table
-from rackplan.results import page_of
 from rackplan.views.blocks import Table
-from rackplan.views.charts import by_term
-from rackplan.views.explain import explain_plan, parts_note
 from rackplan.views.plan_page import plan_page
-from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.points import ReportPoint, frontier
 from topology import build_cluster, resolve_cluster
 
 if TYPE_CHECKING:
@@ -157,50 +151,6 @@ def test_charts_hold_the_score(case: tuple[str, str, str]) -> None:
         assert len(charts["chart-balance"]["data"]) == 1 + len(applying)
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("model", "cluster"), [("deepseek-v4-pro", "gb200-nvl72"), ("deepseek-v3.2", "hgx-h200@16")]
-)
-def test_every_part_of_a_step_has_a_colour_and_its_evidence(model: str, cluster: str) -> None:
-    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(8192, batch=4))
-    plan = make_plan(
-        deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0, stages=2, tp=2)
-    )
-    names = [name for name, seconds in plan.score.terms_s.items() if seconds > 0]
-    assert {"engine", "rank_imbalance", "sparse_attention", "pipeline_hops", "all_reduce"} <= set(names)
-    assert len(set(by_term(names).values())) == len(names)
-    found = explain_plan(plan)
-    for row in found.terms:
-        assert (row.evidence is None) == (row.name == "pipeline_bubble"), row
-    for word in ("engine: ", "rank imbalance: ", "sparse attention: ", "overhead: "):
-        assert word in parts_note(found).lower()
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_key_figures_stand_without_scripts(case: tuple[str, str, str]) -> None:
-    plan, (_, found) = made(*case), report(*case)
-    score = plan.score
-    word = "input" if case[2] == "prefill" else "output"
-    for words in (
-        f"{score.tok_s_per_gpu:,.0f} {word} tok/s/GPU",
-        f"{score.step_s * 1e3:,.2f} ms",
-        f"{score.lower_step_s * 1e3:,.2f} ms",
-        f"{score.max_batch:,} sequences per GPU",
-        f"Weakest evidence: {score.evidence.label}",
-        "the drawing",
-        "rackplan plan",
-        "Charts need JavaScript",
-    ):
-        assert words in found.text
-    rows = {row[0]: row for rows in found.tables for row in rows}
-    for name, seconds in score.terms_s.items():
-        if seconds > 0:
-            assert rows[name.replace("_", " ")][1] == f"{seconds * 1e3:,.3f}"
-    assert rows["weights"][1] == f"{score.hbm_bytes['weights']:,.0f}"
-    assert rows["SHA-256 of a.npy"][1] == "0f"
-    assert ("Balance of the experts" in found.text) == bool(plan.balancedness)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_loaded(case: tuple[str, str, str]) -> None:
     text, found = report(*case)
@@ -270,24 +220,6 @@ def test_frontier_is_what_no_other_beats() -> None:
     assert frontier([]) == []
 
 
-def test_points_cover_all_layouts_and_batches() -> None:
-    plan = made("mixtral-8x7b", "hgx-h100")
-    points = report_points(plan.deployment, None)
-    by_layout: dict[str, list[int]] = {}
-    for p in points:
-        assert p.tok_s_per_user == pytest.approx(1 / p.step_s)
-        by_layout.setdefault(p.layout, []).append(p.batch)
-    assert len(by_layout) > 5
-    ours = by_layout[plan.layout.short(moe=True)]
-    assert {1, plan.score.max_batch} <= set(ours)
-    edge = frontier(points)
-    assert {1 << power for power in range(plan.score.max_batch.bit_length())} <= set(
-        by_layout[edge[0].layout]
-    )
-    assert max(p.tok_s_per_gpu for p in points) == edge[0].tok_s_per_gpu
-    assert points == report_points(plan.deployment.with_batch(1), None), "the batch asked for plays no part"
-
-
 def test_elements_escape_what_is_not_markup() -> None:
     assert (
         element("p", "a<b", element("b", "&"), None, class_='"') == '<p class="&quot;">a&lt;b<b>&amp;</b></p>'
@@ -314,25 +246,3 @@ def test_ours_of_the_scripts_names_no_address() -> None:
     for name in ("draw.js", "style.css"):
         text = (ROOT / "rackplan/render" / name).read_text(encoding="utf-8")
         assert not re.search(r"https?://|//\w+\.\w", text)
-
-
-def test_a_page_made_in_python_says_the_call() -> None:
-    made = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=2048, prices={"h100-sxm": 2.5})
-    call = "rackplan.sweep('mixtral-8x7b', 'hgx-h100', context=2048, prices={'h100-sxm': 2.5})"
-    assert call_of(made) == call
-    assert f"<code>{escape(call)}</code>" in page_of(made)
-    loads = np.ones((1, 32, 8))
-    assert call_of(object()) == "rackplan.write_report(<object>, 'report.html')"
-    plan = rackplan.plan("mixtral-8x7b", "hgx-h100", loads=loads, time_limit_s=0)
-    assert call_of(plan).endswith("loads=<array [1, 32, 8]>, time_limit_s=0)")
-    moved = rackplan.replan(plan, max_moves=3)
-    assert call_of(moved).startswith("rackplan.replan(rackplan.plan('mixtral-8x7b'")
-    assert "expert copies move" in page_of(moved)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_hbm_that_is_left_is_the_same_in_words_and_in_the_tile(case: tuple[str, str, str]) -> None:
-    free = made(*case).score.hbm_bytes["free"]
-    text = " ".join(report(*case)[1].text.split())
-    assert f"{free / 1e9:,.2f} GB are left; the largest batch that fits" in text
-    assert f"{free / 1e9:,.1f} GB" in text

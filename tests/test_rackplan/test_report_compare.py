@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from placement.compare import CompareRow
-from rackplan.views.charts import speed_chart
-from rackplan.views.compare import compare_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,15 +69,6 @@ def test_a_failed_comparison_leaves_nothing(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_cluster_holds_the_model(run: Run, tmp_path: Path) -> None:
-    result = run("compare", "hgx-h100", "--model", "deepseek-v3", "-o", "out")
-    assert result.code == 3
-    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
-    assert ">No cluster reaches a speed that was asked for.</p>" in text
-    verdict = text[text.index('class="verdict"') :]
-    assert verdict.index("HBM capacity binds") < verdict.index("No cluster reaches")
-
-
 def row(
     cluster: str, speed: float | None, gpu: float | None, reason: str = "", status: str = ""
 ) -> CompareRow:
@@ -99,29 +88,3 @@ def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:
     assert re.search(r"a ratio of \d\.\d\d: (closer|further) than the factor", text)
     assert [path.name for path in tmp_path.iterdir()] == ["one.html"]
     assert "the form follows the ending: .json or .html" in run(*asked, "one.pdf").error_line
-
-
-def test_verdict_says_capacity_first_then_the_best() -> None:
-    rows = [
-        row("small", 50.0, None, "HBM capacity binds: too small."),
-        row("old", 50.0, 100.0),
-        row("new", 50.0, 250.0, status="announced"),
-        row("new", 90.0, 10.0, status="announced"),
-        row("old", 90.0, None, "out of reach"),
-        row("small", 90.0, None, "HBM capacity binds: too small."),
-    ]
-    assert compare_verdict(rows, "output") == (
-        "small cannot: HBM capacity binds: too small. At 50 output tok/s/user new gives most: 250 output tok/s/GPU; "
-        "compute binds. Only new reach 90. new is announced, not shipping."
-    )
-    assert "2.50 times old" in compare_verdict(rows[1:5], "output")
-    assert compare_verdict([row("a", None, 5.0)], "input").startswith(
-        "With as much throughput as fits a gives most"
-    )
-
-
-def test_bars_of_unreached_speeds_are_left_out() -> None:
-    chart = speed_chart([row("<b>", 5.0, 10.0), row("<b>", 9.0, None)], "output")
-    (bars,) = chart["data"]
-    assert (bars["name"], bars["y"], bars["text"]) == ("&lt;b&gt;", [10.0, None], ["10", ""])
-    assert bars["x"] == ["5 tok/s/user", "9 tok/s/user<br>unreachable: &lt;b&gt;"]

@@ -6,16 +6,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cost.deployment import Deployment
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from rackplan.render.html import page
-from rackplan.views.charts import runners_up
-from rackplan.views.points import frontier, sweep_points
-from rackplan.views.sweep_page import score_at, sweep_page
+from rackplan.views.sweep_page import sweep_page
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
@@ -46,21 +42,6 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
     usd = data["rate_matching"]["best"]["totals"]["usd_per_million_tokens"]
     assert f"${usd:#.3g} per million output tokens, within a factor " in line[1]
     assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 2000 --osl 400 -o out" in text
-
-
-def test_the_frontier_goes_down_to_the_fastest_point() -> None:
-    found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload()))
-    points = sweep_points(found)
-    best = frontier(points)
-    assert best[-1].tok_s_per_user == found.tok_s_per_user.max()
-    assert best[0].tok_s_per_gpu == found.tok_s_per_gpu.max()
-    named = runners_up(points)
-    assert {best[0].layout, best[-1].layout} <= set(named)
-    assert 1 < len(named) <= 6
-    index = int(found.frontier()[0])
-    score = score_at(found, index)
-    assert score is not None
-    assert np.isclose(score.step_s, found.step_s[index], rtol=0.05)
 
 
 def test_nothing_fits_and_the_page_says_so() -> None:

@@ -157,8 +157,8 @@ def test_entries_of_the_catalog(run: Run, name: str | None) -> None:
 def test_plans_and_what_is_said_of_them(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     assert run("plan", *words, "--time-limit", 0, "-o", "a", "--json").data
     require_schema("plan.json", json.loads((tmp_path / "a/plan.json").read_text()), file=True)
-    for command in ("score", "explain", "what-if"):
-        assert run(command, "a", "--json").data
+    for more in (("score", "a"), ("score", "a", "--details"), ("what-if", "a")):
+        assert run(*more, "--json").data
     assert run("diff", "a", "a", "--json").data["same"]
     if MOE[1] in words:
         assert run("replan", "a", "-o", "b", "--loads", "zipf:0.4", "--lost", "d0.n0.g1", "--json").data

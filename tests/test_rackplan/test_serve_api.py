@@ -118,27 +118,6 @@ def test_the_figures_are_those_of_a_sweep(client):
     assert dollars == pytest.approx(1.5 * swept.totals(first).usd_per_million, rel=1e-4)
 
 
-def test_sliders_stand_in_the_command(client):
-    said = plot(client, factors={"up": 0.5, "price": 2}, draft_tokens=1, tpot_ms=25).json()["command"]
-    assert "--set scale-up.link_bytes_per_s=0.5x" in said
-    assert "--draft-tokens 1" in said
-    assert "--tok-s-user 40" in said
-    assert "--price h100-sxm=" in said
-
-
-def test_several_clusters_have_one_size(client):
-    sides = plot(client, clusters=[{"name": "hgx-h100"}, {"name": "hgx-h200@16"}]).json()["clusters"]
-    assert [side["name"] for side in sides] == ["hgx-h100@16", "hgx-h200@16"]
-    assert [side["gpus"] for side in sides] == [16, 16]
-
-
-def test_pools_count_the_gpus_of_prompts(client):
-    data = plot(client, pools=True).json()
-    alone = plot(client).json()
-    assert max(data["clusters"][0]["frontier"]["gpu"]) < max(alone["clusters"][0]["frontier"]["gpu"])
-    assert "--isl 4096 --osl 1024" in data["command"]
-
-
 def test_dropped_files_are_read_as_data(client):
     from cost.resolve import resolve_model
 
@@ -205,24 +184,6 @@ def test_what_is_wrong_is_said_beside_its_field(client, asked, field):
     assert "Traceback" not in found.text
 
 
-def test_a_model_that_is_unknown_gets_the_nearest_and_no_path(client):
-    said = plot(client, model={"name": "deepseek-v33"}).json()["errors"]["model"]
-    assert "deepseek-v3" in said
-    assert "dropped here" in said
-    assert "path" not in said
-    assert "nor a file" not in said
-
-
-def test_several_mistakes_are_said_at_once(client):
-    said = plot(client, isl=0, osl=-1).json()["errors"]
-    assert set(said) == {"isl", "osl"}
-
-
-def test_what_does_not_fit_is_said_of_its_cluster(client):
-    data = plot(client, model={"name": "deepseek-v3"}).json()
-    assert "HBM" in data["clusters"][0]["reason"]
-
-
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
@@ -244,18 +205,6 @@ def test_hostile_bodies_get_a_message(client, body, kind, status):
         found = client.post(path, content=body, headers={"content-type": kind})
         assert found.status_code == status
         assert found.json()["errors"]
-
-
-@pytest.mark.parametrize("length", ["9" * 5000, "\u00b2".encode("latin-1"), "-1", ""])
-def test_a_length_that_is_none(client, length):
-    headers = {"content-type": "application/json", "content-length": length}
-    assert client.post("/api/plot", content=b"{}", headers=headers).status_code == 413
-
-
-@pytest.mark.parametrize("path", ["/api/point", "/api/drawing"])
-def test_an_unknown_key_beside_a_point(client, path):
-    found = client.post(path, json={"asked": SMALL, "points": {}})
-    assert (found.status_code, found.json()["errors"]) == (422, {"points": "unknown field."})
 
 
 def test_a_body_that_hides_its_length_is_cut(client):
@@ -295,16 +244,6 @@ def test_a_point_has_its_step_and_memory(client):
     assert data["command"].startswith("rackplan plan --model mixtral-8x7b --cluster hgx-h100")
 
 
-def test_a_point_that_no_plan_has_says_so(client):
-    side = plot(client).json()["clusters"][0]
-    edge = side["frontier"]
-    asked = {"cluster": 0, "layout": side["layouts"][edge["layout"][-1]], "batch": edge["batch"][-1]}
-    data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
-    assert edge["batch"][-1] < 1
-    assert "No plan" in data["note"]
-    assert "order" not in data
-
-
 def test_the_cluster_of_a_point_is_drawn(client):
     side = plot(client).json()["clusters"][0]
     asked = {"cluster": 0, "layout": side["layouts"][side["frontier"]["layout"][0]], "batch": 1}
@@ -317,29 +256,6 @@ def test_a_point_that_is_gone_says_so(client):
     asked = {"cluster": 0, "layout": "EP999 TP1 PP1 x1", "batch": 1}
     data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
     assert "does not fit" in data["gone"]
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        {},
-        {"kind": "place"},
-        {"kind": "shell", "asked": SMALL},
-        {"kind": "place", "asked": SMALL, "order": {"loads": "/etc/passwd"}},
-        {"kind": "place", "asked": SMALL, "order": {"seconds": 1e9}},
-        {"kind": "place", "asked": SMALL, "order": {"cluster": 3}},
-        {"kind": "open", "plan": 0},
-        {"kind": "open", "plan": "../x"},
-        {"kind": "open", "plan": False},
-        {"kind": "place", "asked": SMALL, "orders": {"batch": 1}},
-        {"kind": "report", "asked": SMALL, "of": "job-1"},
-        {"kind": "lose", "of": "job-1", "losts": ["d0.n0"]},
-    ],
-)
-def test_orders_that_cannot_be_get_a_message(client, order):
-    found = client.post("/api/jobs", json=order)
-    assert found.status_code == 422
-    assert found.json()["errors"]
 
 
 def test_a_loss_needs_a_plan(client):
@@ -367,11 +283,3 @@ def test_the_plans_of_a_folder_are_opened(tmp_path):
     empty.mkdir()
     with pytest.raises(InputError, match="neither"):
         Start.of(empty)
-
-
-def test_lengths_of_the_page_are_binary(client):
-    assert (
-        plot(client, isl="8k", osl="1K").json()["command"]
-        == plot(client, isl=8192, osl=1024).json()["command"]
-    )
-    assert "like 8192 or 8k" in plot(client, isl="8kb").json()["errors"]["isl"]

@@ -89,7 +89,7 @@ def test_the_report_shows_the_curve(run: Callable[..., Result], tmp_path: Path) 
     import json
 
     (tmp_path / "tune.yaml").write_text(json.dumps(CONTENT | {"limit_s": 59}), encoding="utf-8")
-    said = run("study", "tune.yaml", "--optimize", "-o", "out", "--report", "--json", "--workers", 1)
+    said = run("study", "tune.yaml", "--optimize", "-o", "out", "--json", "--workers", 1)
     assert said.code == 0, said.err
     curve = said.data["curve"]
     assert [point["value"] for point in curve] == [8, 16]

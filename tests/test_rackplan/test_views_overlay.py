@@ -64,33 +64,3 @@ def test_values_are_loads_over_the_mean() -> None:
     assert overlay.values is not None
     assert sum(overlay.values) / len(overlay.values) == pytest.approx(1.0)
     assert plan_overlay(plan_of("llama-3.1-70b", "hgx-h100")).values is None
-
-
-@pytest.mark.wide
-def test_values_follow_the_split_and_the_speeds() -> None:
-    """The picture and balancedness are of the same loads."""
-    from dataclasses import replace
-
-    from placement.scoring import placement_balancedness
-    from topology import build_cluster
-    from topology.spec import Fault
-
-    whole = resolve_cluster("hgx-h100")
-    slow = build_cluster(replace(whole.spec, faults=(Fault(gpu="d0.n0.g3", factor=0.5),)))
-    model = resolve_model("mixtral-8x7b")
-    deployment = Deployment(slow, model, Workload(4096, 8, "bf16", "decode"))
-    loads = read_loads(["zipf:0.9"], seed=0, moe_layers=model.moe_layers, layers=32, experts=8)
-    # alike layers, so that the mean over layers is any one of them
-    loads = replace(loads, tokens=loads.tokens[:, :1].repeat(32, axis=1))
-    options = PlanOptions(time_limit_s=0.0, redundant=8, tp=1, stages=1, split="source")
-    plan = make_plan(deployment, loads, options)
-    found = plan.experts[0]
-    assert found is not None
-    alike = replace(found, slot_expert=found.slot_expert[:1].repeat(32, axis=0))
-    plan = replace(plan, experts=(alike,))
-    balance = placement_balancedness(deployment, plan.layout, plan.experts, loads, "source")
-    even = placement_balancedness(deployment, plan.layout, plan.experts, loads)
-    values = plan_overlay(plan).values
-    assert values is not None
-    assert 1 / max(values) == pytest.approx(balance[0])
-    assert balance[0] != pytest.approx(even[0])

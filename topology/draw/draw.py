@@ -57,9 +57,15 @@ def draw_cluster(
     write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 
-def cluster_svg(cluster: Cluster, overlay: Overlay | None = None) -> str:
+def cluster_svg(
+    cluster: Cluster,
+    overlay: Overlay | None = None,
+    *,
+    level: str = "auto",
+    traffic: TrafficOverlay | None = None,
+) -> str:
     """Return the SVG that :func:`draw_cluster` writes."""
-    return render(dot_source(cluster, overlay=overlay), "svg").decode()
+    return render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), "svg").decode()
 
 
 def dot_source(

@@ -1,6 +1,6 @@
 """Exporters: a cluster in the forms that other tools read, and as a cluster YAML of our own."""
 
 from topology.exporters.cluster_yaml import cluster_to_yaml
-from topology.exporters.write import EXPORT_FORMATS, GRAPH_SUFFIXES, write_topology
+from topology.exporters.write import EXPORT_FORMATS, GRAPH_SUFFIXES, topology_text, write_topology
 
-__all__ = ["EXPORT_FORMATS", "GRAPH_SUFFIXES", "cluster_to_yaml", "write_topology"]
+__all__ = ["EXPORT_FORMATS", "GRAPH_SUFFIXES", "cluster_to_yaml", "topology_text", "write_topology"]

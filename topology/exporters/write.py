@@ -25,13 +25,24 @@ def write_topology(cluster: Cluster, path: Path, form: str | None = None) -> Non
     InputError
         If there is no such format, it cannot say this cluster, or the file cannot be written.
     """
-    if form is not None and form not in EXPORT_FORMATS:
-        raise InputError(f"`form` {form}: {nearest(form, EXPORT_FORMATS)}")
     suffix = path.suffix.lower()
     if form is None and suffix not in GRAPH_SUFFIXES:
         raise InputError(f"{path}: the suffix must be one of {', '.join(GRAPH_SUFFIXES)}.")
-    write = GRAPH_SUFFIXES[suffix] if form is None else EXPORT_FORMATS[form]
-    write_whole(path, write(cluster).encode())
+    text = GRAPH_SUFFIXES[suffix](cluster) if form is None else topology_text(cluster, form)
+    write_whole(path, text.encode())
+
+
+def topology_text(cluster: Cluster, form: str) -> str:
+    """Return the topology of ``cluster`` in a format of ``EXPORT_FORMATS``.
+
+    Raises
+    ------
+    InputError
+        If there is no such format, or it cannot say this cluster.
+    """
+    if form not in EXPORT_FORMATS:
+        raise InputError(f"`form` {form}: {nearest(form, EXPORT_FORMATS)}")
+    return EXPORT_FORMATS[form](cluster)
 
 
 def graphml(cluster: Cluster) -> str:

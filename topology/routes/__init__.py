@@ -6,7 +6,7 @@ the domain.
 """
 
 from topology.routes.demand import Pairs
-from topology.routes.fair_time import FEW_CLASSES, FairTime, check_pairs, fair_s, within_reach
+from topology.routes.fair_time import FEW_CLASSES, FairTime, check_pairs, fair_s
 from topology.routes.link_loads import (
     Link,
     LinkGroup,
@@ -44,5 +44,4 @@ __all__ = [
     "read_traffic",
     "traffic_matrix",
     "uniform_bytes_per_s",
-    "within_reach",
 ]

@@ -110,12 +110,6 @@ def check_pairs(traffic: Traffic) -> None:
         )
 
 
-def within_reach(traffic: Traffic) -> bool:
-    """Whether memory is for the fair time of a traffic, were the cluster not symmetric."""
-    pairs, most = _pairs_and_most(traffic)
-    return pairs <= most
-
-
 def _pairs_and_most(traffic: Traffic) -> tuple[int, int]:
     """Return how many pairs of GPUs there may be, and how many memory is for."""
     pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])

@@ -1,0 +1,36 @@
+"""What ``rackplan --version`` prints: the versions in use, and the extras that are absent."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+DEVELOPMENT = {"dev", "browser", "docs", "release"}
+"""Extras of those who change rackplan."""
+
+
+def version_text(version: str) -> str:
+    """Return the lines of ``rackplan --version``; without a record of the installation Python's version alone."""
+    versions: dict[str, str] = {"Python": platform.python_version()}
+    absent: dict[str, list[str]] = {}
+    try:
+        record = metadata.metadata("rackplan")
+        needed = [Requirement(text) for text in record.get_all("Requires-Dist") or []]
+        extras = ["", *(record.get_all("Provides-Extra") or [])]
+    except metadata.PackageNotFoundError:
+        needed, extras = [], []
+    for one in needed:
+        of = [extra for extra in extras if one.marker is None or one.marker.evaluate({"extra": extra})]
+        if not of or of[0] in DEVELOPMENT or one.name == "rackplan":
+            continue
+        try:
+            versions[one.name] = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            absent.setdefault(of[0], []).append(one.name)
+    lines = [f"rackplan {version}", "", *(f"  {name:<18} {found}" for name, found in versions.items())]
+    for extra, names in absent.items():
+        install = f"pip install 'rackplan[{extra}]'" if extra else "pip install rackplan"
+        lines.append(f"  {extra or 'a dependency'} is not installed ({', '.join(names)}): {install}")
+    return "\n".join(lines)

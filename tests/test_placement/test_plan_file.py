@@ -213,34 +213,6 @@ def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
     assert (again.loads, again.score) == (None, plan.score)
 
 
-def test_a_file_of_an_earlier_version_still_loads() -> None:
-    """Written before the schema generated both ways, with everything that a plan can hold."""
-    path = Path(__file__).with_name("plan_file_old.json")
-    data = json.loads(path.read_text())
-    plan = read_plan(path)
-    assert (plan.split, plan.spread, plan.objective) == ("source", "node", "worst")
-    assert plan.layout.ep == data["layout"]["ep"]
-    assert plan.loads is not None
-    assert plan.loads.names == tuple(data["inputs"]["loads"]["names"])
-    assert plan.redundancy is not None
-    again = plan_to_dict(plan)
-    for key in (
-        "schema_version",
-        "model",
-        "cluster",
-        "stages",
-        "experts",
-        "layout",
-        "scenarios",
-        "redundancy",
-    ):
-        assert again[key] == data[key], key
-    assert again["failures"] == data["failures"]
-    assert data["inputs"]["workload"].items() <= again["inputs"]["workload"].items()
-    for key in ("model", "loads", "seed", "options"):
-        assert again["inputs"][key] == data["inputs"][key], key
-
-
 @pytest.mark.parametrize(
     ("line", "place"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import fields
-from importlib import import_module
 from inspect import signature
 from threading import Event
 from typing import TYPE_CHECKING
@@ -182,11 +181,3 @@ def test_progress_of_a_re_plan_says_how_far_it_is(
     ):
         assert words in text
     assert capsys.readouterr().out == ""
-
-
-def test_the_old_spelling_of_a_deployment_still_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match=r"rackplan\.Deployment"):
-        assert rackplan.Setting is rackplan.Deployment
-    setting = import_module("cost.setting")
-    with pytest.warns(DeprecationWarning, match=r"cost\.deployment\.USABLE_HBM"):
-        assert setting.USABLE_HBM == 0.9

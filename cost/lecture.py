@@ -21,7 +21,6 @@ from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.model import Model
 from cost.prices import Batch, CacheTier
 from cost.quantity import require_number
-from topology import portable
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.spec import DomainSpec, GpuSpec
@@ -179,8 +178,8 @@ class Roofline:
         An expert is left alone by ``batch`` tokens with probability ``(1 - routed_fraction) ** batch``.
         """
         # finite where all experts are used, times any batch
-        rest = max(float(portable.log1p(-self.routed_fraction)), -1e280)
-        idle: Batch = portable.exp(rest * (batch - 1))
+        rest = math.log1p(-self.routed_fraction) if self.routed_fraction < 1 else -1e280
+        idle: Batch = np.exp(rest * (batch - 1))
         return self.total_params - (self.total_params - self.active_params) * idle
 
     def memory_s(self, batch: Batch) -> Batch:
@@ -329,7 +328,7 @@ def fast_mode_for_price(line: Roofline, speed: float, price: float) -> FastMode:
         fast = _fast_batch(line, batch, speed)
         return not math.isnan(fast) and batch / fast / speed < price
 
-    grid = portable.geometric(1.0, _MOST_BATCH, _GRID)
+    grid = np.geomspace(1.0, _MOST_BATCH, _GRID)
     below = next((k for k in range(_GRID - 1, -1, -1) if not too_cheap(float(grid[k]))), None)
     if below is None or below == _GRID - 1:
         raise _no_such_price(line, speed, price)

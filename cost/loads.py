@@ -16,7 +16,6 @@ from cost.traces.open import open_recording
 from cost.traces.recording import Wanted, of_array
 from cost.traces.routing import RoutingTrace
 from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
-from topology import portable
 from topology.errors import InputError
 from topology.shown import Shown
 from topology.sizes import check_layer_experts, check_load_numbers
@@ -187,10 +186,10 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
             raise InputError(f"{text}: uniform takes no parameter; give uniform alone.")
         weight = np.ones((layers, experts))
     elif kind == "lognormal":
-        weight = portable.exp(_skew(text, parameter) * portable.normal(rng, (layers, experts)))
+        weight = np.exp(_skew(text, parameter) * rng.standard_normal((layers, experts)))
     else:
         ranks = np.tile(np.arange(1.0, experts + 1), (layers, 1))
-        weight = portable.power(rng.permuted(ranks, axis=1), -_skew(text, parameter))
+        weight = rng.permuted(ranks, axis=1) ** -_skew(text, parameter)
     scaled: NDArray[np.float64] = weight / weight.mean(axis=1, keepdims=True) * _MEAN_TOKENS
     return scaled
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from topology import portable
 from topology.errors import InputError, one_line
 from topology.npy import map_npy
 from topology.reading import nearest
@@ -191,11 +190,7 @@ def pattern_traffic(
     if kind in ("zipf", "lognormal"):
         rng = np.random.default_rng(seed)
         normal = kind == "lognormal"
-        parts = (
-            portable.exp(value * portable.normal(rng, n))
-            if normal
-            else portable.power(1.0 + rng.permutation(n), -value)
-        )
+        parts = np.exp(value * rng.standard_normal(n)) if normal else (1.0 + rng.permutation(n)) ** -value
         alike = AlikeRows(bytes_per_gpu * parts[None] / parts.sum(), np.zeros(n, dtype=np.int64))
         return Traffic(f"{pattern} (seed {seed})", gpus, matrix=alike, members=who)
     here = np.arange(n)

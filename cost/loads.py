@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from cost.traces.open import open_recording
 from cost.traces.recording import Wanted, of_array
 from cost.traces.routing import RoutingTrace
-from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
+from cost.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
 from topology.shown import Shown
-from topology.sizes import check_layer_experts, check_load_numbers
 
 EARLIER = 0.75
 """Share of a trace's tokens, the first, that placements are made by to be compared on the others."""
@@ -194,6 +193,15 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
     return scaled
 
 
+def _check_numbers(scenarios: int, layers: int, experts: int) -> None:
+    """Refuse more loads than there is room for."""
+    if (numbers := scenarios * layers * experts) > MOST_CELLS:
+        raise InputError(
+            f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are {numbers:,} numbers; "
+            f"at most {MOST_CELLS:,} are supported."
+        )
+
+
 def _skew(text: str, parameter: str | None) -> float:
     try:
         skew = float(parameter or "")
@@ -249,8 +257,7 @@ def read_loads(
         )
     if not texts:
         raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")
-    check_layer_experts(len(moe_layers), experts)
-    check_load_numbers(len(texts), len(moe_layers), experts)
+    _check_numbers(len(texts), len(moe_layers), experts)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
@@ -272,7 +279,7 @@ def read_loads(
         found = collect_windows(recording, windows, on_progress)
         table, more = moe_rows(recording, found.tokens, found.names, wanted)
         tokens.append(table)
-        check_load_numbers(len(names) + len(table), len(moe_layers), experts)
+        _check_numbers(len(names) + len(table), len(moe_layers), experts)
         names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
         notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
     synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)

@@ -12,7 +12,6 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import InputError
-from topology.sizes import check_whole
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -257,8 +256,6 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         for one in parameters
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
-    for name, typed in given.items():
-        check_whole(values[name], typed.split()[0])
     asked = Asked(values, given)
     for rule in RULES:
         for name in rule.options.split():

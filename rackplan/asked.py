@@ -14,7 +14,6 @@ import numpy as np
 
 from topology.errors import InputError, RackplanError
 from topology.reading import nearest, shown
-from topology.sizes import check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,8 +119,6 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
     if not any(fits[one] for one in known):
         said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
         raise InputError(f"`{name}`: expected {' or '.join(said)}, not {shown(value)}.")
-    if number:
-        check_whole(value, f"`{name}`")
     if "int" in known and "float" not in known and number and isinstance(value, float):
         return int(value)
     return value

@@ -25,9 +25,8 @@ from topology.fabric_file import given_figure, read_fabric, stand_in_latency, us
 from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.reading import Fields, load_yaml, nearest, shown
-from topology.repeating import Copy, Row, count_rows, repeating_rows
+from topology.repeating import Copy, Row, repeating_rows
 from topology.schema import read, read_factor, read_fault
-from topology.sizes import check_listed_gpus
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES, check_domain
 from topology.structures.raw import check_raw
@@ -269,7 +268,6 @@ def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSp
 
 def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
     """Return nodes and links written out, one by one or as rows that repeat."""
-    check_listed_gpus(count_rows(fields, "nodes", "gpu"), fields.where)
     nodes = _made(repeating_rows(fields, "nodes"), lambda row: _node_of(row, gpus))
     kinds = {node.id: node.kind for node in nodes}
     links = _made(repeating_rows(fields, "links", empty=True), lambda row: _link_of(row, kinds))

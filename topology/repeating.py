@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from topology.errors import InputError
-from topology.limits import LINK_ROWS, NODE_ROWS
 from topology.reading import Fields, shown
 
 _MOST_VALUES = 200_000
+_MOST_ROWS = 1_000_000
 _DEEPEST = 8
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 _PART = re.compile(r"\{\{|\}\}|\{([A-Za-z][A-Za-z0-9_]{0,31})(?:([+-])(\d{1,9}))?\}|[{}]|[^{}]+")
@@ -96,13 +96,12 @@ def repeating_rows(fields: Fields, key: str, *, empty: bool = False) -> Iterator
         If a counter's values cannot be read, or there are too many rows.
     """
     entries = fields.subs(key, empty=empty)
-    most = NODE_ROWS if key == "nodes" else LINK_ROWS
     total = 0
     for given in entries:
-        total += (rows := _count(given, key, {}, 0, None))
-        if total > most:
-            more = "repeats to" if rows > most else "and those before it make"
-            said = f"{given.where}: {more} {max(rows, total):,} {key}; at most {most:,} are supported."
+        total += (rows := _count(given, key, {}, 0))
+        if total > _MOST_ROWS:
+            more = "repeats to" if rows > _MOST_ROWS else "and those before it make"
+            said = f"{given.where}: {more} {max(rows, total):,} {key}; at most {_MOST_ROWS:,} are supported."
             raise InputError(
                 f"{said} What a domain and a fabric of a kind describe may be larger: `domains:`."
             )
@@ -110,27 +109,16 @@ def repeating_rows(fields: Fields, key: str, *, empty: bool = False) -> Iterator
         yield from _rows(given, key, {}, 0)
 
 
-def count_rows(fields: Fields, key: str, kind: str) -> int:
-    """Return how many rows under ``key`` have this `kind`, each as often as it repeats; none of them is made.
-
-    Raises
-    ------
-    InputError
-        If a counter's values cannot be read.
-    """
-    return sum(_count(given, key, {}, 0, kind) for given in fields.subs(key))
-
-
-def _count(given: Fields, key: str, outer: Mapping[str, Counter], depth: int, kind: str | None) -> int:
-    """Return how many rows one entry stands for, those of a kind alone where one is given."""
+def _count(given: Fields, key: str, outer: Mapping[str, Counter], depth: int) -> int:
+    """Return how many rows one entry stands for."""
     if depth > _DEEPEST:
         raise InputError(f"{given.where}: groups are nested more than {_DEEPEST} deep.")
     own = _counters(given, outer) if isinstance(given.data, dict) and "repeat" in given else {}
     if key in given:
         inside = given.subs(key)
-        rows = sum(_count(row, key, {**outer, **own}, depth + 1, kind) for row in inside)
+        rows = sum(_count(row, key, {**outer, **own}, depth + 1) for row in inside)
     else:
-        rows = int(kind is None or given.data.get("kind") == kind)
+        rows = 1
     return rows * math.prod(len(counter.values) for counter in own.values())
 
 

@@ -101,10 +101,10 @@ def read_transitions(path: Path) -> Transitions:
         raise InputError(f"{path}: no such file.")
     try:
         if suffix == ".npy":
-            return Transitions.of(_numbers(path, npy_array(path).whole()), name=str(path))
-        weights = _numbers(path, npz_array(path, KEY).whole())
+            return Transitions.of(_numbers(path, npy_array(path)), name=str(path))
+        weights = _numbers(path, npz_array(path, KEY))
         counted = "tokens" in npz_names(path)
-        tokens = _numbers(path, npz_array(path, "tokens").whole()) if counted else None
+        tokens = _numbers(path, npz_array(path, "tokens")) if counted else None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({one_line(error)}).") from error
     if tokens is not None and tokens.size != 1:

@@ -31,15 +31,6 @@ DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
 
-_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, "swift": 1.0, "flashlb": 2.0}
-_WORK |= {OURS: 2.0, OURS_LINEAR: 2.0}
-"""What a re-plan costs beside others, for each expert of each layer."""
-_SCORED = 5_000
-"""What it costs to score a window and to call a policy at all."""
-_MANY_EXPERTS = 1_024
-"""In a layer: beyond, each is compared with more others."""
-
-
 class Ours:
     """Our balancer (:mod:`placement.online.balancer`) with a budget of moves.
 
@@ -128,15 +119,6 @@ def entries(
             if not entry.interval:
                 break
     return found
-
-
-def work_of_a_window(entries: Sequence[Entry], layers: int, experts: int) -> float:
-    """Return what the entries do in one window on the mean, for :data:`topology.limits.REPLAY_WORK`."""
-    cells = layers * experts * max(1.0, experts / _MANY_EXPERTS)
-    return sum(
-        _SCORED + (_WORK[entry.name.partition(":")[0]] * cells / entry.interval if entry.interval else 0.0)
-        for entry in entries
-    )
 
 
 def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:

@@ -220,7 +220,7 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
         if set(npz_names(path)) != set(ARRAYS):
             raise InputError(f"{path}: not a balancer's state: other arrays are in it.")
-        return {name: npz_array(path, name).whole() for name in ARRAYS}
+        return {name: npz_array(path, name) for name in ARRAYS}
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a balancer's state ({one_line(error)}).") from None
 

@@ -14,7 +14,6 @@ from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import Group, arg, opt
 from topology.errors import InputError
-from topology.limits import WHOLE
 
 if TYPE_CHECKING:
     from placement.migrate.replan import ReplanOptions
@@ -404,8 +403,7 @@ def _copies(text: str) -> int | Literal["auto"]:
     if text == AUTO:
         return AUTO
     try:
-        if abs(count := int(text)) <= WHOLE:
-            return count
+        return int(text)
     except ValueError:
         pass
     raise InputError(f"--redundant {text}: expected 0 or more copies above one of each expert, or auto.")

@@ -9,7 +9,7 @@ from itertools import chain, combinations
 
 from networkx.utils import UnionFind
 
-from topology.build import refuse_islands
+from topology.build import GPUS, refuse_islands
 from topology.catalog import fabric_names, gpu_names
 from topology.catalog.spelled import spelled_gpus
 from topology.errors import InputError
@@ -29,12 +29,13 @@ from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
 from topology.importers.shapes import uneven
-from topology.limits import IMPORTED_GPUS, LISTED_GPUS
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
 
+_LISTED_GPUS = 4_096
+"""Of a cluster that is imported link by link: no two of its domains are taken to be alike."""
 _ONLY_ALIKE = (
-    f"only alike leaves below spines may have more than {LISTED_GPUS:,} GPUs. Name the hosts to import with option "
+    f"only alike leaves below spines may have more than {_LISTED_GPUS:,} GPUs. Name the hosts to import with option "
     "`hosts`."
 )
 
@@ -93,9 +94,9 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     """Return the graph of a fabric and the hosts on it; where no file names switches, of the hosts alone."""
     _ask(fabric, nodes, parts)
     gpus = sum(gpu_count(node, parts) for node in nodes.values())
-    if gpus > IMPORTED_GPUS:
+    if gpus > GPUS:
         raise InputError(
-            f"{fabric.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {IMPORTED_GPUS:,} are "
+            f"{fabric.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
             "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
         )
     dumps = {id(node): linked_as(node, parts) for node in nodes.values() if node is not None}
@@ -120,7 +121,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
 
 def _refuse_uneven(fabric: FabricFound, domains: Mapping[str, Sequence[str]], gpus: int) -> None:
     """Refuse a cluster too large to be listed link by link whose leaves are those of no regular one."""
-    if gpus <= LISTED_GPUS or not fabric.switches or len(domains) == 1:
+    if gpus <= _LISTED_GPUS or not fabric.switches or len(domains) == 1:
         return
     if not fabric.trunks and not _tops(fabric):
         raise InputError(
@@ -357,8 +358,8 @@ def _check_joined(whole: WholeFound) -> None:
     The GPUs of one host count as joined: at worst PCIe does that.
     """
     gpus = {node.id: node.node for node in whole.nodes if node.kind == "gpu"}
-    if len(gpus) > IMPORTED_GPUS:
-        raise InputError(f"{whole.place}: {len(gpus):,} GPUs; at most {IMPORTED_GPUS:,} are imported.")
+    if len(gpus) > GPUS:
+        raise InputError(f"{whole.place}: {len(gpus):,} GPUs; at most {GPUS:,} are imported.")
     first: dict[str | None, str] = {}
     hosts = [(first.setdefault(host or name, name), name) for name, host in gpus.items()]
     ids = {node.id for node in whole.nodes}

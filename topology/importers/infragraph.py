@@ -18,12 +18,12 @@ from typing import TypeVar
 import numpy as np
 from networkx.utils import UnionFind
 
+from topology.build import GPUS
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 from topology.importers.found import Format, WholeFound, WholeLink, levels_above, switch_kind
 from topology.importers.pcie import deal
 from topology.importers.source import Source
-from topology.limits import IMPORTED_GPUS
 from topology.reading import Fields, shown
 from topology.spec import RawNode
 from topology.units import plural
@@ -329,8 +329,8 @@ class _Graph:
         """Expand hosts, then contract everything to GPUs and switches."""
         switches: dict[str, None] = {}
         xpus = sum(len(device.xpus) * count for device, count in self._instances.values())
-        if xpus > IMPORTED_GPUS:
-            raise self._source.error(None, f"{xpus:,} xpus; at most {IMPORTED_GPUS:,} are imported.")
+        if xpus > GPUS:
+            raise self._source.error(None, f"{xpus:,} xpus; at most {GPUS:,} are imported.")
         inside = sum(len(device.edges) * count for device, count in self._instances.values() if device.xpus)
         if inside > _MOST_WIRES:
             raise self._source.error(

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from topology.errors import InputError, one_line
-from topology.npy import map_npy
+from topology.errors import InputError
+from topology.npy import load_npy
 from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
-from topology.sizes import check_drawn_pairs
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
 _BLOCK_PAIRS = 2_000_000
@@ -184,7 +183,6 @@ def pattern_traffic(
     if kind == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
     if kind == "random":
-        check_drawn_pairs(n, pattern)
         rows = _RandomRows(seed, n, bytes_per_gpu)
         return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
     if kind in ("zipf", "lognormal"):
@@ -308,13 +306,9 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
     if not path.is_file():
         raise InputError(f'traffic file "{path}" does not exist or is not a file.')
     try:
-        with path.open("rb") as file:
-            start = file.read(2)
-        if start == b"PK":
-            raise InputError(f"{path.name}: an archive of arrays; give one .npy of [gpus, gpus] bytes.")
-        matrix = map_npy(path)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path.name}: not a .npy file of numbers ({one_line(error)}).") from None
+        matrix = load_npy(path, path.name)
+    except OSError as error:
+        raise InputError(f"{path.name}: cannot be read ({error.strerror or error}).") from None
     return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
 
 

@@ -32,6 +32,7 @@ from topology.physical import switch_racks
 from topology.repeat import alike, repeated
 from topology.shown import Shown
 
+MOST_TOK_S = 1e15
 MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
@@ -67,6 +68,10 @@ class Demand:
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."
+            )
+        if self.tok_s > MOST_TOK_S * self.utilization:
+            raise InputError(
+                f"`tok_s` {self.tok_s:g}: expected a peak of at most {MOST_TOK_S:g} output tokens/s."
             )
         if not 0 <= self.spares <= MOST_SPARES:
             raise InputError(

@@ -11,6 +11,7 @@ from functools import cached_property
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
+from rackplan.asked import require_64_bits
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -256,6 +257,8 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         for one in parameters
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
+    for name, typed in given.items():
+        require_64_bits(values[name], typed.split()[0])
     asked = Asked(values, given)
     for rule in RULES:
         for name in rule.options.split():

@@ -66,7 +66,9 @@ def npz_array(path: Path, key: str = KEY) -> NDArray[Any]:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if names.count(key) != 1:
             keys = ", ".join(names)[:200] or "nothing"
-            raise InputError(f"{path}: expected one array {key!r}, found {keys}; save it under that key, once.")
+            raise InputError(
+                f"{path}: expected one array {key!r}, found {keys}; save it under that key, once."
+            )
         member = archive.infolist()[names.index(key)]
         if (size := member.file_size) > ARCHIVED_BYTES:
             raise InputError(

@@ -30,6 +30,9 @@ LONGER = 4
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
+_LONGEST = 1e12
+"""Of an interval, in steps or windows."""
+
 
 class Ours:
     """Our balancer (:mod:`placement.online.balancer`) with a budget of moves.
@@ -147,7 +150,7 @@ def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
     for text in texts:
         given = text.strip().lower()
         value = plain_number(given.removesuffix("w")) or 0.0
-        if value < 1 or not value.is_integer():
+        if not 1 <= value <= _LONGEST or not value.is_integer():
             raise InputError(f"`interval` {text}: expected steps, like 3000, or windows, like 2w; 1 or more.")
         found.append(int(value) if given.endswith("w") else max(1, round(value / steps_per_window)))
     return list(dict.fromkeys(found))

@@ -159,7 +159,6 @@ def plan(
     from rackplan.output import RESULTS, default_folder, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
-    from topology.interrupts import steady
 
     wanted = asked.plan_options(time_limit, work, seed)
     deployment = pricing.deployment(model, cluster, serving)
@@ -172,8 +171,7 @@ def plan(
         )
         reporter.stage("writing")
         given = [model, cluster, *(loads or []), *(routing or [])]
-        with steady():
-            files = write_plan(made, target, digests(given))
+        files = write_plan(made, target, digests(given))
     show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -264,7 +262,6 @@ def replan(
     from rackplan.output import RESULTS, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
-    from topology.interrupts import steady
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
@@ -288,8 +285,7 @@ def replan(
             *(loads or []),
             *(routing or []),
         ]
-        with steady():
-            files = write_plan(found.plan, target, digests(given), moved=found)
+        files = write_plan(found.plan, target, digests(given), moved=found)
     show(replan_view(found, asked, files), json=json)
     _say_interrupted(found.plan, "re-plan")
 

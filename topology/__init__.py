@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from topology.draw import Overlay, draw_cluster
     from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
     from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
-    from topology.graph import validate_graph
     from topology.resolve import resolve_cluster
     from topology.schema import spec_from_dict, spec_to_dict
     from topology.spec import (
@@ -77,7 +76,6 @@ __all__ = [
     "resolve_cluster",
     "spec_from_dict",
     "spec_to_dict",
-    "validate_graph",
     "weakest",
 ]
 
@@ -88,7 +86,6 @@ _MODULES = {
     "draw": "Overlay draw_cluster",
     "errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
     "figures": "UNPUBLISHED Evidence Figure weakest",
-    "graph": "validate_graph",
     "resolve": "resolve_cluster",
     "schema": "spec_from_dict spec_to_dict",
     "spec": "ClusterSpec DomainSpec FabricSpec Fault GpuSpec RawLink RawNode RawTopology ScaleOutSpec",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import nodes_of_kind, rate_to
+from tests.graph_contract import validate_graph
 from topology import (
     ClusterSpec,
     DomainSpec,
@@ -22,7 +23,6 @@ from topology import (
     load_fabric,
     load_scale_out,
     resolve_cluster,
-    validate_graph,
 )
 from topology.build import check_cluster
 from topology.fabrics import check_scale_out

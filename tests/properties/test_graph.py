@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import nodes_of_kind, rate_to
+from tests.graph_contract import validate_graph
 from topology import (
     ClusterSpec,
     InputError,
@@ -20,7 +21,6 @@ from topology import (
     load_domain,
     load_scale_out,
     resolve_cluster,
-    validate_graph,
 )
 from topology.fabrics import FABRICS, leaves_and_pods
 from topology.fabrics.fabric import Hosts

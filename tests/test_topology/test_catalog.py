@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.graph_contract import validate_graph
 from topology import (
     Evidence,
     Figure,
@@ -24,7 +25,6 @@ from topology import (
     load_gpu,
     load_scale_out,
     resolve_cluster,
-    validate_graph,
 )
 from topology.units import parse_quantity
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology import InputError, build_cluster, load_domain, resolve_cluster, validate_graph
+from tests.graph_contract import validate_graph
+from topology import InputError, build_cluster, load_domain, resolve_cluster
 from topology.build import check_cluster
 from topology.fabric_file import read_fabric
 from topology.fabrics.dragonfly import Dragonfly

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.machine import stage_rates
+from tests.graph_contract import validate_graph
 from topology import (
     ClusterSpec,
     Fault,
@@ -19,7 +20,6 @@ from topology import (
     MissingFigureError,
     build_cluster,
     resolve_cluster,
-    validate_graph,
 )
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.graph_contract import validate_graph
 from topology.build import build_cluster
 from topology.cluster_file import read_cluster_file
 from topology.errors import InputError
 from topology.exporters import cluster_to_yaml
-from topology.graph import validate_graph
 from topology.importers import Imported, ImportOptions, import_files
 from topology.spec import Fault
 

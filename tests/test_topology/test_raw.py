@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.machine import stage_rates
+from tests.graph_contract import validate_graph
 from topology import (
     InputError,
     RawLink,
@@ -24,7 +25,6 @@ from topology import (
     resolve_cluster,
     spec_from_dict,
     spec_to_dict,
-    validate_graph,
 )
 
 if TYPE_CHECKING:

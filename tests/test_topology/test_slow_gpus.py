@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cost.machine import stage_rates
+from tests.graph_contract import validate_graph
 from topology import (
     ClusterSpec,
     Fault,
@@ -16,7 +17,6 @@ from topology import (
     resolve_cluster,
     spec_from_dict,
     spec_to_dict,
-    validate_graph,
 )
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from topology.importers.shapes import uneven
 from topology.spec import ClusterSpec, FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
 
-_LISTED_GPUS = 4_096
+LISTED_GPUS = 4_096
 """Of a cluster that is imported link by link: no two of its domains are taken to be alike."""
 _ONLY_ALIKE = (
-    f"only alike leaves below spines may have more than {_LISTED_GPUS:,} GPUs. Name the hosts to import with option "
+    f"only alike leaves below spines may have more than {LISTED_GPUS:,} GPUs. Name the hosts to import with option "
     "`hosts`."
 )
 
@@ -121,7 +121,7 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
 
 def _refuse_uneven(fabric: FabricFound, domains: Mapping[str, Sequence[str]], gpus: int) -> None:
     """Refuse a cluster too large to be listed link by link whose leaves are those of no regular one."""
-    if gpus <= _LISTED_GPUS or not fabric.switches or len(domains) == 1:
+    if gpus <= LISTED_GPUS or not fabric.switches or len(domains) == 1:
         return
     if not fabric.trunks and not _tops(fabric):
         raise InputError(

@@ -66,13 +66,7 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
 
 
 def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``.
-
-    Raises
-    ------
-    InputError
-        If one of them has no GPU that works.
-    """
+    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``."""
     names = {name: (gpu.id, gpu.node, gpu.id.partition(".")[0]) for name, gpu in ((g.id, g) for g in gpus)}
     known = {name for one in names.values() for name in one}
     strange = next((name for name in part if name not in known), None)

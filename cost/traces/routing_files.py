@@ -105,7 +105,7 @@ def _holds_ids(array: NDArray[Any], wanted: Wanted | None) -> bool:
     if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
         return False
     if wanted is not None and wanted.top_k != wanted.experts:
-        return array.shape[-1] == wanted.top_k
+        return int(array.shape[-1]) == wanted.top_k
     first = next(pieces_of(array))
     ordered = np.sort(first, axis=-1)
     twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)

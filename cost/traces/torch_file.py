@@ -12,7 +12,7 @@ import pickle
 import struct
 import zipfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,9 @@ class _Reader(pickle._Unpickler):  # noqa: SLF001 - the one in C takes the memor
             raise self._refused("a zip archive, but not one that torch.save wrote")
         self.root = roots[0]
         named = self.root + "byteorder"
-        self.order = ">" if named in self.members and archive.read(named) == b"big" else "<"
+        self.order: Literal["<", ">"] = (
+            ">" if named in self.members and archive.read(named) == b"big" else "<"
+        )
         self.bytes = np.memmap(path, np.uint8, "r")
         super().__init__(io.BytesIO(archive.read(self.root + "data.pkl")))
 

@@ -204,13 +204,7 @@ def pattern_traffic(
 
 
 def _parameter(pattern: str) -> tuple[str, float]:
-    """Return the kind of a pattern, and its parameter.
-
-    Raises
-    ------
-    InputError
-        If there is no such pattern, or its parameter cannot be used.
-    """
+    """Return the kind of a pattern, and its parameter."""
     kind, colon, text = pattern.partition(":")
     if kind not in PATTERNS:
         raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(kind, PATTERNS)}')

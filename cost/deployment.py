@@ -25,7 +25,6 @@ from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import Router
 from topology.shown import Shown
-from topology.sizes import check_layer_gpus
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
@@ -84,7 +83,6 @@ class Deployment(Shown):
         object.__setattr__(self, "model", as_if_sparse(self.model, self.workload.sparse_attention))
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
-        check_layer_gpus(len(self.model.layers), len(self.cluster.gpus), self.model.name, self.cluster.name)
         known = self._views
         if known is None or known.cluster is not self.cluster or known.model is not self.model:
             object.__setattr__(self, "_views", _Views(self.cluster, self.model))

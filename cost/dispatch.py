@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cost.assignment import Assignment, sum_by_gpu
 from cost.loads import ExpertLoads
 from cost.token_hits import TokenHits
-from topology import portable
 from topology.errors import InputError
 
 DispatchPolicy = Literal["even", "source", "lp", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"]
@@ -431,14 +430,14 @@ class ExpertUse:
         A token uses a slot with probability ``top_k * slot_share``, so a slot is read with probability
         ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
         """
-        touched = -portable.expm1(tokens * self._log_missed)
+        touched = -np.expm1(tokens * self._log_missed)
         return sum_by_gpu(touched, self.slot_gpu, self.gpus)
 
     @cached_property
     def _log_missed(self) -> NDArray[np.float64]:
         """Log of the chance that a token misses a slot, ``[scenarios, layers, slots]``, the same at every batch."""
         chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
-        found: NDArray[np.float64] = portable.log1p(-np.minimum(chance, 1 - 1e-15))
+        found: NDArray[np.float64] = np.log1p(-np.minimum(chance, 1 - 1e-15))
         return found
 
     def token_share(self) -> NDArray[np.float64]:

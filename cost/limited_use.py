@@ -13,7 +13,6 @@ from cost.assignment import Assignment
 from cost.dispatch import ExpertUse
 from cost.terms.alltoall_volumes import Routing
 from cost.token_hits import Floats, Ints, TokenHits, numbered
-from topology import portable
 
 _MOST_CHOICES = 4096
 """Choices of groups that are summed over; DeepSeek-V3 has 70."""
@@ -96,8 +95,8 @@ def _weights(group_load: Floats, drawn: Floats, picked: Ints) -> Floats:
     weight = np.ones_like(drawn)
     part = np.maximum(drawn, 1e-12)
     for _ in range(_ROUNDS):
-        log = portable.log(rate)[..., picked].sum(axis=3)
-        weight = portable.exp(log - log.max(axis=2, keepdims=True))
+        log = np.log(rate)[..., picked].sum(axis=3)
+        weight = np.exp(log - log.max(axis=2, keepdims=True))
         weight /= weight.sum(axis=2, keepdims=True)
         got = each * (weight / part)[..., choices].sum(axis=3)
         rate *= np.clip(each / np.maximum(got, 1e-12), 0.2, 5.0)

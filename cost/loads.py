@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from cost.traces.open import open_recording
 from cost.traces.recording import Wanted, of_array
 from cost.traces.routing import RoutingTrace
-from cost.traces.windows import MOST_WINDOWS, collect_windows, moe_rows, require_fit
-from topology import portable
+from cost.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.errors import InputError
 from topology.shown import Shown
-from topology.sizes import check_layer_experts, check_load_numbers
 
 EARLIER = 0.75
 """Share of a trace's tokens, the first, that placements are made by to be compared on the others."""
@@ -187,12 +185,21 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
             raise InputError(f"{text}: uniform takes no parameter; give uniform alone.")
         weight = np.ones((layers, experts))
     elif kind == "lognormal":
-        weight = portable.exp(_skew(text, parameter) * portable.normal(rng, (layers, experts)))
+        weight = np.exp(_skew(text, parameter) * rng.standard_normal((layers, experts)))
     else:
         ranks = np.tile(np.arange(1.0, experts + 1), (layers, 1))
-        weight = portable.power(rng.permuted(ranks, axis=1), -_skew(text, parameter))
+        weight = rng.permuted(ranks, axis=1) ** -_skew(text, parameter)
     scaled: NDArray[np.float64] = weight / weight.mean(axis=1, keepdims=True) * _MEAN_TOKENS
     return scaled
+
+
+def _check_numbers(scenarios: int, layers: int, experts: int) -> None:
+    """Refuse more loads than there is room for."""
+    if (numbers := scenarios * layers * experts) > MOST_CELLS:
+        raise InputError(
+            f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are {numbers:,} numbers; "
+            f"at most {MOST_CELLS:,} are supported."
+        )
 
 
 def _skew(text: str, parameter: str | None) -> float:
@@ -250,8 +257,7 @@ def read_loads(
         )
     if not texts:
         raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")
-    check_layer_experts(len(moe_layers), experts)
-    check_load_numbers(len(texts), len(moe_layers), experts)
+    _check_numbers(len(texts), len(moe_layers), experts)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []
     notes: list[str] = []
@@ -273,7 +279,7 @@ def read_loads(
         found = collect_windows(recording, windows, on_progress)
         table, more = moe_rows(recording, found.tokens, found.names, wanted)
         tokens.append(table)
-        check_load_numbers(len(names) + len(table), len(moe_layers), experts)
+        _check_numbers(len(names) + len(table), len(moe_layers), experts)
         names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
         notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
     synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index
 from placement.problem import Problem
-from topology import portable
 
 SHARPNESS = 75.0
 """Of log-sum-exp, over the largest load of a scenario at the start."""
@@ -160,7 +159,7 @@ class _State:
 
     def _powers(self) -> None:
         if self.equal_speeds:
-            self.comes = portable.exp(np.minimum(self.theta[:, None] * self.slot_load, _STEEPEST))
+            self.comes = np.exp(np.minimum(self.theta[:, None] * self.slot_load, _STEEPEST))
             self.leaves = 1 / self.comes
 
     def _price(self) -> Floats:
@@ -168,15 +167,15 @@ class _State:
         power = self.theta * self.gpu_load
         top = power.max(axis=(0, 1) if self.worst else 1, keepdims=True)
         power -= top
-        power = portable.exp(power)
+        power = np.exp(power)
         if self.worst:
             power *= self.votes * len(power)
             total = power.sum(axis=1, keepdims=True).sum(axis=0, keepdims=True)
-            value = (top + portable.log(total)) / self.theta
+            value = (top + np.log(total)) / self.theta
             power /= total * self.theta
         else:
             total = power.sum(axis=1, keepdims=True)
-            value = ((top + portable.log(total)) / self.theta) * self.votes
+            value = ((top + np.log(total)) / self.theta) * self.votes
             power *= self.votes / (total * self.theta)
         self.price, self.worth = power, power.sum(axis=0)
         found: Floats = value.sum(axis=0)[0].astype(np.float64)
@@ -230,7 +229,7 @@ class _State:
             load = self.theta[:, None] * self.slot_load[:, :, own]
             comes = np.minimum(load / self.speed[other], _STEEPEST)
             leaves = np.minimum(load / self.speed[own], _STEEPEST)
-            found += [portable.exp(comes), self.price[:, None, own] * portable.exp(-leaves)]
+            found += [np.exp(comes), self.price[:, None, own] * np.exp(-leaves)]
         return found[0], found[1], found[2], found[3]
 
     def _make(self, left: Index, right: Index) -> None:

@@ -20,7 +20,6 @@ from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
 from placement.scenario_search import descend, smooth_load
-from topology import portable
 
 _SQUARINGS = (
     5  # exchanges rank by the norm of order 2 ** 5 of GPU loads: near the largest, but sees the others
@@ -217,9 +216,9 @@ def _drawn(problem: Problem, slot_expert: Experts, rng: np.random.Generator) -> 
     tiny = 0.05  # of the mean load: experts below it are alike
     rows, drawn = [], []
     for layer, row in enumerate(slot_expert):
-        more = _odds(portable.power(highest[layer] / copies[layer], _DRAW_POWER))
+        more = _odds((highest[layer] / copies[layer]) ** _DRAW_POWER)
         left = highest[layer] / np.maximum(copies[layer] - 1, 1) + tiny
-        fewer = _odds((copies[layer] > 1) * portable.power(tiny / left, _DRAW_POWER))
+        fewer = _odds((copies[layer] > 1) * (tiny / left) ** _DRAW_POWER)
         for _ in range(_TRIES):
             new = int(rng.choice(average.experts, p=more))
             old = int(rng.choice(average.experts, p=fewer))

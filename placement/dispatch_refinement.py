@@ -25,7 +25,6 @@ from placement.pack import distinct_copies, pack
 from placement.problem import Problem
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
-from topology import portable
 
 TOWARDS_MEAN = (0.5, 0.2)
 """How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real
@@ -135,7 +134,7 @@ def connected_copies(problem: Problem, towards_mean: float) -> Experts:
     mean = problem.mean.mean(axis=1, keepdims=True)
     drawn = (1 - towards_mean) * problem.mean + towards_mean * mean
     copies = replicate(replace(problem, loads=drawn))
-    held = replace(problem, loads=problem.mean / portable.power(copies, STAYS - 1))
+    held = replace(problem, loads=problem.mean / copies ** (STAYS - 1))
     return swap_down(held, pack(held, copies))
 
 

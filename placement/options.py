@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from cost.dispatch import DispatchPolicy, rank_tp, require_policy
@@ -13,9 +12,6 @@ from cost.workload import Workload
 from placement.work import require_work
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
-from topology.old_names import serve_old_names
-
-serve_old_names(__name__)  # ALIKE
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)
@@ -147,8 +143,6 @@ class PlanOptions:
         Whether to find what other slacks would give.
     work:
         Of another run, which is repeated; or millionths of a core's second to search (:mod:`placement.work`).
-    alike:
-        Old name of ``tolerance``.
     """
 
     redundant: int | Literal["auto"] | None = None
@@ -168,7 +162,6 @@ class PlanOptions:
     front: bool = False
     scenario_weights: ScenarioWeights = "grouped"
     work: int | None = None
-    alike: InitVar[float | None] = None
 
     def service_level(self, workload: Workload) -> ServiceLevel:
         """Return what a plan for ``workload`` must hold.
@@ -202,10 +195,7 @@ class PlanOptions:
         asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
         return all(wanted is None or wanted == got for wanted, got in asked)
 
-    def __post_init__(self, alike: float | None) -> None:
-        if alike is not None:
-            warnings.warn("`alike` is now `tolerance`.", DeprecationWarning, stacklevel=3)
-            object.__setattr__(self, "tolerance", alike)
+    def __post_init__(self) -> None:
         for name, count in (("`ep`", self.ep), ("`tp`", self.tp), ("`stages`", self.stages)):
             if count is not None and count < 1:
                 raise InputError(f"{name} {count}: expected a whole number from 1 up.")

@@ -57,7 +57,6 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
 from topology.errors import InfeasibleError, InputError
-from topology.limits import PLAN_BYTES
 from topology.reading import containers, parse_json, read_text, require_version
 from topology.units import mean_of
 
@@ -300,7 +299,7 @@ def read_plan(path: str | Path) -> Plan:
             )
         path = path / PLAN_FILE
     where = str(path)
-    return plan_of_text(read_text(path, where, most_bytes=PLAN_BYTES), where)
+    return plan_of_text(read_text(path, where), where)
 
 
 def plan_of_text(text: str, where: str) -> Plan:

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.layouts.candidates import MOST_STAGES
 from cost.loads import ExpertLoads
 from cost.token_traffic import TokenTraffic
 from placement.cross_validation import check_scenarios
@@ -29,7 +28,6 @@ from placement.stop import Cancel, OnProgress, Say, Stop
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.errors import InputError
-from topology.sizes import check_plan_copies, check_planned_loads
 
 _OVERLOOKED = 0.001  # of the goal's figure
 
@@ -66,12 +64,6 @@ def make_plan(
             f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
         )
-    if loads is not None:
-        check_planned_loads(*loads.tokens.shape)
-    if options.ep and model.moe is not None:
-        # at least one copy of each expert, in however many stages
-        gpus = min(options.ep * (options.stages or MOST_STAGES), len(deployment.cluster.gpus))
-        _check_size(deployment, gpus, len(model.moe_layers) * model.moe.experts, f"`ep` {options.ep}")
     asked, curve, stop = (
         options,
         None,
@@ -92,10 +84,6 @@ def make_plan(
     say("comparing layouts")
     stop.unless_cancelled()
     fast = choose_layout(deployment, few, options, layouts, say=say)
-    chosen = fast.candidate.layout
-    gpus = sum(len(stage.gpus) for stage in chosen.replicas[0])
-    copies = sum(one.slot_expert.size for one in fast.experts if one is not None)
-    _check_size(deployment, gpus, copies, f"the best layout, EP {chosen.ep}")
     with stop.keeping():  # that is an answer
         order = None
         if layouts is None:
@@ -143,12 +131,6 @@ def _placed(
     if trial is None:
         return choose_by_traffic(placed, loads, options, stop, say)
     return *place_by_all(placed, trial, report, loads, options, stop, say), traffic
-
-
-def _check_size(deployment: Deployment, gpus: int, copies: int, what: str) -> None:
-    """Refuse a plan of replicas of so many GPUs and expert copies whose file would be too large."""
-    where = f"{deployment.model.name} on {deployment.cluster.name}, {what}"
-    check_plan_copies(len(deployment.cluster.gpus) // gpus, gpus, copies, where)
 
 
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:

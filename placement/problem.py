@@ -16,10 +16,7 @@ from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
 from placement.scenario_groups import distinct, group_scenarios, heard, votes
 from topology.errors import InfeasibleError, InputError
-from topology.old_names import serve_old_names
 from topology.units import plural
-
-serve_old_names(__name__)  # expert_problem
 
 WIDE = 5e-3
 """The gap from which other copy counts are looked at."""

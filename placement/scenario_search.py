@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.problem import Problem
-from topology import portable
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
 """theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""
@@ -78,16 +77,16 @@ def _relative(problem: Problem, gpu_load: list[Floats]) -> Floats:
 
 def _smooth(problem: Problem, load: Floats, theta: float) -> Floats:
     peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
-    power = portable.exp(theta * (load - peak))
+    power = np.exp(theta * (load - peak))
     if problem.objective == "mean":
-        each: Floats = peak[:, :, 0] + portable.log(power.sum(axis=2)) / theta
+        each: Floats = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
         return problem.over_scenarios(each)
-    worst: Floats = peak[0, :, 0] + portable.log(power.sum(axis=(0, 2))) / theta
+    worst: Floats = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
     return worst
 
 
 def _exp(exponent: Floats) -> Floats:
-    power: Floats = portable.exp(np.clip(exponent, -_STEEPEST, _STEEPEST))
+    power: Floats = np.exp(np.clip(exponent, -_STEEPEST, _STEEPEST))
     return power
 
 
@@ -134,9 +133,7 @@ class _State:
         """Each GPU's share of the sum of exponentials, ``[scenarios, active, gpus]``; the shares sum to 1."""
         load = self.gpu_load[:, active]
         over = 2 if self.problem.objective == "mean" else (0, 2)
-        power: Floats = portable.exp(
-            self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True))
-        )
+        power: Floats = np.exp(self.theta[active][:, None] * (load - load.max(axis=over, keepdims=True)))
         votes = self.problem.votes
         if votes is None or over != 2:
             power /= power.sum(axis=over, keepdims=True) * (len(power) if over == 2 else 1)

@@ -17,7 +17,6 @@ from placement.exhaustive import STEP_US, best_of_few, few_placements, judging_u
 from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
 from placement.stop import Stop
-from topology import portable
 
 _TIMED_S = 0.5  # of a search where no seconds are asked for, at most
 _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem is not small
@@ -161,6 +160,6 @@ class _Neighbours:
         self.left_us -= STEP_US / 2 + len(rows) * self.row_us
         many = self.problem.rows(np.zeros(len(rows), dtype=np.intp))
         busy = many.assignment(rows).gpu_load(many.mean) / self.problem.speed
-        unequal = np.sqrt(np.sqrt(portable.power(busy, 4).mean(axis=1)))
+        unequal = np.sqrt(np.sqrt(np.square(np.square(busy)).mean(axis=1)))
         judged: Floats = many.evaluate(rows) + _TIE * unequal
         return judged

@@ -13,8 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from topology.old_names import old_name, register
-from topology.shown import render_with
+from topology.shown import Shown
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment as Assignment
@@ -103,15 +102,14 @@ _HOMES = {
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-render_with("rackplan.results")
-register(modules={}, names={"rackplan.Setting": "rackplan.Deployment"}, adapters={})
+Shown.renderer = "rackplan.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 
 
 def __getattr__(name: str) -> object:
     """Load a public name from the module it lives in, on first use."""
     if name not in _HOME:
-        return old_name(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
+from rackplan.asked import require_64_bits
 from topology.errors import InputError
-from topology.sizes import check_whole
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -191,7 +191,7 @@ def check_options(parameters: Sequence[Parameter], values: Mapping[str, Any]) ->
         if one.name in values and (typed := _typed(one, values[one.name]))
     }
     for name, typed in given.items():
-        check_whole(values[name], typed.split()[0])
+        require_64_bits(values[name], typed.split()[0])
     asked = Asked(values, given)
     for rule in RULES:
         for name in rule.options.split():

@@ -14,7 +14,6 @@ import numpy as np
 
 from topology.errors import InputError, RackplanError
 from topology.reading import nearest, shown
-from topology.sizes import check_whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,11 +119,16 @@ def checked(value: object, name: str, kinds: tuple[str, ...]) -> object:
     if not any(fits[one] for one in known):
         said = [_WORDS.get(one, "a path") for one in known if one != "None"] + [f"'{one}'" for one in literal]
         raise InputError(f"`{name}`: expected {' or '.join(said)}, not {shown(value)}.")
-    if number:
-        check_whole(value, f"`{name}`")
+    require_64_bits(value, f"`{name}`")
     if "int" in known and "float" not in known and number and isinstance(value, float):
         return int(value)
     return value
+
+
+def require_64_bits(value: object, name: str) -> None:
+    """Refuse a whole number that NumPy has no type for."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name} {shown(value)}: a whole number must fit in 64 bits.")
 
 
 def plain(value: Any) -> Any:

@@ -116,21 +116,18 @@ class Replay:
         CancelledError
             If ``cancel`` says so before a window was scored.
         """
-        from placement.online.policies import DEFAULT, entries, that_apply, work_of_a_window
+        from placement.online.policies import DEFAULT, entries, that_apply
         from placement.online.setting import plan_setting
         from placement.online.simulate import replay
         from placement.stop import Stop
         from rackplan.views.replay import Replayed
-        from topology.sizes import check_replay
 
         stop, asked = Stop(cancel=cancel), self.asked
-        count, layers, experts = self.loads.tokens.shape
+        count = len(self.loads.tokens)
         taking_part = entries(
             asked.policies or DEFAULT, asked.intervals, steps_per_window=asked.steps_per_window, windows=count,
             planned=self.given is not None,
         )  # fmt: skip
-        work = work_of_a_window(taking_part, layers, experts)
-        check_replay(count, work, len(taking_part), layers, experts)
         plan, words = self._plan(say, cancel)
         setting = plan_setting(plan, asked.steps_per_window, self.scenarios)
         notes = list(_passed_over(plan))

@@ -13,7 +13,6 @@ from topology.cluster import Cluster, Gpu
 from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
 from topology.graph import SCALE_OUT_KINDS
-from topology.limits import GPUS, TORUS_GPUS
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
 from topology.structures import structure_of
 from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
@@ -21,6 +20,10 @@ from topology.structures.torus import torus_places
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 _MOST_NAMED = 4
+
+
+GPUS = 131_072
+"""Of a cluster, however it is described: its links alone take 0.8 GB."""
 
 
 def build_cluster(spec: ClusterSpec) -> Cluster:
@@ -63,13 +66,7 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
 
 
 def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``.
-
-    Raises
-    ------
-    InputError
-        If one of them has no GPU that works.
-    """
+    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``."""
     names = {name: (gpu.id, gpu.node, gpu.id.partition(".")[0]) for name, gpu in ((g.id, g) for g in gpus)}
     known = {name for one in names.values() for name in one}
     strange = next((name for name in part if name not in known), None)
@@ -92,11 +89,6 @@ def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpe
         raise InputError(f"{where}: has no domains.")
     if spec.gpus > most:
         raise InputError(f"{where}: {spec.gpus:,} GPUs; at most {most:,} are supported.")
-    if (largest := max((one.gpus for one in spec.domains if not one.switched), default=0)) > TORUS_GPUS:
-        raise InputError(
-            f"{where}: a domain of {largest:,} GPUs, not all on every switch chip; at most {TORUS_GPUS:,} are "
-            "supported in one, more in several."
-        )
     if len(spec.domains) > 1 and spec.scale_out is None:
         raise InputError(f"{where}: has {len(spec.domains)} domains but no `fabric` between them.")
     check_fabric(spec, f"{where}: fabric")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from topology.limits import MESSAGE_CHARACTERS
-
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters escaped, so that printing it cannot steer a terminal.
@@ -26,21 +24,13 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
-def shortened(text: str) -> str:
-    """Return a message without its middle if it is longer than anybody reads: it repeats what somebody wrote."""
-    if len(text) <= MESSAGE_CHARACTERS:
-        return text
-    end = MESSAGE_CHARACTERS // 3
-    return f"{text[: MESSAGE_CHARACTERS - end]} ... {text[-end:]}"
-
-
 class RackplanError(Exception):
     """Base of every error that ends a command with one line instead of a traceback."""
 
     exit_code = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(shortened(printable(part)) if isinstance(part, str) else part for part in args))
+        super().__init__(*(printable(part) if isinstance(part, str) else part for part in args))
 
 
 class InputError(RackplanError):

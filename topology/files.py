@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.interrupts import steady
 
 TEMPORARY = ".rackplan-"
 """How the names of temporary folders begin; the rest is random."""
@@ -72,29 +71,28 @@ def _write(
     base = _nearest(folder)
     inner = folder.relative_to(base)
     aside = base / f"{TEMPORARY}{secrets.token_hex(8)}"
-    with steady():
-        try:
-            aside.mkdir()
-        except OSError as error:
-            raise unwritable(target, error) from None
-        try:
-            for name, data in files.items():
-                _make(aside / inner / name, data, folder / name)
-            if inner.parts:
-                (aside / inner.parts[0]).rename(base / inner.parts[0])
-            else:
-                for name in gone:
-                    _remove(folder, name)
-                for name in files:
-                    if new:
-                        require_new(folder / name)
-                    (folder / name).parent.mkdir(exist_ok=True)
-                    (aside / name).replace(folder / name)
-        except OSError as error:
-            raise unwritable(target, error) from None
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir()
+    except OSError as error:
+        raise unwritable(target, error) from None
+    try:
+        for name, data in files.items():
+            _make(aside / inner / name, data, folder / name)
         PLACED.append(target)
+        if inner.parts:
+            (aside / inner.parts[0]).rename(base / inner.parts[0])
+        else:
+            for name in gone:
+                _remove(folder, name)
+            for name in files:
+                if new:
+                    require_new(folder / name)
+                (folder / name).parent.mkdir(exist_ok=True)
+                (aside / name).replace(folder / name)
+    except OSError as error:
+        raise unwritable(target, error) from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _make(path: Path, data: bytes, replaced: Path) -> None:

@@ -36,13 +36,7 @@ A raw graph has the ids of its file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topology.spec import FabricSpec
-
-if TYPE_CHECKING:
-    pass
-
 
 NODE_KINDS = ("gpu", "switch", "leaf", "spine", "core", "router", "nic", "pcie", "host")
 SCALE_UP_KINDS = ("gpu", "switch")

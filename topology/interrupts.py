@@ -1,10 +1,10 @@
-"""Signals that ask a process to end, held off where it must not be left half-way."""
+"""Signals that ask a process to end, as errors."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -20,34 +20,6 @@ def ctrl_c(number: int, _: FrameType | None) -> None:
     """Raise KeyboardInterrupt, and remember that it came."""
     CAME.append(number)
     raise KeyboardInterrupt
-
-
-@contextmanager
-def steady() -> Iterator[None]:
-    """Let the first of the signals of :data:`ENDING` wait until the block has ended; a second one does not."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    before: dict[int, Callable[[int, FrameType | None], Any]] = {}
-
-    def later(number: int, frame: FrameType | None) -> None:
-        if came:
-            before[number](number, frame)
-        came.append((number, frame))
-
-    try:
-        for number in ENDING:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                before[number] = handler
-                signal.signal(number, later)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number, frame in came[:1]:
-            before[number](number, frame)
 
 
 class EndedError(BaseException):
@@ -76,9 +48,7 @@ def signal_behind(error: BaseException | None) -> int | None:
 def ending_by_signal() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise an :class:`EndedError` while the block runs, unless they are ignored (``nohup``).
 
-    Ctrl-C is remembered (:data:`CAME`).
-
-    What is being written is then removed, as after Ctrl-C.
+    What is being written is then removed, as after Ctrl-C, which is remembered (:data:`CAME`).
     """
     before: dict[int, Any] = {}
 

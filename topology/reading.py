@@ -15,11 +15,14 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from topology.errors import InputError, printable
 from topology.figures import Evidence
-from topology.limits import DEEPEST, TEXT_BYTES, XML_ELEMENTS
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60
 _MOST_LISTED = 60
+FILE_BYTES = 320_000_000
+"""Of a file that is read whole: a plan of 33 million expert copies has 290 MB."""
+DEEPEST = 64
+"""Levels of lists, mappings and elements within each other in YAML and XML, whose parsers recurse."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -315,40 +318,39 @@ def _kind(data: object) -> str:
     return names.get(type(data), type(data).__name__)
 
 
-def read_text(path: Path, where: str, *, most_bytes: int = TEXT_BYTES) -> str:
+def read_text(path: Path, where: str) -> str:
     """Return the text of a UTF-8 file, without a mark of the order of bytes.
 
     Raises
     ------
     InputError
-        If the file cannot be read, is longer than ``most_bytes`` or not UTF-8.
+        If the file cannot be read, is longer than :data:`FILE_BYTES` or not UTF-8.
     """
     try:
-        return read_bytes(path, where, most_bytes=most_bytes).decode("utf-8-sig")
+        return read_bytes(path, where).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: is not UTF-8 text (byte {error.start}).") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{where}: cannot read it ({getattr(error, 'strerror', None) or error}).") from None
 
 
-def read_bytes(path: Path, where: str, *, most_bytes: int = TEXT_BYTES) -> bytes:
+def read_bytes(path: Path, where: str) -> bytes:
     """Return what is in a file, of a device that never ends (``/dev/zero``) nothing.
 
     Raises
     ------
     InputError
-        If it is longer than ``most_bytes``.
+        If it is longer than :data:`FILE_BYTES`.
     OSError
         If it cannot be read.
     """
     size = path.stat().st_size
-    most = most_bytes if path.is_file() else min(most_bytes, TEXT_BYTES)
     data = b""
-    if size <= most:
+    if size <= FILE_BYTES:
         with open(path, "rb", opener=_at_once) as file:
-            data = file.read((size if path.is_file() else most) + 1)
-    if (size := max(size, len(data))) > most:
-        raise InputError(f"{where}: {size:,} bytes is too long; expected {most:,} or fewer.")
+            data = file.read((size if path.is_file() else FILE_BYTES) + 1)
+    if (size := max(size, len(data))) > FILE_BYTES:
+        raise InputError(f"{where}: {size:,} bytes is too long; expected {FILE_BYTES:,} or fewer.")
     return data
 
 
@@ -592,8 +594,8 @@ def parse_xml(text: str, name: str, *, doctype: str = "") -> Element:
     Raises
     ------
     InputError
-        If the text is not well-formed (of a cut file the message names the element left open), too deep or too
-        large, or has a document type or entities.
+        If the text is not well-formed (of a cut file the message names the element left open), nested too
+        deeply, or has a document type or entities.
     """
     from xml.parsers import expat
 
@@ -625,7 +627,6 @@ class _Tree:
 
     def __init__(self, name: str, doctype: str, line: Callable[[], int]) -> None:
         self._name, self._doctype, self._line = name, doctype, line
-        self._count = 0
         self.roots: list[Element] = []
         self.path: list[Element] = []
 
@@ -645,9 +646,6 @@ class _Tree:
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         """Add an element below the one that is open."""
-        self._count += 1
-        if self._count > XML_ELEMENTS:
-            raise InputError(f"{self._place()}: more than {XML_ELEMENTS} elements.")
         if len(self.path) >= DEEPEST:
             raise InputError(f"{self._place()}: elements are nested more than {DEEPEST} deep.")
         element = Element(tag, attributes, self._line(), self._place())

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-from topology.errors import printable
+from topology.errors import InputError, printable
 
 LONGEST = 200
 """Characters of a ``repr``, at most."""
-_RENDERER: list[str] = []
-
-
-def render_with(module: str) -> None:
-    """Name the module whose ``html``, ``svg``, ``text`` and ``frame`` show results; it is loaded when first asked."""
-    _RENDERER[:] = [module]
 
 
 class Shown:
-    """A result with a short ``repr``; notebooks show what :func:`render_with` named, a page and a drawing."""
+    """A result with a short ``repr``; notebooks show what the functions of :attr:`renderer` draw.
+
+    Attributes
+    ----------
+    renderer:
+        Name of the module whose ``html``, ``svg``, ``text`` and ``frame`` show results, which the package with it
+        sets; it is loaded on first use.
+    """
+
+    renderer: ClassVar[str] = ""
 
     def brief(self) -> str:
         """Return what the result is, in a few words."""
@@ -36,19 +39,20 @@ class Shown:
         InputError
             If pandas is not installed, or there is no table of such a result.
         """
-        return _rendered("frame", self)
+        return self._rendered("frame")
 
     def summary(self) -> str:
         """Return what the command prints of it; empty where no command does."""
-        said: str = _rendered("text", self)
-        return said
+        lines: str = self._rendered("text")
+        return lines
 
     def _repr_html_(self) -> str | None:
-        return _rendered("html", self) if _RENDERER else None
+        return self._rendered("html") if self.renderer else None
 
     def _repr_svg_(self) -> str | None:
-        return _rendered("svg", self) if _RENDERER else None
+        return self._rendered("svg") if self.renderer else None
 
-
-def _rendered(how: str, result: Shown) -> Any:
-    return getattr(import_module(_RENDERER[0] if _RENDERER else "rackplan.results"), how)(result)
+    def _rendered(self, how: str) -> Any:
+        if not self.renderer:
+            raise InputError(f"{type(self).__name__}: `import rackplan` first; it draws results.")
+        return getattr(import_module(self.renderer), how)(self)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topology.errors import InputError
-from topology.limits import TABLE_BYTES
 from topology.names import plain_words
 from topology.reading import Fields, nearest, read_text, shown
 from topology.units import plain_number
@@ -128,7 +127,7 @@ class Table:
         """
         where = str(path)
         try:
-            text = read_text(Path(path), where, most_bytes=TABLE_BYTES)
+            text = read_text(Path(path), where)
             table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
         except csv.Error as error:
             raise InputError(f"{where}: not a CSV file ({error}).") from None

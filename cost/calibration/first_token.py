@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
-from topology import portable
 from topology.reading import Fields, load_yaml
 from topology.schema import read
 
@@ -54,11 +53,11 @@ class Loaded:
 
     def factor(self, name: str, requests: Quantity) -> NDArray[np.float64]:
         """Return ``low``, ``middle`` or ``high`` at ``requests`` per attention group."""
-        knots, values = portable.log(self.knots), portable.log(getattr(self, name))
-        at = portable.log(np.maximum(np.asarray(requests, dtype=np.float64), self.knots[0]))
+        knots, values = np.log(self.knots), np.log(getattr(self, name))
+        at = np.log(np.maximum(np.asarray(requests, dtype=np.float64), self.knots[0]))
         slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
         beyond = np.maximum(0.0, at - knots[-1]) * slope
-        found: NDArray[np.float64] = portable.exp(np.interp(at, knots, values) + beyond)
+        found: NDArray[np.float64] = np.exp(np.interp(at, knots, values) + beyond)
         return found
 
 

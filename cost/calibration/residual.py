@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
-from topology import portable
 from topology.errors import InputError, MissingFigureError
 from topology.reading import Fields, load_yaml
 from topology.schema import read
@@ -109,7 +108,7 @@ class Residual:
 def closeness(first: Array, second: Array, length: float) -> Array:
     """Return ``exp(-d^2 / (2 length^2))`` of each pair, ``[first, second]``; features are in the last axis."""
     square = np.sum((first[:, None, :] - second[None]) ** 2, axis=-1)
-    found: Array = portable.exp(-square / (2 * length**2))
+    found: Array = np.exp(-square / (2 * length**2))
     return found
 
 
@@ -145,7 +144,7 @@ def step_features(
         "hidden": hidden,
         "queries": queries,
     }
-    logs = [_SCALES[name] * portable.log(size) for name, size in sizes.items()]
+    logs = [_SCALES[name] * np.log(size) for name, size in sizes.items()]
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(one, np.float64)) for one in (*shares, *logs)))
     return np.stack(columns, axis=-1)
 
@@ -172,7 +171,7 @@ def residual(kind: Kind, features: Array, table: Residual | None = None) -> tupl
         The committed one if None.
     """
     log, weight = (table or shipped_residual()).log_factor(kind, features)
-    return portable.exp(log), weight
+    return np.exp(log), weight
 
 
 @cache

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 from cost.calibration.kernels import brought_down, derate, neighbour
 from cost.machine import COEFFICIENTS, Efficiency, is_fraction
-from topology import portable
 from topology.catalog import gpu_names, load_gpu
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -32,19 +31,14 @@ def fraction_at(points: Sequence[tuple[float, float]], peak: float) -> float:
     The rate ``peak * fraction`` is interpolated, linear in the logarithms of both; outside, the fraction of the
     nearest chip holds. Rates of ``points`` that do not fall give a rate that does not fall.
     """
-    return float(portable.exp(_between([(p, _log(p * f)) for p, f in points], peak))) / min(
+    return math.exp(_between([(p, math.log(p * f)) for p, f in points], peak)) / min(
         max(peak, points[0][0]), points[-1][0]
     )
 
 
 def value_at(points: Sequence[tuple[float, float]], figure: float) -> float:
     """Return a value interpolated between ``(figure, value)`` of measured chips, linear in both logarithms."""
-    return float(portable.exp(_between([(x, _log(y)) for x, y in points], figure)))
-
-
-@lru_cache(1024)
-def _log(x: float) -> float:
-    return float(portable.log(x))
+    return math.exp(_between([(x, math.log(y)) for x, y in points], figure))
 
 
 def _between(points: Sequence[tuple[float, float]], at: float) -> float:
@@ -53,7 +47,7 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
         return points[0][1]
     for (low, first), (high, second) in pairwise(points):
         if at <= high:
-            share = _log(at / low) / _log(high / low)
+            share = math.log(at / low) / math.log(high / low)
             return first + share * (second - first)
     return points[-1][1]
 
@@ -194,8 +188,8 @@ class Calibration:
         def distance(name: str) -> float:
             other = load_gpu(name)
             return math.hypot(
-                _log(same.dense_flop_per_s("bf16") / other.dense_flop_per_s("bf16")),
-                _log(same.hbm_bytes_per_s / other.hbm_bytes_per_s),
+                math.log(same.dense_flop_per_s("bf16") / other.dense_flop_per_s("bf16")),
+                math.log(same.hbm_bytes_per_s / other.hbm_bytes_per_s),
             )
 
         return min(self.chips, key=distance)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
-from topology import limits
 from topology.errors import InputError
 from topology.reading import Fields, shown
 
@@ -105,7 +104,7 @@ class Facts(Fields):
 
     def layers(self, key: str = "num_hidden_layers") -> int:
         """Return the number of layers."""
-        return self.count(key, most=limits.LAYERS)
+        return self.count(key)
 
     def divides(self, part: int, whole: int, what: str) -> int:
         """Return ``whole // part``; ``what`` says which two do not fit where there is a rest."""

@@ -9,12 +9,11 @@ from typing import TypeVar
 from cost.attention.grouped import GroupedQuery
 from cost.config.facts import MOST, REQUIRED, Facts
 from cost.model import Attention, DenseFfn, Ffn, Layer, MoeFfn
-from topology import limits
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 MOST_HEADS = 1 << 16
-MOST_EXPERTS = limits.EXPERTS
+MOST_EXPERTS = 4_096
 
 _V = TypeVar("_V", bool, int)
 Switch = bool | Callable[[Facts], bool]

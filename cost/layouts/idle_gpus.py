@@ -20,7 +20,6 @@ from cost.layouts.front import pareto
 from cost.layouts.stages import Columns, Pricer
 from cost.layouts.unlike_stages import with_free_orders
 from cost.workload import CHUNK_TOKENS
-from topology import portable
 
 Array = NDArray[np.float64]
 Points = tuple[Array, Array]
@@ -119,7 +118,7 @@ def _near(of: NDArray[np.int64], points: Points, front: Points) -> set[int]:
     """Return those that have a point on the frontier, and the nearest to it; ``of [points]`` says whose each is."""
     if not len(of):
         return set()
-    speed, rate = (portable.log(np.concatenate(both)) for both in zip(front, points, strict=True))
+    speed, rate = (np.log(np.concatenate(both)) for both in zip(front, points, strict=True))
     edge, known = pareto(speed, rate), len(front[0])
     first = set(of[edge[edge >= known] - known].tolist())
     behind = np.interp(speed[known:], speed[edge], rate[edge]) - rate[known:]

@@ -10,7 +10,6 @@ from cost.quantity import Quantity
 from cost.terms.pipeline import ACTIVATION_BYTES
 from cost.terms.work import AllReduce, LayerStep, Parts, Term
 from cost.workload import StepShape
-from topology import portable
 
 _ROUNDING = 1e-9
 
@@ -41,7 +40,7 @@ def all_reduce_part(
     if np.any(out_bytes > 0):
         rates.require_scale_out()
         out_s = out_bytes / rates.out_bytes_per_s
-    rounds = np.maximum(0.0, np.ceil(portable.log(domains) / portable.LN2 - _ROUNDING))
+    rounds = np.maximum(0.0, np.ceil(np.log2(domains) - _ROUNDING))
     latency_s = rates.up_latency_s + np.where(out_bytes > 0, rounds * rates.out_latency_s, 0.0)
     return AllReduce(up_s, out_s, calls, latency_s, layers, calls * rounds)
 

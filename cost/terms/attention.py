@@ -12,7 +12,6 @@ from cost.model import Attention
 from cost.quantity import Quantity
 from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
 from cost.workload import StepShape
-from topology import portable
 
 
 def _uneven(shape: StepShape) -> Quantity:
@@ -23,7 +22,7 @@ def _uneven(shape: StepShape) -> Quantity:
     """
     ranks = np.maximum(shape.attention_dp, 1.0)
     each = np.maximum(shape.sequences * shape.tp, 1.0)
-    uneven: Quantity = shape.random * np.minimum(np.sqrt(2 * portable.log(ranks) / each), ranks - 1)
+    uneven: Quantity = shape.random * np.minimum(np.sqrt(2 * np.log(ranks) / each), ranks - 1)
     return uneven
 
 

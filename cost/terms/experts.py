@@ -28,7 +28,6 @@ from cost.terms.work import (
     weight_work,
 )
 from cost.workload import StepShape
-from topology import portable
 
 _POINTS = 7
 """Gauss-Hermite points over the use of experts: within 1 % of the mean for 8 of 256 experts at a skew of 1.4."""
@@ -93,8 +92,8 @@ def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
     points, weights = np.polynomial.hermite_e.hermegauss(_POINTS if np.any(np.asarray(skew) > 0) else 1)
     found: Quantity = 0.0
     for point, weight in zip(points, weights / weights.sum(), strict=True):
-        one = np.minimum(chance * portable.exp(skew * point - skew**2 / 2), 1 - 1e-15)
-        found = found - weight * portable.expm1(tokens * portable.log1p(-one))
+        one = np.minimum(chance * np.exp(skew * point - skew**2 / 2), 1 - 1e-15)
+        found = found - weight * np.expm1(tokens * np.log1p(-one))
     return found
 
 

@@ -17,7 +17,6 @@ from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model
 from cost.quantity import Quantity
 from cost.workload import StepShape
-from topology import portable
 from topology.units import added
 
 COMPUTE = "compute"
@@ -259,7 +258,7 @@ class Parts:
 
 def smooth_max(first: Quantity, second: Quantity) -> Quantity:
     """``sqrt(a^2 + b^2)``: no less than either; kernels near the ridge reach neither peak."""
-    found: Quantity = portable.hypot(first, second)
+    found: Quantity = np.hypot(first, second)
     return found
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted
 from topology.errors import InputError, one_line
-from topology.limits import TABLE_BYTES
-from topology.reading import shown
+from topology.reading import FILE_BYTES, shown
 
 Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 
@@ -108,12 +107,12 @@ def read_csv(path: Path, wanted: Wanted | None) -> Recording:
     Raises
     ------
     InputError
-        If it is longer than 256 MB, not CSV, or a cell is absent, a duplicate or no count.
+        If it is too long, not CSV, or a cell is absent, a duplicate or no count.
     """
-    if (size := path.stat().st_size) > TABLE_BYTES:  # a line of it may be all of it
+    if (size := path.stat().st_size) > FILE_BYTES:  # a line of it may be all of it
         raise InputError(
-            f"{path}: {size:,} bytes is too long for a table; expected {TABLE_BYTES:,} or fewer. Give an .npy, which "
-            "is read in pieces."
+            f"{path}: {size:,} bytes is too long for a table; expected {FILE_BYTES:,} or fewer. Give an .npy, "
+            "which is read in pieces."
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import FileArray
+from cost.traces.arrays import pieces as pieces_of
 from topology.errors import InputError
 
 _MOST_CELLS = 2**23
@@ -75,7 +75,7 @@ class Recording:
         return [*(n for n in first if n is not None), self.rows, self.experts]
 
 
-def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Wanted | None) -> Recording:
+def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -> Recording:
     """Return the recording of ``[rows, experts]`` or ``[windows, rows, experts]``.
 
     Raises
@@ -96,11 +96,7 @@ def of_array(path: str, kind: str, array: FileArray | NDArray[Any], wanted: Want
         raise InputError(f"{path}: has shape {shape}: no {what} in it; give at least one.")
 
     def pieces() -> Iterator[NDArray[Any]]:
-        parts = array.pieces() if isinstance(array, FileArray) else iter([array])
-        if len(shape) == 3:
-            yield from parts
-        else:
-            yield np.concatenate(list(parts))[None]
+        yield from pieces_of(array if len(shape) == 3 else array[None])
 
     windows = shape[0] if len(shape) == 3 else 1
     return Recording(path, kind, shape[-2], shape[-1], pieces, windows)

@@ -17,7 +17,7 @@ from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
 from cost.traces.recording import Wanted
 from cost.traces.routing import RoutedTokens
 from topology.errors import InputError, one_line
-from topology.npy import read_npy_header
+from topology.npy import load_npy
 from topology.units import plural
 
 KEY = "routed_experts"
@@ -115,7 +115,7 @@ def _decoded(where: str, value: Any, wanted: Wanted | None) -> NDArray[Any]:
     """Return ``[tokens, layers, k]`` whole numbers."""
     if isinstance(value, str):
         raw = _bytes(where, value)
-        array = _npy(where, raw) if raw.startswith(_NPY) else _bare(where, raw, wanted)
+        array = load_npy(io.BytesIO(raw), where) if raw.startswith(_NPY) else _bare(where, raw, wanted)
     elif isinstance(value, dict):
         array = _shaped(where, value)
     else:
@@ -134,16 +134,6 @@ def _bytes(where: str, text: object) -> bytes:
         return base64.b64decode(str(text), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InputError(f"{where}: not base64 ({one_line(error)}).") from error
-
-
-def _npy(where: str, raw: bytes) -> NDArray[Any]:
-    file = io.BytesIO(raw)
-    try:
-        shape, fortran, dtype = read_npy_header(file)
-        flat: NDArray[Any] = np.frombuffer(raw, dtype, math.prod(shape), file.tell())
-        return flat.reshape(shape, order="F" if fortran else "C")
-    except ValueError as error:
-        raise InputError(f"{where}: not a whole .npy in base64 ({one_line(error)}).") from error
 
 
 def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import FileArray, npy_array, npz_array, npz_names
+from cost.traces.arrays import npy_array, npz_array, npz_names
+from cost.traces.arrays import pieces as pieces_of
 from cost.traces.recording import Wanted, experts_of_map
 from cost.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
 from cost.traces.routing_answers import KEY, read_answers
@@ -100,12 +101,12 @@ def _is_routing(path: Path, wanted: Wanted | None) -> bool:
     return _holds_ids(npy_array(path), wanted) if suffix == ".npy" else suffix == ".parquet"
 
 
-def _holds_ids(array: FileArray, wanted: Wanted | None) -> bool:
+def _holds_ids(array: NDArray[Any], wanted: Wanted | None) -> bool:
     if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
         return False
     if wanted is not None and wanted.top_k != wanted.experts:
-        return array.shape[-1] == wanted.top_k
-    first = next(array.pieces())
+        return int(array.shape[-1]) == wanted.top_k
+    first = next(pieces_of(array))
     ordered = np.sort(first, axis=-1)
     twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
     most = int(first.max()) + 1
@@ -126,7 +127,7 @@ def _opened(path: Path, wanted: Wanted | None) -> RoutedTokens:
     return _READERS[suffix](path, wanted)
 
 
-def _of_array(path: Path, kind: str, array: FileArray) -> RoutedTokens:
+def _of_array(path: Path, kind: str, array: NDArray[Any]) -> RoutedTokens:
     """Return the tokens of ``[tokens, layers, k]``, or of ``[tokens, k]`` for one layer."""
     if array.dtype.kind not in "iu":
         raise InputError(
@@ -142,7 +143,7 @@ def _of_array(path: Path, kind: str, array: FileArray) -> RoutedTokens:
     rows = 1 if one_layer else array.shape[1]
 
     def pieces() -> Iterator[NDArray[Any]]:
-        for piece in array.pieces():
+        for piece in pieces_of(array):
             yield piece.reshape(len(piece), rows, k)
 
     return RoutedTokens(str(path), kind, tokens, rows, k, pieces, one_layer=one_layer)
@@ -159,7 +160,7 @@ def _read_npz(path: Path, wanted: Wanted | None) -> RoutedTokens:  # noqa: ARG00
 def _read_pt(path: Path, wanted: Wanted | None) -> RoutedTokens:
     data = load_torch_file(path)
     array = data.get(KEY) if isinstance(data, dict) else data
-    if isinstance(array, FileArray):
+    if isinstance(array, np.ndarray):
         return _of_array(path, "tensor of routed experts", array)
     return _read_sglang(path, sglang_ranks(path), wanted)
 
@@ -192,7 +193,7 @@ def _read_sglang(path: Path, ranks: Sequence[Rank], wanted: Wanted | None) -> Ro
     def pieces() -> Iterator[NDArray[Any]]:
         for rank, number, array in chosen:
             layers = []
-            for first, piece in _numbered(array.pieces()):
+            for first, piece in _numbered(pieces_of(array)):
                 where = f"{rank.path}, forward pass {number}"
                 layers += [_logical(where, slots[first + i], layer) for i, layer in enumerate(piece)]
             if layers and layers[0].size:

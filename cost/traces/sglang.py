@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import FileArray
+from cost.traces.arrays import pieces as pieces_of
 from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
 from cost.traces.torch_file import load_torch_file
 from topology.errors import InputError
@@ -33,9 +33,9 @@ class Rank:
 
     path: Path
     rank: int
-    passes: dict[int, list[FileArray]]
+    passes: dict[int, list[NDArray[Any]]]
     slots: NDArray[Any]
-    chosen: dict[int, list[FileArray]]
+    chosen: dict[int, list[NDArray[Any]]]
 
 
 def read_sglang_pt(path: Path, wanted: Wanted | None) -> Recording:
@@ -47,7 +47,7 @@ def read_sglang_pt(path: Path, wanted: Wanted | None) -> Recording:
         If it is no whole ``.pt``, not one of SGLang's recordings, or the ranks do not fit together.
     """
     data = load_torch_file(path)
-    if isinstance(data, dict) and isinstance(data.get("logical_count"), FileArray):
+    if isinstance(data, dict) and isinstance(data.get("logical_count"), np.ndarray):
         return of_array(str(path), "SGLang stat", data["logical_count"], wanted)
     if isinstance(data, dict) and "records" in data:
         others = _beside(path)
@@ -57,7 +57,7 @@ def read_sglang_pt(path: Path, wanted: Wanted | None) -> Recording:
     if isinstance(data, dict):
         keys = ", ".join(str(key)[:30] for key in list(data)[:8])
     else:
-        keys = "a tensor alone" if isinstance(data, FileArray) else f"a {type(data).__name__}"
+        keys = "a tensor alone" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
     raise InputError(
         f"{path}: holds no logical_count and no records, as SGLang dumps them, but: {keys or 'nothing'}."
     )
@@ -125,12 +125,12 @@ def _rank(path: Path, data: object = None) -> Rank:
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
         raise InputError(f"{path}: has no list of records, as SGLang's per_pass and per_token dumps have.")
     slots = data.get("last_physical_to_logical_map")
-    if not isinstance(slots, FileArray):
+    if not isinstance(slots, np.ndarray):
         raise InputError(
             f"{path}: has no last_physical_to_logical_map, so nobody knows which slot held what."
         )
-    passes: dict[int, list[FileArray]] = {}
-    chosen: dict[int, list[FileArray]] = {}
+    passes: dict[int, list[NDArray[Any]]] = {}
+    chosen: dict[int, list[NDArray[Any]]] = {}
     ranks = set()
     for i, record in enumerate(data["records"]):
         number, rank = (
@@ -139,10 +139,10 @@ def _rank(path: Path, data: object = None) -> Rank:
         if type(number) is not int or type(rank) is not int or rank < 0:
             raise InputError(f"{path}: record {i} has no forward_pass_id and rank.")
         counts = record.get(_COUNT, record.get(_TOPK))
-        if not isinstance(counts, FileArray) or counts.dtype.kind not in "iu":
+        if not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
             raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
         passes.setdefault(number, []).append(counts)
-        if isinstance(record.get(_TOPK), FileArray):
+        if isinstance(record.get(_TOPK), np.ndarray):
             chosen.setdefault(number, []).append(record[_TOPK])
         ranks.add(rank)
     if len(ranks) > 1:
@@ -151,7 +151,7 @@ def _rank(path: Path, data: object = None) -> Rank:
         )
     named = _RANK_FILE.fullmatch(path.name)
     rank = ranks.pop() if ranks else int(named[2]) if named else 0
-    return Rank(path, rank, passes, slots.whole(), chosen)
+    return Rank(path, rank, passes, slots, chosen)
 
 
 def _passes(name: str, files: Sequence[Rank], wanted: Wanted | None) -> Recording:
@@ -192,17 +192,17 @@ def _passes(name: str, files: Sequence[Rank], wanted: Wanted | None) -> Recordin
     return Recording(name, kind, rows, experts, pieces, windows, None, labels, notes, per_token=per_token)
 
 
-def _counts(file: Rank, where: str, array: FileArray) -> NDArray[Any]:
+def _counts(file: Rank, where: str, array: NDArray[Any]) -> NDArray[Any]:
     """Return counts ``[layers, slots]``: as they are, or counted from the slots of each token (-1: none)."""
     if len(array.shape) == 2:
-        return array.whole()
+        return array
     if len(array.shape) != 3 or array.shape[0] != len(file.slots):
         raise InputError(
             f"{file.path}, {where}: {_TOPK} is {list(array.shape)}, not [layers, tokens, choices]."
         )
     slots = file.slots.shape[1]
     counts = []
-    for piece in array.pieces():
+    for piece in pieces_of(array):
         if piece.size and not (-1 <= int(piece.min()) <= int(piece.max()) < slots):
             raise InputError(
                 f"{file.path}, {where}: a token went to slot {int(piece.max())} or {int(piece.min())}; "

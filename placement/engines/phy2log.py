@@ -37,7 +37,7 @@ def inspect_phy2log(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     if table.size > MOST_CELLS:
         raise InputError(f"{path}: shape {list(table.shape)} is more than any plan of experts.")
     places = [f"layer {layer} (row {row})" for row, layer in enumerate(facts.moe_layers)]
-    return inspect_rows(Rows(table.whole().tolist(), places), _RULES, facts, ranks)
+    return inspect_rows(Rows(table.tolist(), places), _RULES, facts, ranks)
 
 
 def _shape_words(shape: tuple[int, ...], facts: ModelFacts) -> str:

@@ -156,17 +156,16 @@ def _rows(rows: object, facts: ModelFacts) -> list[object]:
 
 def _torch(path: Path) -> object:
     """Return what a ``.pt`` holds, its map as lists; nothing in it is run."""
-    from cost.traces.arrays import FileArray
     from cost.traces.torch_file import load_torch_file
 
     require_file(path)
     data = load_torch_file(path)
-    if not isinstance(data, dict) or not isinstance(data.get(KEY), FileArray):
+    if not isinstance(data, dict) or not isinstance(data.get(KEY), np.ndarray):
         return data
     table = data[KEY]
     if table.size > MOST_CELLS:
         raise InputError(f"{path}: {KEY} {list(table.shape)} is more than any plan of experts.")
-    return {**data, KEY: table.whole().tolist()}
+    return {**data, KEY: table.tolist()}
 
 
 def _other_keys(data: dict[object, object]) -> list[Finding]:

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 
 from placement.work import require_work
 from topology.errors import InputError
-from topology.sizes import check_peak, check_tok_s
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
@@ -61,16 +60,12 @@ class FleetOptions:
             require_goal(self.goal)
         if self.tok_s is not None and not (math.isfinite(self.tok_s) and self.tok_s > 0):
             raise InputError(f"`tok_s` {self.tok_s:g}: expected output tokens per second above 0.")
-        if self.tok_s is not None:
-            check_tok_s(self.tok_s)
         if not 0 < self.utilization <= 1:
             raise InputError(
                 f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."
             )
         if self.utilization < 1 and self.tok_s is None:
             raise InputError("`utilization`: only with `tok_s`, the mean that is served.")
-        if self.tok_s is not None:
-            check_peak(self.tok_s, self.utilization)
         if self.spares < 0:
             raise InputError(f"`spares` {self.spares}: expected 0 or more domains.")
         if self.seed < 0:

@@ -22,9 +22,8 @@ from placement.pack import EMPTY
 from placement.problem import Problem
 from placement.small_search import finish_small
 from placement.solve import solve
-from topology import portable
 
-_POWER = 16  # of the norm of GPU loads that chooses a slot
+_SQUARINGS = 4  # a norm of power 16 over GPU loads chooses a slot
 _FEWEST, _ROUNDS = 40, 320  # of cycles; more than the fewest while copies share a failure domain
 _NOTABLY = 1e-3  # of the objective
 _FREE = 0.3  # price of excess on all GPUs together: less than one move
@@ -87,7 +86,10 @@ def _put(problem: Problem, row: Experts, load: Floats, copies: Ints, what: tuple
     bins = np.arange(slots.size)[:, None] * problem.gpus + problem.slot_gpu
     gpu = np.bincount(bins.ravel(), weights=weight.ravel(), minlength=slots.size * problem.gpus)
     gpu_load = gpu.reshape(slots.size, problem.gpus) / problem.speed
-    best = int(np.argmin(portable.power(gpu_load / gpu_load.max(), _POWER).sum(axis=1)))
+    norm = gpu_load / gpu_load.max()
+    for _ in range(_SQUARINGS):
+        norm *= norm
+    best = int(np.argmin(norm.sum(axis=1)))
     row[slots[best]] = expert
     copies[:] = counts[best]
 

@@ -27,13 +27,8 @@ LONGER = 4
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
 
-
-_WORK = {"static": 0.0, "vllm": 0.3, "sglang": 0.3, OURS: 2.0, OURS_LINEAR: 2.0}
-"""What a re-plan costs beside others, for each expert of each layer."""
-_SCORED = 5_000
-"""What it costs to score a window and to call a policy at all."""
-_MANY_EXPERTS = 1_024
-"""In a layer: beyond, each is compared with more others."""
+_LONGEST = 1e12
+"""Of an interval, in steps or windows."""
 
 
 class Ours:
@@ -124,15 +119,6 @@ def entries(
     return found
 
 
-def work_of_a_window(entries: Sequence[Entry], layers: int, experts: int) -> float:
-    """Return what the entries do in one window on the mean, for :data:`topology.limits.REPLAY_WORK`."""
-    cells = layers * experts * max(1.0, experts / _MANY_EXPERTS)
-    return sum(
-        _SCORED + (_WORK[entry.name.partition(":")[0]] * cells / entry.interval if entry.interval else 0.0)
-        for entry in entries
-    )
-
-
 def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[Entry], list[str]]:
     """Return the entries that can place these groups, and why each other one cannot."""
     kept, why = [], []
@@ -159,7 +145,7 @@ def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
     for text in texts:
         given = text.strip().lower()
         value = plain_number(given.removesuffix("w")) or 0.0
-        if value < 1 or not value.is_integer():
+        if not 1 <= value <= _LONGEST or not value.is_integer():
             raise InputError(f"`interval` {text}: expected steps, like 3000, or windows, like 2w; 1 or more.")
         found.append(int(value) if given.endswith("w") else max(1, round(value / steps_per_window)))
     return list(dict.fromkeys(found))

@@ -8,7 +8,6 @@ import numpy as np
 
 from placement.arrays import Floats, Index, Ints
 from placement.traffic.parts import Parts
-from topology import portable
 
 _DRAWS = 1 << 18  # random numbers drawn once, read from any place on
 _ASKED = 64  # steps between questions whether there is time left
@@ -178,7 +177,7 @@ class Exchange:
             return
         draws = rng.gumbel(size=_DRAWS)
         cells = _ROWS * self.experts
-        for step, now in enumerate(portable.geometric(*heat, steps)):
+        for step, now in enumerate(np.geomspace(*heat, steps)):
             if step % _ASKED == 0 and not goes_on(_ASKED * cells * _COST):
                 return
             rows = rng.integers(0, self.experts, _ROWS)

@@ -6,7 +6,6 @@ import numpy as np
 
 from placement.arrays import Floats, Ints
 from placement.traffic.parts import Parts
-from topology import portable
 
 _HOT, _COLD = 1.2, 0.07  # first and last temperature, in that at which parts begin to differ
 _NOISE = 0.05  # of the chances, relative: without it equal parts would stay equal
@@ -35,20 +34,20 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int,
     fair = task.limit / each
     goal = _with_room(fair, float(load.sum()))
     noise = np.where(allowed, _NOISE * rng.standard_normal((tokens.experts, parts)), -np.inf)
-    chance = size * portable.exp(noise)
+    chance = size * np.exp(noise)
     chance /= chance.sum(axis=1, keepdims=True)
     slot_price, load_price = np.zeros(parts), np.zeros(parts)
     weight = chance
-    for heat in portable.geometric(_HOT * melting, _COLD * melting, steps):
-        log_missed = portable.log1p(-np.minimum(chance, 1 - _SURE))
-        missed = portable.exp(table @ log_missed)
-        gradient = (by_expert @ missed) / (portable.exp(log_missed) * each)
+    for heat in np.geomspace(_HOT * melting, _COLD * melting, steps):
+        log_missed = np.log1p(-np.minimum(chance, 1 - _SURE))
+        missed = np.exp(table @ log_missed)
+        gradient = (by_expert @ missed) / (np.exp(log_missed) * each)
         for _ in range(inner):
             score = (slot_price + load[:, None] * load_price - gradient) / heat + noise
-            weight = portable.exp(score - score.max(axis=1, keepdims=True))
+            weight = np.exp(score - score.max(axis=1, keepdims=True))
             weight /= weight.sum(axis=1, keepdims=True)
             filled = np.maximum(weight.sum(axis=0), 1e-9)
-            slot_price += heat * np.clip(portable.log(np.maximum(size, 1e-9) / filled), -1.0, 1.0)
+            slot_price += heat * np.clip(np.log(np.maximum(size, 1e-9) / filled), -1.0, 1.0)
             busy = (weight * load[:, None]).sum(axis=0)
             spread = (weight * (load * load)[:, None]).sum(axis=0) - busy * busy / filled
             load_price -= heat * np.clip((busy - goal) / np.maximum(spread, 1e-2), -1.0, 1.0)

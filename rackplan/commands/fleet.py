@@ -109,7 +109,6 @@ def fleet(
     from rackplan.output import FLEET_RESULTS, default_output, print_error, require_output, show, write_fleet
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
-    from topology.interrupts import steady
 
     wanted = asked.fleet_options(time_limit, work, seed)
     named, notes = _shares(model)
@@ -131,8 +130,7 @@ def fleet(
         made = replace(made, interrupted=made.interrupted or cut)
         reporter.stage("writing")
         names = [one for one, _ in named]
-        with steady():
-            files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
+        files = write_fleet(made, plans, target, digests([cluster, *names, *(loads or [])]))
     show(fleet_view(made, plans, files), json=json)
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")

@@ -14,7 +14,6 @@ from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import Group, Speed, arg, opt
 from topology.errors import InputError
-from topology.limits import WHOLE
 
 if TYPE_CHECKING:
     from placement.migrate.replan import ReplanOptions
@@ -124,7 +123,6 @@ def plan(
     from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
-    from topology.interrupts import steady
 
     wanted = asked.plan_options(time_limit, work, seed)
     deployment = pricing.deployment(model, cluster, serving)
@@ -137,8 +135,7 @@ def plan(
         )
         reporter.stage("writing")
         given = [model, cluster, *(loads or []), *(routing or [])]
-        with steady():
-            files = write_plan(made, target, digests(given))
+        files = write_plan(made, target, digests(given))
     show(plan_view(made, files), json=json)
     _say_interrupted(made, "plan")
 
@@ -202,7 +199,6 @@ def replan(
     from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
-    from topology.interrupts import steady
     from topology.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
@@ -222,8 +218,7 @@ def replan(
         found = replan_plan(old, other, asked, cluster=now, on_progress=reporter.replan)
         reporter.stage("writing")
         given = [str(plan), *([change.cluster] if change.cluster else []), *(loads or []), *(routing or [])]
-        with steady():
-            files = write_plan(found.plan, target, digests(given), moved=found)
+        files = write_plan(found.plan, target, digests(given), moved=found)
     show(replan_view(found, asked, files), json=json)
     _say_interrupted(found.plan, "re-plan")
 
@@ -320,8 +315,7 @@ def _copies(text: str) -> int | Literal["auto"]:
     if text == AUTO:
         return AUTO
     try:
-        if abs(count := int(text)) <= WHOLE:
-            return count
+        return int(text)
     except ValueError:
         pass
     raise InputError(f"--redundant {text}: expected 0 or more copies above one of each expert, or auto.")

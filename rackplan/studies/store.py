@@ -22,7 +22,6 @@ from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, opti
 from rackplan.studies.spec import Point
 from topology.errors import InputError, one_line
 from topology.files import require_unlinked, write_folder
-from topology.limits import STUDY_BYTES
 from topology.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -276,7 +275,7 @@ def parts(folder: Path) -> list[Path]:
 def journal_rows(folder: Path) -> tuple[list[Row], int]:
     """Return the rows of a journal as far as its lines are whole, and how many bytes those have."""
     try:
-        data = read_bytes(folder / JOURNAL, str(folder / JOURNAL), most_bytes=STUDY_BYTES)
+        data = read_bytes(folder / JOURNAL, str(folder / JOURNAL))
     except FileNotFoundError:
         return [], 0
     except OSError as error:

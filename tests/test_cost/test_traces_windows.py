@@ -153,14 +153,14 @@ def test_shapes_no_model_has(tmp_path: Path) -> None:
     (tmp_path / "lie.npy").write_bytes(
         save_header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 2, 4)}")
     )
-    with pytest.raises(InputError, match="needs 64,000,000,000 bytes, and 8 are there"):
+    with pytest.raises(InputError, match=r"not a whole \.npy file"):
         read(str(tmp_path / "lie.npy"))
 
 
 def test_a_header_that_is_code(tmp_path: Path) -> None:
     header = "{'descr': open('ran', 'w'), 'fortran_order': False, 'shape': (2, 4)}"
     (tmp_path / "x.npy").write_bytes(save_header(header))
-    with pytest.raises(InputError, match=r"\(a header of other than plain values\)\.$"):
+    with pytest.raises(InputError, match=r"not a whole \.npy file"):
         read(str(tmp_path / "x.npy"))
 
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from networkx.utils import UnionFind
 
+from topology.build import GPUS
 from topology.catalog import systems_of
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
@@ -26,7 +27,6 @@ from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics, tell_nics
 from topology.importers.parts import Parts, ask_all
-from topology.limits import IMPORTED_GPUS
 from topology.spec import FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
 
@@ -83,9 +83,9 @@ def assemble_fabric(fabric: FabricFound, nodes: Nodes, parts: Parts) -> Assemble
     """Return the graph of a fabric and the hosts on it; where no file names switches, of the hosts alone."""
     _ask(fabric, nodes, parts)
     gpus = sum(gpu_count(node, parts) for node in nodes.values())
-    if gpus > IMPORTED_GPUS:
+    if gpus > GPUS:
         raise InputError(
-            f"{fabric.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {IMPORTED_GPUS:,} are "
+            f"{fabric.place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
             "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
         )
     dumps = {id(node): linked_as(node, parts) for node in nodes.values() if node is not None}

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from topology.errors import InputError, printable
-from topology.limits import HOST_NAME, HOSTLIST_NAMES
 from topology.reading import shown
 
+_MOST_NAMES = 200_000
+_LONGEST_NAME = 1_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _LAST_NUMBER = re.compile(r"(.*?)(?<!\d)(\d++)(\D*+)")  # as written each digit is looked at once
@@ -35,13 +36,13 @@ def expand_hosts(text: str, where: str) -> list[str]:
         pieces: list[list[str]] = []
         for piece in _pieces(item, where):
             count *= len(piece)
-            if count + len(names) > HOSTLIST_NAMES:
+            if count + len(names) > _MOST_NAMES:
                 raise _too_many(text, where)
             pieces.append(piece)
         longest = sum(max(map(len, piece)) for piece in pieces if piece)
-        if longest > HOST_NAME:
+        if longest > _LONGEST_NAME:
             raise InputError(
-                f"{where}: {shown(item)} has {longest:,} characters; a host name may have {HOST_NAME:,}."
+                f"{where}: {shown(item)} has {longest:,} characters; a host name may have {_LONGEST_NAME:,}."
             )
         names += ["".join(parts) for parts in product(*pieces)]
     if not names:
@@ -124,7 +125,7 @@ def _pieces(item: str, where: str) -> list[list[str]]:
         values: list[str] = []
         for part in match[1].split(","):
             values += _numbers(part.strip(), item, where)
-            if len(values) > HOSTLIST_NAMES:
+            if len(values) > _MOST_NAMES:
                 raise _too_many(item, where)
         pieces.append(values)
     return pieces
@@ -138,10 +139,10 @@ def _numbers(part: str, item: str, where: str) -> list[str]:
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first):
         raise InputError(f"{where}: the range {part} in {shown(item)} runs backwards.")
-    if int(last) - int(first) >= HOSTLIST_NAMES:
+    if int(last) - int(first) >= _MOST_NAMES:
         raise _too_many(item, where)
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
 
 
 def _too_many(text: str, where: str) -> InputError:
-    return InputError(f"{where}: hostlist {shown(text)} names more than {HOSTLIST_NAMES} hosts.")
+    return InputError(f"{where}: hostlist {shown(text)} names more than {_MOST_NAMES} hosts.")

@@ -16,12 +16,12 @@ from itertools import accumulate
 
 from networkx.utils import UnionFind
 
+from topology.build import GPUS
 from topology.fabric_file import given_figure
 from topology.figures import Figure
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source
-from topology.limits import IMPORTED_GPUS
 from topology.names import natural
 from topology.reading import Fields, shown
 from topology.spec import RawNode
@@ -96,10 +96,8 @@ def _nodes(source: Source, links: dict[tuple[str, str], tuple[int, Figure]]) -> 
     """Return the nodes that links join: GPUs and devices by their names, switches by their distance from them."""
     names = sorted({end for ends in links for end in ends}, key=natural)
     host_of = {name: match[1] for name in names if (match := _GPU.fullmatch(name))}
-    if not 0 < len(host_of) <= IMPORTED_GPUS:
-        raise source.error(
-            None, f"{plural(len(host_of), 'GPU')} (HOST.gN); 1 to {IMPORTED_GPUS:,} are imported."
-        )
+    if not 0 < len(host_of) <= GPUS:
+        raise source.error(None, f"{plural(len(host_of), 'GPU')} (HOST.gN); 1 to {GPUS:,} are imported.")
     hosts = set(host_of.values())
     inside = {begin for host in hosts for begin in accumulate(host.split("."), "{}.{}".format)}
     kinds = dict.fromkeys(host_of, "gpu")

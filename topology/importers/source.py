@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from topology.errors import InputError, printable
-from topology.limits import DEEPEST, SOURCE_BYTES, SOURCE_LINE, SOURCE_VALUES
-from topology.reading import Fields, parse_json, parse_yaml
+from topology.reading import Fields, parse_json, parse_yaml, read_bytes
 
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(
@@ -44,21 +43,10 @@ class Source:
         Raises
         ------
         InputError
-            If it cannot be parsed, is nested too deeply or holds too much.
+            If it cannot be parsed or is nested too deeply.
         """
         parse = parse_json if self.text.lstrip().startswith(("{", "[")) else parse_yaml
-        value: object = parse(self.text, self.name)
-        level: list[object] = [value]
-        count = 0
-        for _ in range(DEEPEST):
-            lists = (list(item.values()) if isinstance(item, dict) else item for item in level)
-            level = [inner for items in lists if isinstance(items, list) for inner in items]
-            count += len(level)
-            if count > SOURCE_VALUES:
-                raise self.error(None, f"holds more than {SOURCE_VALUES} values.")
-            if not level:
-                return value
-        raise self.error(None, f"is nested more than {DEEPEST} deep.")
+        return parse(self.text, self.name)
 
     def fields(self) -> Fields:
         """Return the document, a mapping, field by field."""
@@ -85,9 +73,7 @@ def read_source(path: Path, topology: str | None = None) -> Source:
     try:
         if not path.is_file():
             raise InputError(f"{path}: does not exist or is not a file.")
-        if path.stat().st_size > SOURCE_BYTES:
-            raise InputError(f"{name}: {path.stat().st_size} bytes; at most {SOURCE_BYTES} are read.")
-        raw = path.read_bytes()
+        raw = read_bytes(path, name)
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
     return Source(name, _decoded(raw, name), topology)
@@ -111,7 +97,4 @@ def _decoded(raw: bytes, name: str) -> str:
     if bad := _CONTROL.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         raise InputError(f"{name}: line {line}: has the control character 0x{ord(bad[0]):02x}; is it binary?")
-    longest = max(text.split("\n"), key=len)
-    if len(longest) > SOURCE_LINE and not text.lstrip().startswith(("{", "[", "<")):
-        raise InputError(f"{name}: has a line of {len(longest)} characters; is it such a file?")
     return text

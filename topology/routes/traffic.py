@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from topology import portable
-from topology.errors import InputError, one_line
-from topology.npy import map_npy
+from topology.errors import InputError
+from topology.npy import load_npy
 from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
-from topology.sizes import check_drawn_pairs
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
 _BLOCK_PAIRS = 2_000_000
@@ -185,17 +183,12 @@ def pattern_traffic(
     if kind == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
     if kind == "random":
-        check_drawn_pairs(n, pattern)
         rows = _RandomRows(seed, n, bytes_per_gpu)
         return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
     if kind in ("zipf", "lognormal"):
         rng = np.random.default_rng(seed)
         normal = kind == "lognormal"
-        parts = (
-            portable.exp(value * portable.normal(rng, n))
-            if normal
-            else portable.power(1.0 + rng.permutation(n), -value)
-        )
+        parts = np.exp(value * rng.standard_normal(n)) if normal else (1.0 + rng.permutation(n)) ** -value
         alike = AlikeRows(bytes_per_gpu * parts[None] / parts.sum(), np.zeros(n, dtype=np.int64))
         return Traffic(f"{pattern} (seed {seed})", gpus, matrix=alike, members=who)
     here = np.arange(n)
@@ -211,13 +204,7 @@ def pattern_traffic(
 
 
 def _parameter(pattern: str) -> tuple[str, float]:
-    """Return the kind of a pattern, and its parameter.
-
-    Raises
-    ------
-    InputError
-        If there is no such pattern, or its parameter cannot be used.
-    """
+    """Return the kind of a pattern, and its parameter."""
     kind, colon, text = pattern.partition(":")
     if kind not in PATTERNS:
         raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(kind, PATTERNS)}')
@@ -313,13 +300,9 @@ def read_traffic(path: Path, gpus: int, members: Sequence[int] | None = None) ->
     if not path.is_file():
         raise InputError(f'traffic file "{path}" does not exist or is not a file.')
     try:
-        with path.open("rb") as file:
-            start = file.read(2)
-        if start == b"PK":
-            raise InputError(f"{path.name}: an archive of arrays; give one .npy of [gpus, gpus] bytes.")
-        matrix = map_npy(path)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path.name}: not a .npy file of numbers ({one_line(error)}).") from None
+        matrix = load_npy(path, path.name)
+    except OSError as error:
+        raise InputError(f"{path.name}: cannot be read ({error.strerror or error}).") from None
     return traffic_matrix(matrix, gpus, members, name=path.name, where=path.name)
 
 

@@ -18,7 +18,6 @@ from topology.cluster import Gpu
 from topology.errors import InputError
 from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.graph import INSIDE_KINDS, NODE_KINDS, SCALE_UP_KINDS
-from topology.sizes import check_listed_gpus
 from topology.spec import (
     DomainSpec,
     FabricSpec,
@@ -41,7 +40,6 @@ def check_raw(raw: RawTopology, where: str) -> None:
         If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, or a GPU has no
         type.
     """
-    check_listed_gpus(sum(node.kind == "gpu" for node in raw.nodes), where)
     ids = Counter(node.id for node in raw.nodes)
     for node in raw.nodes:
         if ids[node.id] > 1:

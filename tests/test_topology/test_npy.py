@@ -1,0 +1,71 @@
+"""Arrays of ``.npy`` files: mapped, or refused in one line."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from topology.errors import InputError
+from topology.npy import load_npy
+
+VALUES = np.arange(24.0).reshape(2, 3, 4)
+
+
+def with_header(text: str, data: bytes = bytes(8)) -> bytes:
+    header = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+
+@pytest.mark.parametrize("values", [VALUES, VALUES.T, VALUES.astype(">i4"), VALUES[:0], np.array(3)])
+def test_what_was_saved_is_read(tmp_path: Path, values: np.ndarray) -> None:
+    np.save(tmp_path / "x.npy", values)
+    for read in (
+        load_npy(tmp_path / "x.npy", "x"),
+        load_npy(io.BytesIO((tmp_path / "x.npy").read_bytes()), "x"),
+    ):
+        np.testing.assert_array_equal(read, values)
+        assert read.dtype == values.dtype
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"1,2\n3,4\n",
+        b"PK\3\4 and so on",
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 2, 4)}"),
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (4294967296, 4294967296)}"),
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (10000000000000000000000, 2)}"),
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (-1, -8)}"),
+        with_header("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}"),
+        with_header("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,)}"),
+        with_header("{'descr': open('ran', 'w'), 'fortran_order': False, 'shape': (1,)}"),
+        with_header("{'descr': 3, 'fortran_order': False, 'shape': (1,)}"),
+        with_header("{'descr': '<i8', 'fortran_order': False}"),
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': " + "(" * 3000),
+        with_header("[" * 9000),
+    ],
+)
+def test_what_is_no_whole_array_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(data)
+    for file in (tmp_path / "x.npy", io.BytesIO(data)):
+        with pytest.raises(InputError) as caught:
+            load_npy(file, "x.npy")
+        assert "\n" not in str(caught.value)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 140), byte=st.integers(0, 255))
+def test_one_byte_changed_is_read_or_refused(tmp_path: Path, place: int, byte: int) -> None:
+    np.save(tmp_path / "x.npy", VALUES)
+    data = bytearray((tmp_path / "x.npy").read_bytes())
+    data[place] = byte
+    (tmp_path / "x.npy").write_bytes(data)
+    for file in (tmp_path / "x.npy", io.BytesIO(data)):
+        try:
+            load_npy(file, "x.npy")
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - some changes do no harm

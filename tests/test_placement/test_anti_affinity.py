@@ -17,7 +17,6 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly
-from placement.dispatch_refinement import fit_to_split
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
@@ -75,14 +74,6 @@ def test_verify_is_the_rule(domain: tuple[int, ...]) -> None:
     assert (legal > 0) == (used > 1)
 
 
-def test_what_is_wrong_is_named() -> None:
-    problem = Problem(np.ones((1, 2)), np.array([1, 1, 1, 2]), spread=np.array([0, 0, 0, 1]))
-    row = np.array([[0, 0, 0, 0, 1]])
-    assert verify_experts(problem.assignment(row), problem) == [
-        "row 0: GPUs 0, 1, 2, of one failure domain, hold expert 0: 2 of its 4 copies at most may lie there"
-    ]
-
-
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, 10**6))
 def test_repair_is_legal_or_says_so(seed: int) -> None:
@@ -105,26 +96,6 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
     renamed, fine_too = spread_evenly(other, names[start])
     assert (fine_too == fine).all()
     np.testing.assert_array_equal(renamed, names[again])
-
-
-def test_between_anti_affinity_and_none() -> None:
-    loads = hot(sigma=1.6)
-    apart = make_problem(loads, spread_slots(40, 24, 56), spread=THIRD)
-    strict = place_apart(apart)
-    free, found = placed(replace(apart, spread=None)), placed(apart)
-    assert verify_experts(found.assignment, apart) == []
-    assert found.assignment.copies.max() > 3
-    assert (found.max_load <= strict.max_load).all()
-    assert found.objective < 0.85 * strict.objective
-    assert found.objective < 1.05 * free.objective
-    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
-    assert "copies spread evenly over 3 failure domains" in found.log[-1]
-
-
-def test_even_loads_keep_anti_affinity() -> None:
-    problem = make_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
-    strict = place_apart(problem)
-    np.testing.assert_array_equal(placed(problem).assignment.slot_expert, strict.assignment.slot_expert)
 
 
 @pytest.mark.parametrize("domains", [2, 3])
@@ -209,40 +180,6 @@ def test_speeds_count() -> None:
     strict = place_apart(problem)
     assert found.objective < 0.97 * strict.objective
     assert (found.bound <= found.max_load).all()
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_several_loads(objective: str) -> None:
-    tokens = np.stack([hot(seed=seed) for seed in range(3)])
-    problem = make_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
-    found = solve(problem)
-    assert verify_experts(found.assignment, problem.average) == []
-    free = solve(problem.without_spread())
-    assert found.objective < 1.1 * free.objective
-    np.testing.assert_allclose(found.max_load, problem.evaluate(found.assignment))
-    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("redundant", [8, 56])
-@pytest.mark.parametrize("split", ["source", "lp"])
-def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
-    """56 more: a domain has more slots than there are experts."""
-    problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
-    before = placed(problem.even)
-    found = fit_to_split(before, problem)
-    assert verify_experts(found.assignment, problem) == []
-    own = problem.evaluate(before.assignment)
-    assert (found.max_load <= own * (1 + 2e-3)).all()
-    assert (found.bound <= found.max_load).all()
-
-
-@pytest.mark.wide
-def test_a_timed_search_is_not_worse() -> None:
-    problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
-    found = solve(problem, Stop(1))
-    assert verify_experts(found.assignment, problem) == []
-    assert (found.max_load <= placed(problem).max_load * 1.01).all()
 
 
 @pytest.mark.wide

@@ -85,18 +85,6 @@ def test_the_worst_load_is_better_where_it_counts() -> None:
     assert worst.proof.bound <= worst.proof.objective
 
 
-def test_one_load_has_no_report() -> None:
-    assert planned(1).scenarios is None
-
-
-def test_of_many_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_validation, "EFFORT", 8)
-    monkeypatch.setattr(cross_validation, "FEWEST_LEFT_OUT", 1)
-    report = make_plan(SETTING, loads_of(4), options_of()).scenarios
-    assert report is not None
-    assert [row.left_out is not None for row in report.rows] == [True, False, True, False]
-
-
 def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     honest = cross_validation._left_out
@@ -113,25 +101,6 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
     assert plan.scenarios is not None
     assert [row.left_out is not None for row in plan.scenarios.rows] == [True, False, False]
     assert plan.failures is not None
-
-
-def test_interrupted_while_looking_at_failures_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("placement.planner.find_failures", stop)
-    plan = make_plan(SETTING, loads_of(1), options_of())
-    assert plan.interrupted
-    assert plan.failures is None
-
-
-def test_the_order_of_loads_changes_nothing_but_the_order() -> None:
-    loads = loads_of(3)
-    turned = ExpertLoads(loads.tokens[::-1], loads.names[::-1], synthetic=False)
-    here, there = planned(3), make_plan(SETTING, turned, options_of())
-    assert here.experts[0] is not None
-    assert there.experts[0] is not None
-    assert np.array_equal(here.experts[0].slot_expert, there.experts[0].slot_expert)
 
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
@@ -153,15 +122,6 @@ def test_left_out_is_planned_without_the_scenario() -> None:
     lines = report.lines()
     assert len(lines) == 5
     assert lines[2].split() == ["b", f"{row.in_sample:.3f}", f"{row.left_out:.3f}", f"{row.worst_layer:.3f}"]
-
-
-def test_a_single_scenario_has_none_to_leave_out() -> None:
-    tokens = np.random.default_rng(0).lognormal(0, 1, (1, 4, 24))
-    problem = make_problem(tokens, np.full(6, 5))
-    plan = solve(problem)
-    report = scenario_report(problem, plan.assignment, ["only"])
-    assert report.left_out is None
-    assert len(report.lines()) == 2
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="no published workloads beside the repository")

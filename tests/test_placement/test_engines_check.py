@@ -33,22 +33,12 @@ SGLANG = [
     ({KEY: changed(0, 0, 0)}, True, True, "balancedness"),
     ({KEY: changed(0, 0, 0), "ep_size": 2}, False, False, "'ep_size' stands beside"),
     ({KEY: changed(2, 8, -1)}, True, False, "layer 2: expert -1"),
-    ({KEY: changed(2, 8, 8)}, False, False, "layer 2: expert 8"),
-    ({KEY: changed(2, 8, 10**40)}, False, False, "a number of 133 bits"),
     ({KEY: changed(2, 3, 0)}, True, False, "layer 2: expert 3 has no copy"),
-    ({KEY: changed(0, 3, 0)}, True, False, "layer 0 (dense): expert 3 has no copy"),
-    ({KEY: changed(2, 8, 0.5)}, False, False, "0.5 is not a whole number"),
     ({KEY: changed(2, 8, True)}, True, False, "True is not a whole number"),
-    ({KEY: changed(2, 8, "1")}, False, False, "'1' is not a whole number"),
     ({KEY: [*changed(0, 0, 0)[:3], ROW[:9]]}, False, False, "9 slots"),
     ({KEY: changed(0, 0, 0)[1:]}, True, False, "of the MoE layers alone"),
-    ({KEY: changed(0, 0, 0) * 2}, True, False, "of another model"),
     ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
-    ({KEY: ROW}, False, False, "row 0 is no list"),
-    ({KEY: []}, False, False, "expected a list"),
-    ({KEY: [changed(0, 0, 0)]}, False, False, "three axes or more"),
     ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
-    ({"other": 1}, False, False, "NotImplementedError"),
     ([1], False, False, "the key"),
 ]
 
@@ -70,25 +60,15 @@ Changes = dict[object, object]
 # what changes at the top and among the rows; None takes a key away
 TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
     ({}, {}, True, True, "enable_attention_dp"),
-    ({"ep_size": 2}, {}, False, False, "'ep_size' is not one of"),
     ({"num_slots": 9}, {}, False, False, "10 slots, num_slots says 9"),
-    ({"num_slots": None}, {}, False, False, "ValueError"),
     ({"layer_updates_per_iter": 2}, {}, True, True, "it moves experts from then on"),
-    ({"layer_updates_per_iter": -1}, {}, False, False, "expected 0"),
     ({"initial_global_assignments": None}, {}, True, False, "default map"),
     ({}, {3: None}, False, False, "layer 3: absent"),
-    ({}, {10**9: ROW}, True, False, "layer 1000000000"),
     ({}, {3: None, 0: ROW}, False, False, "count MoE layers from 0"),
-    ({}, {2: [*ROW[:9], 8]}, False, False, "layer 2: expert 8"),
-    ({}, {2: [*ROW[:9], -1]}, False, False, "layer 2: expert -1"),
     ({}, {2: [0, 1, 2, 3, 4, 5, 6, 6, 0, 1]}, False, False, "expert 7 has no copy"),
-    ({}, {2: 7}, False, False, "7, not a list"),
-    ({"num_slots": 10.0}, {}, True, False, "num_slots: 10.0 is not a whole number, and is read as 10"),
-    ({"num_slots": 9.5}, {}, False, False, "absent or not a whole number"),
     ({}, {2: [*ROW[:9], 1.0]}, True, False, "1.0 is not a whole number, and is read as 1"),
     ({}, {2: [*ROW[:9], "`1`"]}, True, False, "'1' is not a whole number, and is read as 1"),
     ({}, {2: [*ROW[:9], 1.5]}, False, False, "1.5 is not a whole number"),
-    ({}, {2: None, "`2`": ROW}, True, False, "layer 2: not a whole number, and is read as 2"),
 ]
 
 
@@ -131,7 +111,6 @@ def ascend() -> dict[str, object]:
 
 ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], object], bool, bool, str]] = [
     (len, True, True, "num_redundant_experts"),
-    (lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, 2), True, True, "balance"),
     (
         lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, 5),
         True,
@@ -151,26 +130,12 @@ ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], objec
         "expert 2 has no",
     ),
     (
-        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, -4),
-        True,
-        False,
-        "expert -4",
-    ),
-    (
         lambda layers: layers[1]["device_list"].append(layers[1]["device_list"][0]),
         True,
         False,
         "3 devices for 2",
     ),
-    (lambda layers: layers[1]["device_list"].pop(), False, False, "1 devices for 2"),
-    (
-        lambda layers: layers[1]["device_list"][0]["device_expert"].pop(),
-        False,
-        False,
-        "device 1 has 5 experts",
-    ),
     (lambda layers: layers[1].update(layer_id=2), True, False, "goes by position"),  # type: ignore[call-overload]
-    (lambda layers: layers.pop(), False, False, "rows and count must agree"),
 ]
 
 
@@ -207,14 +172,10 @@ def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, loads: 
 
 VLLM: list[tuple[dict[str, object], str]] = [
     ({"num_redundant_experts": 3}, "num_redundant_experts"),
-    ({"num_slots": 11}, "num_slots"),
     ({"version": 2}, "expected 1"),
-    ({"version": True}, "expected 1"),
     ({"record_type": "eplb_load_stats"}, "a recording of loads"),
-    ({"record_type": "other"}, "none has"),
     ({"initial_global_assignments": {"0": ROW, "1": ROW}}, "layer 2: absent"),
     ({"initial_global_assignments": {"1": ROW, "2": ROW, "3": ROW}}, "counted from 0"),
-    ({"initial_global_assignments": 4}, "not a mapping"),
 ]
 
 

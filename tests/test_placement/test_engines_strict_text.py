@@ -18,20 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BAD_YAML = {
-    "": "empty",
-    " \n": "empty",
     'a: !!python/object/apply:os.system ["touch ran"]': "a YAML tag",
-    "a: !mine 3": "a YAML tag",
     "a: &x [1]\nb: *x": "line 2: YAML aliases",
     "a: 1\na: 2": "duplicate key 'a'",
-    "3: 1\n3: 2": "duplicate key '3'",
-    "? [1]\n: 2": "not valid YAML",
-    "a: 1\n---\nb: 1": "not valid YAML",
     "[" * 100_000: "nested more than 6 deep",
-    "- " * 100_000: "nested more than 6 deep",
     "a: [1, 2": "not valid YAML",
-    "a: 'x": "not valid YAML",
-    "a: \x07": "not valid YAML",
 }
 
 
@@ -46,13 +37,10 @@ def test_bad_yaml(tmp_path: Path, text: str) -> None:
 
 
 BAD_JSON = {
-    "": "empty",
     "{": "is the file cut",
     '{"a": 1, "a": 1}': "a: duplicate key",
-    "[NaN]": "NaN is not a JSON number",
     "[-Infinity]": "0: infinite or too large",
     "[" * 100_000: "nested too deeply",
-    "[" + "9" * 5000 + "]": "not valid JSON",
 }
 
 

@@ -90,20 +90,6 @@ def test_what_cannot_be_spread_is_refused_and_nothing_else(slots: tuple[int, ...
             require_apart(experts, np.array(slots), domains, once=once)
 
 
-def test_slots_of_domains() -> None:
-    problem = Problem(np.ones((1, 6)), np.array([2, 1, 3, 0]), spread=np.array([7, 7, 2, 2]))
-    assert problem.domain_slots.tolist() == [3, 3]  # numbered by their ids: 2, then 7
-    assert not problem.each_alone
-    assert Problem(np.ones((1, 2)), np.array([1, 1]), spread=np.array([9, 4])).each_alone
-    assert Problem(np.ones((1, 2)), np.array([1, 1])).each_alone
-
-
-def test_too_many_slots_in_a_domain() -> None:
-    problem = Problem(np.ones((1, 3)), np.array([2, 2, 1]), spread=np.array([0, 0, 1]))
-    with pytest.raises(InfeasibleError, match="2 GPUs has 4 slots for 3 experts"):
-        _ = problem.domain_slots
-
-
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 10**6))
 def test_legal_is_what_verify_says(seed: int) -> None:

@@ -71,18 +71,6 @@ def test_layouts_are_at_their_largest_batch_or_the_users(model: str, cluster: st
     assert len(chosen) == sum(fit.batch >= 2 for fit in largest)
 
 
-def test_a_batch_that_fits_nowhere_leaves_nothing() -> None:
-    assert fitted_layouts(setting_of("mixtral-8x7b", "hgx-h100", batch=10**6), None) == []
-
-
-def test_candidates_come_fastest_first() -> None:
-    deployment = setting_of("mixtral-8x7b", "hgx-h100")
-    found = candidates(deployment, fitted_layouts(deployment, None), None, aim_of(deployment, "throughput"))
-    speeds = [candidate.score.tok_s_per_gpu for candidate in found]
-    assert len(found) > 3
-    assert speeds == sorted(speeds, reverse=True)
-
-
 @pytest.mark.wide
 @pytest.mark.parametrize("times", [1.1, 3.0])
 def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:
@@ -108,20 +96,6 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
         for fit in layouts
     ]
     assert found[0].score.tok_s_per_gpu == pytest.approx(max(scanned))
-
-
-def test_no_candidate_where_the_time_is_out_of_reach() -> None:
-    deployment = setting_of("mixtral-8x7b", "hgx-h100")
-    assert candidates(deployment, fitted_layouts(deployment, None), 1e-6, aim_of(deployment, "gpus")) == []
-
-
-def test_a_users_batch_too_slow_is_no_candidate() -> None:
-    deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=100)
-    layouts = fitted_layouts(deployment, None)
-    steps = sorted(fit.scorer.at(100).step_s for fit in layouts)
-    found = candidates(deployment, layouts, steps[0], aim_of(deployment, "throughput"))
-    assert {candidate.score.step_s for candidate in found} == {steps[0]}
-    assert all(candidate.deployment.workload.batch == 100 for candidate in found)
 
 
 def test_tightest_is_the_nearest_over_all_shapes() -> None:

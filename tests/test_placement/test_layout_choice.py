@@ -63,14 +63,6 @@ def test_no_larger_batch_is_within_the_time(loads: str, batch: int) -> None:
     check_largest(make_plan(deployed(), loads_of(loads), replace(FAST, tpot_s=limit_s)), limit_s)
 
 
-def test_a_limit_that_overflows_is_none() -> None:
-    loads = loads_of("zipf:1")
-    longest, free = (
-        make_plan(deployed(), loads, PlanOptions(time_limit_s=0.0, tpot_s=limit)) for limit in (1e305, "none")
-    )
-    assert longest.score.batch == free.score.batch
-
-
 def test_skewed_loads_leave_experts_unread_and_more_sequences_in_time() -> None:
     """Where tokens are few: balanced experts are at the limit with 4 sequences a GPU."""
     options = replace(FAST, tpot_s=balanced().at(4).tpot_s)

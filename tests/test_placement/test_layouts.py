@@ -65,12 +65,8 @@ def check(cluster: Cluster, model: Model, shape: Shape) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "hgx-h100",
         "hgx-h100@16",
-        "hgx-h100@24",
         "gb200-nvl72@44",
-        "gb200-nvl72@116",
-        "gb200-nvl72@288",
         "lecture-8",
     ],
 )
@@ -128,16 +124,6 @@ def test_tensor_parallelism_stays_in_small_domains_that_are_joined() -> None:
     pairs = [s for s in enumerate_shapes(cut_cluster(1, 1, 2), MOE) if len(groups_of(s)[0]) == 2]
     assert pairs
     assert {shape.tp for shape in pairs} == {1}
-
-
-def test_even_domains_have_no_layout_twice() -> None:
-    shapes = list(enumerate_shapes(resolve_cluster("gb200-nvl72@144"), MOE))
-    assert len(set(shapes)) == len(shapes)
-
-
-def test_a_dense_model_has_one_tensor_parallel_group_a_stage() -> None:
-    widths = {shape.tp for shape in enumerate_shapes(resolve_cluster("hgx-h100"), DENSE)}
-    assert widths == {1, 2, 4, 8}
 
 
 def test_tensor_parallelism_divides_the_heads() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from placement.options import PlanOptions
@@ -28,12 +26,7 @@ def test_the_smallest_of_each_is_accepted(options: dict[str, float]) -> None:
     [
         ({"redundant": -1}, "`redundant` -1"),
         ({"tpot_s": 0.0}, "`tpot_ms`: expected a number above 0"),
-        ({"tpot_s": -0.05}, "`tpot_ms`"),
-        ({"tpot_s": math.nan}, "`tpot_ms`"),
-        ({"tpot_s": math.inf}, "`tpot_ms`"),
         ({"time_limit_s": -1.0}, "`time_limit`: expected 0 or more seconds, not -1"),
-        ({"time_limit_s": math.nan}, "`time_limit`"),
-        ({"time_limit_s": math.inf}, "`time_limit`"),
         ({"seed": -1}, "`seed` -1"),
     ],
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from itertools import permutations
 from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
 from cost.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
@@ -27,9 +25,6 @@ from placement.scoring import on_cluster
 from placement.stage_order.stages import improve_order, order_stages
 from placement.stop import Stop
 from placement.verify import verify_plan
-from rackplan.cli import app
-from rackplan.render.text import text_lines
-from rackplan.views.plan import plan_view
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError
 
@@ -154,45 +149,11 @@ def test_improving_never_slows_down() -> None:
     assert proof.gap >= 0
 
 
-@pytest.mark.wide
-def test_the_summary_says_the_order_and_why(tmp_path: Path) -> None:
-    file = tmp_path / "unlike.yaml"
-    file.write_text(
-        "name: unlike\ndomains: [{part: hgx-h100, count: 1}, {part: hgx-h20, count: 1}]\n"
-        "fabric: {kind: rail, nic: 400 Gb/s}\n"
-    )
-    command = ["plan", "--model", "mixtral-8x7b", "--cluster", str(file), "--stages", "2", "--ep", "8"]
-    done = CliRunner().invoke(app, [*command, "--time-limit", "0", "-o", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    said = " ".join(done.stdout.split())
-    assert "on d0 (8 h100-sxm)" in said
-    assert "order of unlike domains free: a step of" in said
-    data = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert data["order"]["status"] in ("OPTIMAL", "FEASIBLE")
-    assert set(data["order"]) == {"status", "objective", "bound", "gap", "in_turn", "search"}
-
-
 def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:
     data = plan_to_dict(plan)
     del data["order"]
     (tmp_path / "plan.json").write_text(json.dumps(data))
     assert read_plan(tmp_path / "plan.json").order is None
-
-
-@pytest.mark.wide
-def test_many_stages_are_said_in_few_words() -> None:
-    """Sixteen unlike stages: as many as are alike are counted, not named one by one."""
-    rack = resolve_cluster("gb200-nvl72@4").spec.domains
-    host = resolve_cluster("hgx-h100").spec.domains
-    cluster = build_cluster(replace(resolve_cluster("hgx-h100@16").spec, domains=(*rack, *host * 9)))
-    model = few_layers("mixtral-8x7b", 12)
-    deployment = Deployment(cluster, model, Workload(batch=2))
-    loads = read_loads(["zipf:0.5"], moe_layers=model.moe_layers, layers=12, experts=8, seed=1)
-    plan = make_plan(deployment, loads, PlanOptions(time_limit_s=0.5, stages=10))
-    assert plan.order is not None
-    said = " ".join(" ".join(text_lines(plan_view(plan, {}).blocks)).split())
-    assert "Stages in turn " in said
-    assert re.search(r"\d+ stages of 1 layer on 8 h100-sxm", said)
 
 
 @pytest.mark.wide

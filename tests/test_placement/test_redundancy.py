@@ -14,12 +14,9 @@ from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.redundancy import choose_redundant, copies_tried
+from placement.redundancy import choose_redundant
 from placement.stop import Stop
 from placement.verify import verify_plan
-from rackplan.render.text import text_lines
-from rackplan.views.charts import redundancy_chart
-from rackplan.views.findings import redundancy_blocks
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
@@ -43,35 +40,6 @@ def point(redundant, tok_s):
 
 def curve(*tok_s):
     return RedundancyCurve(tuple(point(8 * i, value) for i, value in enumerate(tok_s)), 8, 1, 1)
-
-
-def test_numbers_of_copies_tried():
-    assert list(copies_tried(256, 72)) == [0, 8, 16, 32, 104, 176, 248, 320, 464]
-    assert list(copies_tried(8, 8))[:2] == [0, 8]
-    assert list(copies_tried(4, 1)) == [0]  # no second copy fits
-    for experts, gpus in ((32, 16), (128, 8), (256, 576), (8, 72)):
-        tried = list(copies_tried(experts, gpus))
-        assert tried == sorted(set(tried))
-        assert all(-(-(experts + copies) // gpus) <= experts for copies in tried)
-        assert len(tried) <= 14
-
-
-def test_best_and_knee():
-    found = curve(80, 99.5, 100, 98)
-    assert (found.best.redundant, found.knee.redundant) == (16, 8)
-    level = curve(100, 100, 90)
-    assert level.best.redundant == level.knee.redundant == 0
-    assert len(found.points) == 4
-
-
-def test_table_marks_choice_and_knee():
-    lines = list(text_lines(redundancy_blocks(curve(80, 99.5, 100, 98))))
-    assert all(len(line) <= 100 for line in lines)
-    assert sum(line.endswith("chosen") for line in lines) == 1
-    assert sum(line.endswith("knee") for line in lines) == 1
-    chart = redundancy_chart(curve(80, 99.5, 100, 98))
-    assert chart["data"][0]["x"] == [0, 8, 16, 24]
-    assert [mark["x"] for mark in chart["data"][1:]] == [[16], [8]]
 
 
 @pytest.mark.parametrize("split", ["even", "source"])

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from placement.options import PlanOptions
 from placement.problem import make_problem
 from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, heard, votes
 from placement.solve import solve
-from topology.errors import InputError
 
 if TYPE_CHECKING:
     from placement.options import Objective
@@ -62,22 +60,6 @@ def test_what_is_heard_are_the_loads_and_each_group_pushed_from_the_nearest() ->
     assert heard(loads, further=False)[0].shape == (3, 2, 32)
 
 
-def test_of_a_thousand_windows_few_are_heard() -> None:
-    found, weight = heard(windows(1000, noise=0.3), further=True)
-    assert len(found) <= 2 * MOST_HEARD
-    assert weight.sum() == pytest.approx(1)
-
-
-def test_an_expert_without_load_stays_without() -> None:
-    loads = windows(2)
-    loads[:, :, 3] = 0.0
-    loads[0, :, 5] = 0.0
-    found, _ = heard(loads, further=True)
-    assert (found[:, :, 3] == 0).all()
-    assert (found >= 0).all()
-    assert (found[2, :, 5] == 0).all()
-
-
 @settings(deadline=None, max_examples=3, phases=(Phase.explicit, Phase.generate))
 @example(seed=28695, spread=0.3, objective="mean", slots=3)  # a mean by votes rounds in another way
 @given(
@@ -121,10 +103,3 @@ def test_a_rare_workload_is_heard_beside_many_alike() -> None:
         for weights in ("grouped", "equal")
     }
     assert found["grouped"] > found["equal"] + 0.01
-
-
-def test_refuses_other_weights() -> None:
-    with pytest.raises(InputError, match="expected grouped or equal"):
-        make_problem(np.ones((2, 1, 4)), np.full(2, 2), scenario_weights="many")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="expected grouped or equal"):
-        PlanOptions(scenario_weights="many")  # type: ignore[arg-type]

@@ -232,15 +232,6 @@ def test_a_plan_promises_what_unseen_tokens_confirm() -> None:
     assert plan.loads is loads  # all of them place the experts
 
 
-def test_a_trace_too_short_to_judge_by_counts_as_loads_alone() -> None:
-    loads = routed_loads([trace_of(drawn(4, 4.0)[:, :200])])
-    plan = make_plan(setting(), loads, CUT)
-    assert (plan.by_traffic, plan.traffic) == (None, None)
-    assert plan.loads is not None
-    assert "t.npy: 200 tokens are too few to judge" in plan.loads.notes[-1]
-    assert plan_to_dict(plan) == plan_to_dict(make_plan(setting(), loads.untraced, CUT))
-
-
 @LITTLE
 def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     deployment = setting(2, model="deepseek-v3")
@@ -256,30 +247,6 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     # two groups of a token's are in one domain in 2 of 6 ways; in the others both experts are of one group in 1 of 3
     assert aligned.domains_per_token == pytest.approx(1 + 4 / 6 * 2 / 3, rel=0.03)
     assert aligned.domains_per_token < rows["balance"].domains_per_token or report.chosen == "balance"
-
-
-@LITTLE
-def test_the_least_latency_stays_that_of_one_sequence() -> None:
-    """A time per token that leaves room is no reason to fill it."""
-    where = replace(setting(phase="decode"), workload=Workload(1024))
-    fastest = make_plan(where, topical(2), replace(CUT, goal="latency"))
-    assert fastest.by_traffic is not None
-    assert fastest.by_traffic.after.placement == "traffic"
-    asked = replace(CUT, goal="latency", tpot_s=2 * fastest.score.tpot_s)
-    assert make_plan(where, topical(2), asked).score == fastest.score
-
-
-def test_a_plan_in_one_node_has_no_choice_to_make() -> None:
-    deployment = Deployment(
-        resolve_cluster("hgx-h100"), model_of("mixtral-8x7b", 1), Workload(1024, 1, phase="prefill")
-    )
-    plan = make_plan(deployment, topical(), replace(CUT, ep=8))
-    assert plan.by_traffic is None
-    assert plan.traffic is not None
-    assert (plan.traffic.domains_per_token, plan.traffic.nodes_per_token) == (1, 1)
-    without = make_plan(deployment, replace(topical(), routing=()), replace(CUT, ep=8))
-    assert without.traffic is None
-    assert plan_to_dict(plan)["experts"] == plan_to_dict(without)["experts"]
 
 
 @LITTLE
@@ -328,20 +295,6 @@ def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> Non
     domains = [point.domains_per_token for point in front]
     assert domains == sorted(domains, reverse=True)
     assert make_plan(setting(2), loads, CUT).by_traffic.front == ()  # type: ignore[union-attr]
-
-
-@LITTLE
-def test_several_traces_count_equally() -> None:
-    first, second = (
-        trace_of(drawn(4, 4.0, seed=5), "a.npy"),
-        trace_of(drawn(4, 4.0, seed=5)[:, :400], "b.npy"),
-    )
-    plan = make_plan(setting(), routed_loads([first, second]), CUT)
-    check_rows(plan)
-    assert plan.by_traffic is not None
-    assert plan.by_traffic.traces == ("a.npy", "b.npy")
-    assert plan.by_traffic.chosen in ("traffic", "exchanged")
-    assert plan.by_traffic.after.domains_per_token < 0.9 * plan.by_traffic.before.domains_per_token
 
 
 @LITTLE

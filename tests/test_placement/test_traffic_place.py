@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.traffic.fill import apart
 from placement.traffic.grouping import Work
 from placement.traffic.groups import whole_groups
-from placement.traffic.place import INDEPENDENT, ONE_NODE, TOO_FEW, front, place
+from placement.traffic.place import front, place
 from placement.traffic.places import Places
 from placement.traffic.reach import reach
-from placement.traffic.spare import copies_for_balance, copies_for_traffic, shares_of
+from placement.traffic.spare import copies_for_traffic, shares_of
 from placement.traffic.task import Rates, TrafficTask
 from placement.traffic.tokens import Tokens
 from topology.errors import InputError
@@ -89,31 +88,6 @@ def test_names_of_experts_and_domains_decide_nothing() -> None:
     assert first.reach.crossings == pytest.approx(second.reach.crossings)
 
 
-def test_the_same_seed_gives_the_same_slots() -> None:
-    task = TrafficTask(topical(2), two_per_node(2, 2, 24))
-    one, two = (place(task, seed=3, work=QUICK).slot_expert for _ in range(2))
-    assert one.tobytes() == two.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("tokens", "places", "reason"),
-    [
-        (topical(strength=0.0), two_per_node(4, 1, 24), INDEPENDENT),
-        (topical(strength=0.0, tokens=20), two_per_node(4, 1, 28), INDEPENDENT),
-        (topical(tokens=1), two_per_node(2, 1, 24), TOO_FEW),
-        (topical(), two_per_node(1, 1, 24), ONE_NODE),
-    ],
-)
-def test_without_structure_it_is_the_placement_of_balance_alone(
-    tokens: Tokens, places: Places, reason: str
-) -> None:
-    found = place(TrafficTask(tokens, places), work=QUICK)
-    assert found.reason == reason
-    given = place(TrafficTask(tokens, places), work=QUICK, balanced=found.slot_expert)
-    assert given.slot_expert.tolist() == found.slot_expert.tolist()
-    assert found.reach.domains <= found.balanced.domains
-
-
 def test_a_front_trades_balance_for_domains() -> None:
     tokens = topical(7)
     points = front(TrafficTask(tokens, two_per_node(4, 1, 24)), (0.0, 0.05, 0.3, np.inf), work=QUICK)
@@ -131,15 +105,6 @@ def test_every_scenario_keeps_the_limit() -> None:
     assert not found.reason
     assert found.reach.domain_load.shape == (3, 3)
     assert found.held
-
-
-def test_one_expert_with_most_of_the_load_is_said_not_to_keep_the_limit() -> None:
-    load = np.ones((1, 24))
-    load[0, 5] = 24.0
-    found = place(TrafficTask(topical(), two_per_node(4, 1, 24), load), work=QUICK)
-    assert not found.held
-    # the five lightest beside it: nothing is nearer
-    assert found.reach.domain_peak == pytest.approx((24 + 5) / (23 + 24) * 4)
 
 
 def test_spare_copies_save_crossings_and_never_lie_twice_on_a_gpu() -> None:
@@ -160,18 +125,6 @@ def test_a_copy_saves_what_it_was_said_to() -> None:
     assert found[0, 1] == 1  # tokens from domain 1 need domain 0 no more
     tight = copies_for_traffic(tokens, held, np.array([0, 1]), load, np.array([0.8, 0.2]), most=1, own=0.0)
     assert tight.sum() == 4  # its load would be too much there
-
-
-def test_copies_for_balance_go_beside_the_busiest() -> None:
-    places = two_per_node(2, 1, 8)
-    held = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
-    load = np.array([[0.3, 0.1, 0.1, 0.1, 0.1, 0.3]])
-    assert copies_for_balance(held, np.array([1, 1]), load, places)[[0, 5]].tolist() == [[2, 0], [0, 2]]
-
-
-def test_copies_are_put_apart() -> None:
-    places = two_per_node(2, 1, 8)
-    assert legal(apart(np.array([0, 0, 1, 2, 3, 4, 5, 5], dtype=np.int32), places), places, 6)
 
 
 def drawn_tokens(load: np.ndarray, k: int, groups: int, chosen: int, number: int) -> Tokens:
@@ -206,12 +159,8 @@ def test_group_limited_tokens_keep_to_their_groups() -> None:
     ("change", "says"),
     [
         ({"slack": -0.1}, "balance slack -0.1"),
-        ({"slack": float("nan")}, "balance slack nan"),
         ({"places": Places.of([12, 11], [0, 1])}, "23 slots for 24 experts"),
-        ({"places": Places.of([25, 1], [0, 1])}, "hold one twice"),
         ({"groups": 5}, "5 groups of 24"),
-        ({"load": np.ones((1, 23))}, "expected"),
-        ({"load": np.zeros((1, 24))}, "no row all 0"),
         ({"load": np.full((1, 24), np.nan)}, "finite"),
     ],
 )

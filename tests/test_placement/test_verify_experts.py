@@ -28,13 +28,9 @@ def test_a_legal_one_has_no_violations() -> None:
         (assignment([[0, 1, 1, 0], ROWS[1]]), "row 0: expert 2 has no copy"),
         (assignment([ROWS[0], [2, 1, 0, 0]]), "row 1: GPU 1 holds expert 0 more than once"),
         (assignment([[0, 1, 2, 3], ROWS[1]]), "row 0, slot 3: expert 3 is not in 0..2"),
-        (assignment([[0, 1, 2, -1], ROWS[1]]), "row 0, slot 3: expert -1 is not in 0..2"),
         (assignment(gpus=[0, 1, 1, 1]), "GPU 0 has 1 slots, but the problem gives it 2"),
         (assignment(gpus=[1, 1, 0, 0]), "slots are not in the order of their GPUs"),
         (assignment(rows=[ROWS[0]]), "shape of slot_expert: (1, 4), but the problem has (2, 4)"),
-        (assignment(gpus=[0, 0, 1]), "shape of slot_gpu"),
-        (assignment(experts=4), "experts: 4, but the problem has 3"),
-        (assignment(count=3), "GPUs: 3, but the problem has 2"),
         (assignment(rows=[[0.0, 1.0, 2.0, 0.5], ROWS[1]]), "float64, not integers"),
     ],
 )

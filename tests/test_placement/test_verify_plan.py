@@ -80,27 +80,16 @@ DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
     [
         (plan_with([[(FIRST, range(3))]]), r"replica 0: its stages hold layers \[0, 1, 2\], not 0 to 3"),
         (plan_with([[(FIRST, range(2)), (SECOND, range(3, 4))]]), "its stages hold layers"),
-        (plan_with([[(FIRST, range(3)), (SECOND, range(2, 4))]]), "its stages hold layers"),
-        (plan_with([[(FIRST, range(2, 4)), (SECOND, range(2))]]), "its stages hold layers"),
         (plan_with([[(FIRST, ALL)], [(range(7, 15), ALL)]]), r"GPU d0\.n0\.g7 is in two stages"),
-        (plan_with([[(FIRST, range(2)), (FIRST, range(2, 4))]]), "is in two stages"),
         (plan_with([[(STRANGERS, ALL)]]), "GPU number 16 of 16"),
-        (plan_with([[(range(-1, 7), ALL)]]), "GPU number -1 of 16"),
         (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers 0 to 3"),
-        (plan_with([[(FIRST, ALL)]], tp=3), "TP 3 does not divide [0-9]+ query heads"),
         (plan_with([[(range(4, 12), ALL)]], tp=8), "into groups within a domain"),
         (plan_with([[(FIRST, ALL)]], experts=[None]), "no experts are placed"),
-        (plan_with([[(range(4), ALL)]], experts=[one_copy(4)]), "experts on 8 GPUs, the stage has 4"),
         (plan_with([[(FIRST, ALL)]], experts=[one_copy(3)]), r"shape of slot_expert: \(3, 8\)"),
-        (plan_with([[(FIRST, ALL)]], experts=[experts_of([[0] * 8] * 4)]), "row 0: expert 1 has no copy"),
         (plan_with([[(FIRST, ALL)]], experts=[DOUBLE]), "GPU 0 holds expert 0 more than once"),
         (
             plan_with([[(FIRST, ALL)]], experts=[experts_of([[9, *range(1, 8)]] * 4)]),
             r"expert 9 is not in 0\.\.7",
-        ),
-        (
-            plan_with([[(FIRST, ALL)]], experts=[experts_of(np.zeros((4, 0)))]),
-            "0 slots on 8 GPUs cannot hold 8",
         ),
     ],
 )

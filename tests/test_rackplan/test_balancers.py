@@ -237,18 +237,6 @@ def test_where_all_fit_everywhere_every_rank_has_all() -> None:
     assert [len(groups) for groups in groups_of_nodes(by_node, 2, 8)] == [1] * 2 * LAYERS
 
 
-def test_all_is_brought_everywhere_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    doubles = np.tile(np.repeat(np.arange(EXPERTS), 2), (LAYERS, 1))  # of 16 slots a rank, in pairs
-    assert (vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles) == doubles).all()
-    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "20%")
-    one = vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles)
-    assert ((one != doubles).any(axis=1)).sum() == 1
-    monkeypatch.setenv("RACKPLAN_MAX_MOVES", "none")
-    found = vllm.rebalance_experts(window(), 2 * EXPERTS, 1, 1, 2, doubles)
-    assert (balance(window(), found, 2) == 1).all()
-    assert (found != doubles).sum() == moves(doubles, found, 2)
-
-
 HIERARCHICAL = "deepseek_hierarchical", "deepseek_vec_hierarchical", "elasticity_aware_hierarchical"
 
 
@@ -340,20 +328,6 @@ def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
     assert (chain(2, begin=middle) == alone).all()
 
 
-def test_a_dry_run_teaches_nothing_and_ranks_that_change_forget_all() -> None:
-    old = running()
-    vllm.rebalance_experts(window() * 0, SLOTS, 1, 1, RANKS, old)
-    (stream,) = streams._streams
-    assert stream.state.windows == 0
-    vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
-    (stream,) = streams._streams
-    assert stream.state.windows == 1
-    vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS, old[:1])  # a draft model's layer
-    assert len(streams._streams) == 2
-    vllm.rebalance_experts(window(), 16, 1, 1, RANKS, running(slots=16))
-    (stream,) = streams._streams
-
-
 def stored(folder: Path, layers: int = LAYERS, experts: int = EXPERTS) -> str:
     path = folder / f"stored{layers}x{experts}.npy"
     np.save(path, np.stack([window(seed, layers)[:, :experts] for seed in range(5, 8)]))
@@ -394,25 +368,14 @@ def refuse(word: str, **change: Any) -> Any:
     [
         refuse("num_replicas 21 is no multiple of num_ranks 4", num_replicas=21),
         refuse("num_replicas 12 slots cannot hold 16 experts", num_replicas=12),
-        refuse("num_ranks 0: expected a whole number from 1", num_ranks=0),
-        refuse("num_nodes 2.5: expected a whole number", num_nodes=2.5),
-        refuse("num_groups True: expected a whole number", num_groups=True),
         refuse("16 experts do not divide into num_groups 6", num_groups=6, num_nodes=2),
-        refuse("num_ranks 4 is no multiple of num_nodes 8", num_groups=8, num_nodes=8),
         refuse(
             "weight, layer 1, expert 2: nan is no count",
             weight=np.where(np.arange(32) == 18, np.nan, 1.0).reshape(2, 16),
         ),
-        refuse("weight, layer 0, expert 0: -1.0 is no count", weight=-np.ones((2, 16))),
-        refuse("weight, layer 0, expert 0: inf is no count", weight=np.full((2, 16), np.inf)),
-        refuse("weight has shape [16]", weight=np.ones(16)),
-        refuse("weight has shape [0, 16]", weight=np.ones((0, 16))),
-        refuse("weight holds <U1, not numbers", weight=np.array([["a"]])),
         refuse("weight: its rows have unequal lengths", weight=[[1], [1, 2]]),
-        refuse("the old map has shape [3, 21]", old=np.zeros((3, 21), dtype=int)),
         refuse("the old map has shape [2, 20]", old=np.zeros((2, 20), dtype=int)),
         refuse("the old map, layer 0, slot 0: 16 is no expert", old=np.full((3, 20), 16)),
-        refuse("the old map, layer 0, slot 0: -2 is no expert", old=np.full((3, 20), -2)),
         refuse("the old map holds float64, not whole numbers", old=np.zeros((3, 20))),
     ],
 )

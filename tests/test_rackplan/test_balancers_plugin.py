@@ -17,7 +17,6 @@ import pytest
 
 from placement.plan_file import read_plan
 from rackplan.balancers import plugin, vllm
-from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy
 from rackplan.balancers.vllm_ascend import RackplanPolicy
@@ -133,12 +132,7 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
     [
         ("BALANCER", "perhaps", "expected 1 or 0"),
         ("MAX_MOVES", "5", "such as 5% or 0.05"),
-        ("MAX_MOVES", "-1%", "such as 5% or 0.05"),
-        ("MAX_MOVES", "nan", "such as 5% or 0.05"),
-        ("MAX_MOVES", "five", "such as 5% or 0.05"),
         ("HISTORY", "0", "from 1 to 1000"),
-        ("HISTORY", "1.5", "from 1 to 1000"),
-        ("HISTORY", "٣", "from 1 to 1000"),
         ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
         ("SCENARIOS", "a.npy,,b.npy", "commas between them"),
         ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
@@ -168,20 +162,6 @@ def test_scenarios_are_read_at_the_start(
         plugin.vllm()
     environ(SCENARIOS=str(tmp_path / "good.npy"))
     plugin.vllm()
-
-
-def test_options_are_read_from_the_environment() -> None:
-    assert settings({}) == settings({"RACKPLAN_MAX_MOVES": " "}) == Settings()
-    given = {
-        "RACKPLAN_MAX_MOVES": "2.5%",
-        "RACKPLAN_HISTORY": "3",
-        "RACKPLAN_SCENARIOS": "a.npy, b.npz",
-        "RACKPLAN_PLAN": "plan.json",
-        "RACKPLAN_NODE_GROUPS": "Ignore",
-    }
-    assert settings(given) == Settings(0.025, 3, ("a.npy", "b.npz"), "plan.json", "ignore")
-    assert settings({"RACKPLAN_MAX_MOVES": "none"}).max_moves is None
-    assert settings({"RACKPLAN_MAX_MOVES": "100%"}).max_moves == 1
 
 
 def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(

@@ -52,15 +52,3 @@ def test_a_file_that_cannot_be_read(run: Run, tmp_path: Path, text: str) -> None
     data = run("check", "x.json", *ASK, 8, "--json")
     assert data.code == 2
     assert (data.data["loads"], data.data["right"]) == (False, False)
-
-
-def test_requests_that_make_no_sense(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path, {"physical_to_logical_map": ROWS})
-    assert "no such file" in run("check", "none.json", *ASK, 8).error_line
-    assert "not a regular file" in run("check", str(tmp_path), *ASK, 8).error_line
-    for gpus in (0, -1, 10**9):
-        assert "--gpus" in run("check", file, *ASK, gpus).error_line
-    line = run("check", file, "--for", "other", "--model", "mixtral-8x7b", "--gpus", 8).error_line
-    assert "expected sglang" in line
-    dense = run("check", file, "--for", "sglang", "--model", "llama-3.1-8b", "--gpus", 8)
-    assert "no routed experts" in dense.error_line

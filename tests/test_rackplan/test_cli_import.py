@@ -84,7 +84,6 @@ def test_what_is_missing_is_asked_for_in_one_line(
         (["-o", "no/c.yaml", "--gpu", "hgx-h100"], "cannot write there"),
         (["-o", "c.yaml", "--gpu", "hgx-h100", "--from", "word"], "not one of topo-m, nccl-xml"),
         (["-o", "c.yaml", "--gpu", "hgx-h100", "--oversubscription", "-1"], "--oversubscription"),
-        (["-o", "c.yaml", "--gpu", "hgx-h100", "--oversubscription", "nan"], "--oversubscription"),
         (["-o", "c.yaml", "--gpu", "hgx-h100", "--domains", "rack"], "--domains rack: leaf or node"),
     ],
 )

@@ -39,14 +39,6 @@ def test_a_plan_keeps_prices(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert "USD per million output tokens, basis owner" in page
 
 
-def test_what_has_no_figure_says_so(run: Run) -> None:
-    asked = ("plan", "--cluster", "lecture-8", "--model", "llama-3.1-8b", "--time-limit", "0", "-o", "plan")
-    said = " ".join(run(*asked).out.split())
-    assert "Cost unknown at the rental basis: no price of lecture" in said
-    assert "give yours with --price lecture" in said
-    assert "Power unknown: no all-in power of lecture" in said
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [

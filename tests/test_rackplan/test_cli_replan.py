@@ -98,10 +98,7 @@ def test_a_degraded_cluster_and_a_lost_nic(
         (("--lost", "d7"), 2, "--lost d7"),
         (("--lost", "d0"), 3, "nothing is left"),
         (("--max-moves", "-3"), 2, "--max-moves"),
-        (("--max-bytes", "many"), 2, "--max-bytes"),
         (("--spread", "galaxy"), 2, "--spread galaxy"),
-        (("--objective", "best"), 2, "--objective best"),
-        (("--loads", "absent.npy"), 2, "absent.npy"),
     ],
 )
 def test_refusals_write_nothing(

@@ -70,13 +70,6 @@ def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Pa
         assert words in result.error_line
 
 
-def test_loads_for_a_dense_plan_are_refused(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "llama-3.1-8b")
-    result = run("score", "plan/plan.json", "--loads", "uniform")
-    assert result.code == 2
-    assert "no routed experts" in result.error_line
-
-
 def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "mixtral-8x7b")
     np.save(tmp_path / "skewed.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))

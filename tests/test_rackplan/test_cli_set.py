@@ -97,7 +97,3 @@ def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], co
     refused = run(*command.split(), *DOUBLE)
     assert refused.code == 2
     assert "--set h100.hbm_bytes_per_s=2x" in refused.error_line
-
-
-def test_lists_of_the_catalog_are_of_no_cluster(run: Callable[..., Result]) -> None:
-    assert "name a cluster" in run("catalog", "gpus", *DOUBLE).error_line

@@ -18,8 +18,6 @@ from rackplan.digests import digests
 from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
 from rackplan.output import json_text
 from rackplan.progress import progress
-from rackplan.render.text import wrapped
-from rackplan.views.blocks import Table
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,15 +30,6 @@ STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809)
 @pytest.mark.parametrize("name", rackplan.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(rackplan, name) is not None
-
-
-def test_public_names_are_listed_once_and_sorted() -> None:
-    assert list(rackplan.__all__) == sorted(set(rackplan.__all__))
-
-
-def test_other_names_are_not_there() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        rackplan.nothing  # noqa: B018
 
 
 def test_digests_are_of_files_alone(tmp_path: Path) -> None:
@@ -92,26 +81,6 @@ def test_commands_that_price_a_workload_have_the_same_options() -> None:
 def test_json_is_strict() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         json_text({"a": float("nan")})
-
-
-def test_tables_align() -> None:
-    assert Table(("name", "ms"), [("a", "10.25"), ("long name", "1")]).lines == [
-        "  name          ms",
-        "  a          10.25",
-        "  long name      1",
-    ]
-
-
-def test_paragraphs_are_at_most_100_wide() -> None:
-    lines = wrapped("Label", "word " * 60 + "x" * 200)
-    assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("Label         word")
-    assert all(line.startswith(" " * 14) for line in lines[1:])
-
-
-def test_flags_and_paths_stay_whole() -> None:
-    lines = wrapped("Label", "ask for --max-moves or see out/a-b-c.json", 32)
-    assert [line.strip() for line in lines[1:]] == ["--max-moves or see", "out/a-b-c.json"]
 
 
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,53 +30,6 @@ def test_each_command_has_two_examples_that_parse(name: str) -> None:
         found.make_context(name, words)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_80_wide_and_shows_the_examples(
-    name: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    said = run(name, "--help").out
-    assert max(map(len, said.splitlines())) <= 80
-    assert "Examples:" in said
-    joined = said.replace(" \\\n", " ").split()
-    for example in EXAMPLES[name]:
-        assert " ".join(example.split()) in " ".join(joined)
-
-
-def test_options_of_a_group_stand_together(run: Callable[..., Result]) -> None:
-    said = run("plan", "--help-all").out
-    places = [
-        said.index(text)
-        for text in (
-            "Inputs:",
-            "--model",
-            "What is served:",
-            "--context",
-            "How a step is priced:",
-            "--price-basis",
-            "Run and output:",
-            "--seed",
-            "Examples:",
-        )
-    ]
-    assert places == sorted(places)
-
-
-def test_every_command_stands_in_a_section(run: Callable[..., Result]) -> None:
-    said = run("--help").out
-    assert "Others:" not in said
-    for title in ("Plans:", "Clusters and money:", "Engines:", "Data:"):
-        assert title in said
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_list_of_commands_has_whole_sentences(
-    width: int, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert "..." not in run("--help").out.replace("[ARGS]...", "")
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
@@ -114,8 +67,3 @@ def test_help_shows_twelve_options_at_most_and_help_all_the_rest(
         assert short < options(whole.out)
     else:
         assert run(name, "--help-all").code == 2
-
-
-def test_help_has_three_groups_of_options(run: Callable[..., Result]) -> None:
-    titles = re.findall(r"^([A-Z][\w ]*):$", run("plan", "--help").out, re.MULTILINE)
-    assert titles == ["Inputs", "Options", "Run and output", "Examples"]

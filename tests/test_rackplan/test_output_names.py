@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from rackplan.output import default_output
-from rackplan.views.blocks import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,24 +47,6 @@ def test_the_form_follows_the_ending(run: Callable[..., Result], tmp_path: Path)
         assert run(*sweep, "-o", name).code == 0
         assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]
     assert ".csv, .json or .html" in run(*sweep, "-o", "a.txt").error_line
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 100])
-def test_tables_are_as_wide_as_the_terminal(width: int) -> None:
-    table = Table([f"column {n}" for n in range(9)], [tuple(str(n**7) for n in range(9))], "A title")
-    parts = table.parts(width)
-    assert max(len(line) for part in parts for line in part.lines) <= width
-    assert [name for part in parts for name in part.columns[1:]] == list(table.columns[1:])
-    assert all(part.columns[0] == "column 0" for part in parts)
-
-
-def test_80_columns_mean_80(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for args in (
-        ("compare", "hgx-h100", "hgx-h200", "--model", MODEL),
-        ("sweep", "--model", MODEL, "--cluster", CLUSTER),
-    ):
-        assert max(map(len, run(*args).out.splitlines())) <= 80
 
 
 def test_what_is_said_is_written_as_the_ending_says(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render import pictures
-from rackplan.views.pictures.experts import expert_map, expert_map_blocks, gpu_load, map_table
+from rackplan.views.pictures.experts import expert_map, gpu_load, map_table
 from topology import resolve_cluster
 
 if TYPE_CHECKING:
@@ -88,10 +88,6 @@ def test_a_map_of_58_layers_on_576_gpus_is_small() -> None:
     assert picture is not None
     assert picture.data["groups"]
     assert len(json.dumps(picture.data)) < 300_000
-
-
-def test_no_map_without_experts() -> None:
-    assert expert_map_blocks(made("llama-3.1-8b", "hgx-h200")) == []
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

@@ -68,11 +68,8 @@ def _references(schema: Any) -> Iterator[str]:
     ("name", "unit"),
     [
         ("hbm_bytes_per_s", "byte/s"),
-        ("tok_s_per_gpu_used", "token/s per GPU"),
-        ("bound_s", "s"),
         ("usd_per_million_tokens_full", "USD per million tokens"),
         ("tpot_default", ""),
-        ("power_kind", ""),
         ("gpus", ""),
     ],
 )

@@ -12,7 +12,6 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 import warnings
 
 from rackplan.serve.app import SCRIPTS, make_app
-from rackplan.serve.asked import MOST_TEXT
 from rackplan.serve.security import MOST_BODY
 from rackplan.serve.start import Start
 from topology.errors import InputError
@@ -83,13 +82,6 @@ def test_its_own_names_are_answered(client, host):
     assert client.get("/api/start", headers={"host": host, "origin": HERE}).status_code == 200
 
 
-def test_the_start_is_a_real_example(client):
-    start = client.get("/api/start").json()
-    assert start["asked"] == {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}]}
-    assert {"name": "deepseek-v3", "title": "DeepSeek-V3"} in start["models"]
-    assert "gb200-nvl72" in start["clusters"]
-
-
 def plot(client, **asked):
     return client.post("/api/plot", json=SMALL | asked)
 
@@ -134,41 +126,21 @@ def test_dropped_files_are_read_as_data(client):
 
 
 WRONG = [
-    ({"model": {"name": "deepseek-v33"}}, "model"),
     ({"model": {"name": "/etc/passwd"}}, "model"),
     ({"model": {"name": "README.md"}}, "model"),
     ({"model": {"name": "x.json", "text": "{"}}, "model"),
-    ({"model": {"name": "x.json", "text": "[1]"}}, "model"),
-    ({"model": {"name": "x.json", "text": "{}"}}, "model"),
-    ({"model": {"name": "x", "text": "x" * (MOST_TEXT + 1)}}, "model"),
-    ({"model": "deepseek-v3"}, "model"),
-    ({"clusters": []}, "clusters"),
     ({"clusters": [{"name": "hgx-h100"}] * 6}, "clusters"),
     ({"clusters": [{"name": "hgx-h100"}, {"name": "nope"}]}, "clusters.1"),
     ({"clusters": [{"name": "/etc/x.yaml"}]}, "clusters.0"),
-    ({"clusters": [{"name": "hgx-h100@100000"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "domains: [{part: hgx-h100, count: 1000}]"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "!!python/object/apply:os.system [true]"}]}, "clusters.0"),
     ({"clusters": [{"name": "x.yaml", "text": "a: &a [*a]"}]}, "clusters.0"),
     ({"isl": 0}, "isl"),
-    ({"isl": 1.5}, "isl"),
-    ({"isl": "many"}, "isl"),
-    ({"isl": True}, "isl"),
-    ({"osl": 10**12}, "osl"),
     ({"osl": 10**400}, "osl"),
-    ({"tpot_ms": 10**400}, "tpot_ms"),
-    ({"clusters": [{"name": "hgx-h100@\u00b2"}]}, "clusters.0"),
     ({"clusters": [{"name": "hgx-h100@" + "9" * 5000}]}, "clusters.0"),
     ({"prices": {"h100-sxm": 3, "H100": 2}}, "prices"),
     ({"weights": "fp3"}, "weights"),
-    ({"kv_dtype": "int4"}, "kv_dtype"),
-    ({"draft_tokens": 9}, "draft_tokens"),
-    ({"tpot_ms": -1}, "tpot_ms"),
-    ({"price_basis": "friend"}, "price_basis"),
-    ({"prices": {"gb200": 3}}, "prices"),
-    ({"prices": {"h100-sxm": -3}}, "prices"),
     ({"factors": {"hbm": 40}}, "factors.hbm"),
-    ({"factors": {"nope": 2}}, "factors"),
     ({"path": "/etc"}, "path"),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
@@ -173,18 +172,6 @@ def test_a_point_whose_worker_ends_after_its_limit_took_too_long(
     assert [(row["batch"], row["status"]) for row in rows if row["status"] != "ok"] == [(3, status)]
 
 
-@pytest.mark.parametrize(("worked_s", "waits"), [(None, True), (0.1, False)])
-def test_it_is_said_where_no_worker_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worked_s: float | None, *, waits: bool
-) -> None:
-    monkeypatch.setattr("rackplan.studies.run._WAITS_S", -1.0)
-    monkeypatch.setattr("rackplan.studies.run.SYNC_S", -1.0)
-    monkeypatch.setattr(FakeEngine, "worked_s", worked_s)
-    said: list[str] = []
-    run(tmp_path, FakeEngine(), said.append)
-    assert any("no worker has been free for 0 s" in words for words in said) is waits
-
-
 def test_a_study_that_was_stopped_blames_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackplan.studies.run._STOPPED_S", -1.0)  # between any two turns
     seen: set[object] = set()
@@ -316,19 +303,3 @@ def opened_rows(folder: Path) -> list[dict[str, Any]]:
     from rackplan.studies.store import journal_rows
 
     return journal_rows(folder)[0]
-
-
-def test_lines_of_the_journal_are_json_with_a_checksum(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    store.add([row_of((0, "d", {"batch": 1}))])
-    line = (tmp_path / "journal").read_text(encoding="ascii")
-    assert json.loads(line[9:])["digest"] == "d"
-
-
-def test_progress_says_how_much_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(0, 100, 2))
-    monkeypatch.setattr("rackplan.studies.progress.time.monotonic", lambda: float(next(now)))
-    progress = Progress(100)
-    for _ in range(3):
-        progress.took([{"status": "ok"}, {"status": "failed"}])
-    assert progress.words().startswith("6 of 100 points, 3 failed, 1 points/s, 94 s left")

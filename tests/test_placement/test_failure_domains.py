@@ -28,13 +28,6 @@ def test_gpus_nodes_and_racks_of_a_cluster() -> None:
     assert SETTING.numbered("rack").tolist() == [gpu // 72 for gpu in range(144)]
 
 
-def test_replicas_of_equal_domains_keep_them() -> None:
-    found = stage_domains(SETTING, [range(8), range(8, 16)], "node")
-    assert found is not None
-    assert found.tolist() == [0] * 4 + [1] * 4
-    assert stage_domains(SETTING, [range(8), range(8, 16)], "gpu") is None
-
-
 def test_places_in_one_domain_of_some_replica_are_in_one() -> None:
     # the second replica begins in the middle of a node: places 0, 1 | 2, 3, 4, 5 | 6, 7
     found = stage_domains(SETTING, [range(8), range(10, 18)], "node")

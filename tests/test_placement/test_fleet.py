@@ -120,14 +120,6 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
         make_fleet(where, traffic(where, "mixtral-8x7b", isl=1000, osl=10, ttft_s=1e-6), FleetOptions())
 
 
-def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
-    where = broken("hgx-h100@8")
-    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
-    found = make_fleet(where, served, FleetOptions())
-    assert found.traffic.tpot_s is None
-    assert "no limit was kept" in found.notes[0]
-
-
 @pytest.mark.wide
 def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
     """Two replicas of 12 GPUs fit, as parts of domains joined, but neither the usual 2 s nor the usual 50 ms."""

@@ -301,14 +301,6 @@ def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
 
 
-def test_replicas_move_identically_within_one_budget() -> None:
-    old = two_replicas()
-    found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
-    check(old, found)
-    assert 0 < found.moves <= 30
-    assert found.moves % 2 == 0
-
-
 def test_stages_lose_what_is_theirs() -> None:
     old = plan_of("hgx-h100@16", redundant=8, stages=2)
     found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g4",)))

@@ -64,11 +64,6 @@ def test_a_chain_needs_no_buffer_and_an_exchange_needs_one() -> None:
     assert [step.buffer for step in swap] == [True, False]
 
 
-def test_layers_come_in_order() -> None:
-    ordered = in_order([Step(7, 0, 0, 1, 0), Step(3, 0, 0, 1, None), Step(7, 1, 0, 2, 3)])
-    assert [step.layer for step in ordered] == [3, 7, 7]
-
-
 CLUSTER = resolve_cluster("hgx-h100@16")
 
 
@@ -82,10 +77,6 @@ def test_the_nearest_holder_sends() -> None:
     assert sources([12, 3], [0]) == [3]
     assert sources([12, 3], [9]) == [12]
     assert sources([12], [0]) == [12]
-
-
-def test_without_a_holder_it_comes_from_storage() -> None:
-    assert sources([], [0]) == [None]
 
 
 def test_equally_near_holders_share_the_sending() -> None:
@@ -104,8 +95,3 @@ def test_between_domains_the_scale_out_link_is_the_slow_one() -> None:
     found = transfers(CLUSTER, [Step(0, 0, 0, 9, None, 8)], {0: 5e9})
     assert found.seconds == pytest.approx(5e9 / 50e9, rel=1e-2)  # 400 Gb/s
     assert found.bytes_by_distance["node"] == found.bytes_by_distance["domain"] == 0.0
-
-
-def test_what_comes_from_storage_takes_no_link() -> None:
-    found = transfers(CLUSTER, [Step(0, 0, 0, 9, None)], {0: 5e9})
-    assert (found.seconds, found.bytes_by_distance["storage"], found.bottleneck) == (0.0, 5e9, "")

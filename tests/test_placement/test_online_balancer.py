@@ -84,53 +84,6 @@ def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -
     assert (np.mean(ahead, axis=0) >= 0).all()
 
 
-def test_a_budget_of_nothing_moves_nothing() -> None:
-    known, static = stored_and_static()
-    for old in (LINEAR, static):
-        state = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
-        placements, moves = played(state, blended(known, 4), old)
-        assert moves == [0, 0, 0]
-        assert all((one == old).all() for one in placements)
-
-
-def test_a_first_re_plan_leaves_a_linear_start_unless_told_otherwise() -> None:
-    known = workloads(3)
-    window = blended(known, 2)[0]
-    free = replan(start(EXPERTS, SLOTS, stored=known), window, LINEAR)
-    assert free.moves > 0.05 * LINEAR.size
-    assert free.expected > free.before + 0.05
-    bound = start(EXPERTS, SLOTS, stored=known, options=OnlineOptions(first_free=False))
-    assert replan(bound, window, LINEAR).moves <= 0.05 * LINEAR.size
-    again = replan(free.state, window, free.slot_expert)
-    assert again.moves <= 0.05 * LINEAR.size
-
-
-def test_a_layer_without_tokens_stays() -> None:
-    known = workloads(2)
-    window = blended(known, 2)[0]
-    window[1] = 0
-    for stored in (known, None):
-        state = start(EXPERTS, SLOTS, stored=stored, options=OnlineOptions(budget=1.0, first_free=False))
-        new = replan(state, window, LINEAR).slot_expert
-        assert (new[1] == LINEAR[1]).all()
-        assert (new[0] != LINEAR[0]).any()
-    nothing = replan(state, np.zeros((LAYERS, EXPERTS)), LINEAR)
-    assert nothing.moves == 0
-    assert (nothing.slot_expert == LINEAR).all()
-
-
-def test_two_copies_on_a_gpu_and_empty_slots_are_taken() -> None:
-    old = LINEAR.copy()
-    old[0, :3] = [0, 0, 0]  # experts 1 and 2 have another copy in slots 17 and 18
-    old[1, 5] = -1
-    old[2, 8] = old[2, 9]  # expert 8 has no other copy: lost
-    window = blended(workloads(2), 2)[0]
-    for budget in (0.02, None):
-        state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=budget, first_free=False))
-        new = replan(state, window, old).slot_expert
-        assert all(set(row) == set(range(EXPERTS)) for row in new)
-
-
 @pytest.mark.parametrize("budget", [0, 0.05, None])
 def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None) -> None:
     old = LINEAR.copy()

@@ -22,7 +22,7 @@ from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
-from placement.stage_order.stages import improve_order, order_stages
+from placement.stage_order.stages import order_stages
 from placement.stop import Stop
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
@@ -135,18 +135,6 @@ def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.interrupted
     assert plan.order is None
     assert verify_plan(plan) == []
-
-
-def test_improving_never_slows_down() -> None:
-    deployment = Deployment(unlike(), MODEL, Workload(batch=8))
-    from placement.layout_choice import choose_layout
-
-    options = PlanOptions(stages=2, ep=8, time_limit_s=0.0)
-    placed = choose_layout(deployment, None, options)
-    better, proof = improve_order(deployment, placed, None, options, Stop(0.0))
-    assert better.score.tok_s_per_gpu >= placed.score.tok_s_per_gpu
-    assert proof is not None
-    assert proof.gap >= 0
 
 
 def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.local_search import swap_down
-from placement.pack import EMPTY, distinct_copies, make_room, pack
+from placement.pack import pack
 from placement.problem import Problem, make_problem
 from placement.replication import replicate
 from placement.verify import verify_experts
@@ -64,29 +64,6 @@ def test_no_exchange_with_the_hottest_gpu_is_left() -> None:
                     continue
                 pair = candidate.gpu_load(alone.mean)[0][[hot, other // 4]]
                 assert pair.max() >= gpu_load[hot] * (1 - 1e-9), (layer, mine, other, peak)
-
-
-def test_make_room_moves_a_chain_of_copies() -> None:
-    """Slots 1, 2, 3 with room only where the expert is: others must move on, more than one of them."""
-    problem = Problem(np.ones((1, 4)), np.array([2, 2, 2]))
-    row = np.array([0, 1, 0, 2, 3, EMPTY], dtype=np.int32)
-    gpu = make_room(problem, row, 3)
-    assert gpu in {0, 1}
-    held = [set(row[2 * g : 2 * g + 2].tolist()) - {EMPTY} for g in range(3)]
-    assert len(held[gpu]) == 1
-    assert sorted(e for h in held for e in h) == [0, 0, 1, 2, 3]
-
-
-def test_second_copies_on_a_gpu_are_moved() -> None:
-    problem = Problem(np.ones((2, 4)), np.array([2, 2, 2]))
-    rows = np.array([[0, 0, 1, 2, 3, 1], [0, 0, 0, 0, 1, 2]], dtype=np.int32)
-    fixed, fits = distinct_copies(problem, rows)
-    assert fits.tolist() == [True, False]  # four copies of one expert do not fit on three GPUs
-    assert (
-        verify_experts(problem.rows(np.array([0])).assignment(fixed[:1]), problem.rows(np.array([0]))) == []
-    )
-    assert sorted(fixed[0].tolist()) == [0, 0, 1, 1, 2, 3]
-    assert (fixed[1] == rows[1]).all()
 
 
 @pytest.mark.parametrize(

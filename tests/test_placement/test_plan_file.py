@@ -67,28 +67,6 @@ def refusal(data: object, folder: Path) -> str:
     return text
 
 
-def test_the_planned_one_has_replicas() -> None:
-    assert len(fresh()["stages"]) == 2
-
-
-def test_contract_of_the_file() -> None:
-    data = fresh()
-    assert data["schema_version"] == 2
-    assert data["origin"] == "planned"
-    assert (data["model"], data["cluster"]) == ("few layers", "hgx-h100@16")
-    assert {"stages", "experts", "layout", "score", "proof", "baselines", "request", "inputs"} <= set(data)
-    assert {"domains", "first_layer", "last_layer"} <= set(data["stages"][0])
-    assert {"stages", "ep", "tp", "attention_dp", "replicas", "batch_per_gpu"} <= set(data["layout"])
-    score = {"step_s", "lower_step_s", "tok_s_per_gpu", "tok_s_per_user", "bound_by", "terms_s", "hbm_bytes"}
-    assert score <= set(data["score"])
-    assert {"status", "objective", "bound", "gap"} <= set(data["proof"])
-    assert {"linear", "eplb_global", "eplb_hierarchical"} == set(data["baselines"])
-    inputs = {"model", "cluster", "workload", "seed", "sha256", "command"}
-    assert inputs <= set(data["inputs"])
-    assert list(data["experts"]["layers"]) == ["0", "1", "2", "3"]
-    assert all(len(row) == 16 for row in data["experts"]["layers"].values())
-
-
 def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
     """DeepSeek-V3 in two stages: layers 3 to 60, each on its own eight GPUs."""
     deepseek = resolve_model("deepseek-v3")

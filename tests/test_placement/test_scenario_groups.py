@@ -80,19 +80,6 @@ def test_one_more_of_the_same_and_another_order_change_nothing(
     np.testing.assert_array_equal(one.assignment.slot_expert, two.assignment.slot_expert)
 
 
-def test_scored_are_the_loads_given_each_alone() -> None:
-    loads = np.concatenate([windows(3), windows(3)[:1]])
-    problem = make_problem(loads, np.full(8, 5))
-    found = solve(problem)
-    each = [1 / found.assignment.balancedness(load) for load in loads]
-    np.testing.assert_allclose(found.max_load, np.mean(each, axis=0))
-    assert problem.searched.scenarios > 3
-    assert problem.groups == problem.by_votes.groups
-    equal = make_problem(loads, np.full(8, 5), scenario_weights="equal")
-    assert equal.searched is equal
-    assert equal.by_votes is equal
-
-
 def test_a_rare_workload_is_heard_beside_many_alike() -> None:
     rng = np.random.default_rng(1)
     common, rare = rng.lognormal(0, 0.8, (2, 3, 56))

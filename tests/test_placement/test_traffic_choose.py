@@ -263,26 +263,6 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
 
 @pytest.mark.wide
 @LITTLE
-def test_stages_and_replicas_are_chosen_alike() -> None:
-    loads = topical(layers=2)
-    staged = make_plan(setting(2, domains=4), loads, replace(CUT, stages=2))
-    assert (staged.layout.stages, len(staged.layout.replicas)) == (2, 1)
-    check_rows(staged)
-    assert staged.traffic is not None
-    assert sorted(staged.traffic.domains) == [0, 1]
-    whole = make_plan(setting(2), loads, CUT)
-    both = make_plan(setting(2, domains=4), loads, CUT)
-    assert len(both.layout.replicas) == 2
-    check_rows(both)
-    assert whole.traffic is not None
-    assert both.traffic is not None
-    if both.score.batch == whole.score.batch:
-        for fabric, sent in whole.traffic.bytes_per_step.items():
-            assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
-
-
-@pytest.mark.wide
-@LITTLE
 def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> None:
     loads = topical(layers=2, strength=3.0)
     plan = make_plan(setting(2), loads, replace(CUT, front=True))

@@ -77,17 +77,6 @@ def test_topics_are_kept_together_under_the_limit_and_hold_on_other_tokens() -> 
     assert reach(test, found.slot_expert, places).domains == pytest.approx(found.reach.domains, rel=0.05)
 
 
-def test_names_of_experts_and_domains_decide_nothing() -> None:
-    tokens, rng = topical(5), np.random.default_rng(1)
-    places = two_per_node(3, 2, 27)
-    name = rng.permutation(24)
-    other = Places.of(places.slots_per_gpu, 7 - places.domain, 20 - places.node)
-    first = place(TrafficTask(tokens, places), work=QUICK)
-    second = place(TrafficTask(tokens.renamed(name), other), work=QUICK)
-    assert name[first.slot_expert].tolist() == second.slot_expert.tolist()
-    assert first.reach.crossings == pytest.approx(second.reach.crossings)
-
-
 def test_a_front_trades_balance_for_domains() -> None:
     tokens = topical(7)
     points = front(TrafficTask(tokens, two_per_node(4, 1, 24)), (0.0, 0.05, 0.3, np.inf), work=QUICK)

@@ -152,12 +152,6 @@ def test_infeasible_is_three_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_deepseek_v3_on_eight_h100_says_two_nodes(run: Run) -> None:
-    result = run("plan", "--model", "deepseek-v3", *CLUSTER, *OUT)
-    assert result.code == 3
-    assert "smallest whole number of nodes that fits is 2" in result.error_line
-
-
 @pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3"), ("--loads", "absent.npy")])
 def test_a_plan_that_is_there_is_not_touched(run: Run, args: tuple[object, ...], tmp_path: Path) -> None:
     assert run(*PLAN, *OUT).code == 0

@@ -128,10 +128,6 @@ def test_refused(run: Run, here: list[object], words: list[str], message: str) -
     assert message in result.error_line
 
 
-def test_a_plan_or_model_and_cluster_is_needed(run: Run, here: list[object]) -> None:
-    assert "--cluster is missing" in run("replay", *here[:2], *FILES).error_line
-
-
 def test_ctrl_c_keeps_what_is_done(run: Run, here: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

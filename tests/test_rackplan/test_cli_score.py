@@ -26,25 +26,6 @@ def test_json_is_the_score_of_the_plan(run: Run, prepared: Run, tmp_path: Path, 
     assert result.data == written["score"]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("--phase", "prefill", "--context", 1000),
-        ("--draft-tokens", 3, "--accept-length", 2.5, "--batch", 4),
-        ("--overlap", "--engine", "vllm", "--batch", 64),
-    ],
-    ids=str,
-)
-def test_every_workload_is_scored_as_it_was_planned(
-    run: Run, prepared: Run, tmp_path: Path, asked: tuple[object, ...]
-) -> None:
-    prepared(*PLAN, "mixtral-8x7b", *asked)
-    written = json.loads((tmp_path / "plan/plan.json").read_text())["score"]
-    assert run("score", "plan/plan.json", "--json").data == written
-    text = run("score", "plan/plan.json").out
-    assert ("input tok/s" in text) == ("prefill" in asked)
-
-
 def test_other_loads_give_other_scores(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN, "mixtral-8x7b")
     before = (tmp_path / "plan/plan.json").read_bytes()

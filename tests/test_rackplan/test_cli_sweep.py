@@ -113,10 +113,3 @@ def test_bad_input_is_said_in_one_line(run: Run, args: tuple[object, ...], said:
     result = run(*MIXTRAL, *args)
     assert result.code == 2
     assert said in result.error_line
-
-
-def test_what_does_not_fit_is_said_before_any_speed(run: Run) -> None:
-    result = run("sweep", "--model", "deepseek-v3", "--cluster", "hgx-h100")
-    assert result.code == 3
-    assert "HBM capacity binds" in result.error_line
-    assert "GB per GPU" in result.error_line

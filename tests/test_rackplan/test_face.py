@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import fields
-from inspect import signature
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +11,9 @@ import pytest
 import rackplan
 from cost.resolve import resolve_model
 from placement.migrate.migration import State
-from rackplan.cli import COMMANDS
 from rackplan.digests import digests
-from rackplan.options import DEFAULT_LOADS, Pricing, Serving, flat, model_loads
-from rackplan.output import json_text
+from rackplan.options import DEFAULT_LOADS, model_loads
 from rackplan.progress import progress
-from topology.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,39 +43,6 @@ def test_default_loads_are_synthetic_and_seeded() -> None:
     assert first.names[0].startswith(DEFAULT_LOADS)
     assert (first.tokens == again.tokens).all()
     assert (first.tokens != other.tokens).any()
-
-
-def test_dense_models_have_no_loads() -> None:
-    dense = resolve_model("llama-3.1-8b")
-    assert model_loads(dense, [], 0) is None
-    with pytest.raises(InputError, match="--loads uniform"):
-        model_loads(dense, ["uniform"], 0)
-
-
-def test_a_group_of_options_stands_where_its_parameter_stood() -> None:
-    given = {}
-
-    def command(*, model: str, serving: Serving, seed: int = 0) -> None:
-        given.update(model=model, serving=serving, seed=seed)
-
-    options = list(signature(flat(command)).parameters.values())
-    assert [one.name for one in options] == ["model", "phase", "context", "batch", "seed"]
-    assert [one.default for one in options[1:]] == ["decode", 4096, 0, 0]
-    flat(command)(model="m", phase="prefill", context=5, batch=2, seed=7)
-    assert given == {"model": "m", "serving": Serving(phase="prefill", context=5, batch=2), "seed": 7}
-
-
-def test_commands_that_price_a_workload_have_the_same_options() -> None:
-    pricing = [field.name for field in fields(Pricing)]
-    for name in ("plan", "sweep", "compare", "import-plan"):
-        names = list(signature(flat(COMMANDS[name])).parameters)
-        first = names.index(pricing[0])
-        assert names[first : first + len(pricing)] == pricing
-
-
-def test_json_is_strict() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        json_text({"a": float("nan")})
 
 
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

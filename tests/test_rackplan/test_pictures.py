@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -81,13 +80,6 @@ def big(rows: int, gpus: int, experts: int, seed: int = 0) -> Plan:
     layout = replace(plan.layout, replicas=((stage,),))
     where = replace(deployment, model=model, cluster=cluster)
     return replace(plan, deployment=where, layout=layout, experts=(entry,), loads=loads)
-
-
-def test_a_map_of_58_layers_on_576_gpus_is_small() -> None:
-    picture = expert_map(big(58, 576, 576))
-    assert picture is not None
-    assert picture.data["groups"]
-    assert len(json.dumps(picture.data)) < 300_000
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

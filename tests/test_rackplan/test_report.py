@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from functools import cache
@@ -227,19 +226,6 @@ def test_elements_escape_what_is_not_markup() -> None:
     drawn = table(Table(("n", "v"), [("<i>", "1")]))
     assert isinstance(drawn, Markup)
     assert '<td>&lt;i&gt;</td><td class="figure">1</td>' in drawn
-
-
-@pytest.mark.wide
-def test_plotly_is_imported_by_the_report_alone() -> None:
-    found = set()
-    for package in ("topology", "cost", "placement", "rackplan"):
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                if any(name.split(".")[0] == "plotly" for name in names):
-                    found.add(path.relative_to(ROOT).as_posix())
-    assert found == {"rackplan/render/html.py"}
 
 
 def test_ours_of_the_scripts_names_no_address() -> None:

@@ -91,12 +91,6 @@ def test_a_fleet_of_two_models_has_its_totals() -> None:
     assert row["usd_per_million_tokens"] > 0
 
 
-def test_a_price_of_one_gpu_is_an_option_of_its_own() -> None:
-    row = price("score", BASE | {"price": {"h100-sxm": 9.0}, "price.h200": 2.0}, same)
-    assert row["usd_per_hour"] == pytest.approx(16 * 2.0)
-    assert price("score", BASE | {"power.h200": 1000}, same)["power_w"] == 16_000
-
-
 @pytest.mark.parametrize(
     ("kind", "asked", "status", "said"),
     [

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rackplan.studies.options import require_value
 from rackplan.studies.ranges import Range, range_of
 from rackplan.studies.spec import Files, Point, Study, study_of
 from topology.errors import InputError
@@ -117,10 +116,3 @@ def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], said: st
     with pytest.raises(InputError, match=r"study\.yaml") as caught:
         made(**more)
     assert said in str(caught.value)
-
-
-def test_lengths_are_binary_and_of_one_spelling() -> None:
-    assert require_value("sweep", "isl", "8k", "fixed") == 8192
-    assert require_value("plan", "context", 8192, "fixed") == 8192
-    with pytest.raises(InputError, match="is not a length"):
-        require_value("plan", "context", "8kb", "fixed")

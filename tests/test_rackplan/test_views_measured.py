@@ -24,13 +24,3 @@ def test_both_pools_count_output_tokens_and_the_time_a_token():
     assert run.tok_s_per_gpu == pytest.approx(12659.7 / 2)  # as many tokens in as out
     assert run.tok_s_per_user == pytest.approx(1e3 / 23.1)
     assert run.drafts == 1
-
-
-def test_only_of_the_same_layers_on_the_same_chip():
-    assert set(dots("deepseek-v3", "gb200-nvl72")) == set(dots("deepseek-r1", "gb200-nvl72"))
-    assert not dots("llama-3.1-70b", "gb200-nvl72")
-    assert not dots("deepseek-v3", "mi300x")
-
-
-def test_a_run_of_unknown_speed_is_left_out():
-    assert "sgl-longctx-GB200-noMTP" not in dots("deepseek-r1", "gb200-nvl72")

@@ -56,11 +56,3 @@ def test_every_gpu_has_the_tag_of_its_stage(model: str, cluster: str, wanted: in
     assert len(overlay.key) >= plan.layout.stages - 1
     text = dot_source(plan.deployment.cluster, overlay=overlay)
     assert all(tag in text for tag in groups.values())
-
-
-def test_values_are_loads_over_the_mean() -> None:
-    plan = plan_of("mixtral-8x7b", "hgx-h100")
-    overlay = plan_overlay(plan)
-    assert overlay.values is not None
-    assert sum(overlay.values) / len(overlay.values) == pytest.approx(1.0)
-    assert plan_overlay(plan_of("llama-3.1-70b", "hgx-h100")).values is None

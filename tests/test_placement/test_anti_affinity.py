@@ -24,8 +24,7 @@ from placement.planner import make_plan
 from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.result import ExpertResult
-from placement.solve import _one_load, solve
-from placement.stop import Stop
+from placement.solve import solve
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
-
-
-def place_apart(problem: Problem) -> ExpertResult:
-    """No expert twice in a failure domain, whatever that costs."""
-    return _one_load(problem, Stop(), 0, {})
 
 
 def placed(problem: Problem) -> ExpertResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,24 +58,6 @@ def check(cluster: Cluster, model: Model, shape: Shape) -> None:
     assert all(layer.attention.heads % shape.tp == 0 for layer in model.layers)
     if model.moe is None:
         assert all(len(group) == shape.tp for group in groups)
-
-
-@pytest.mark.parametrize("model", [MOE, DENSE], ids=["moe", "dense"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "hgx-h100@16",
-        "gb200-nvl72@44",
-        "lecture-8",
-    ],
-)
-def test_catalog_clusters(name: str, model: Model) -> None:
-    cluster = resolve_cluster(name)
-    shapes = list(enumerate_shapes(cluster, model))
-    assert shapes
-    assert len(set(shapes)) == len(shapes)
-    for shape in shapes:
-        check(cluster, model, shape)
 
 
 @settings(deadline=None, max_examples=60)

@@ -51,35 +51,3 @@ def test_no_step_without_heat_makes_a_layer_dearer_or_illegal(kind: str) -> None
     energy = price * np.maximum(over, 0) - _ROOM * np.minimum(over, 0) ** 2
     assert cost == pytest.approx(energy.sum(axis=(0, 2)) + task.moves(placed), rel=1e-4, abs=1e-3)
     assert annealing.over.reshape(over.shape) == pytest.approx(over, abs=1e-5)
-
-
-def test_heat_lets_the_cost_rise() -> None:
-    task = task_of("equal")
-    annealing = Annealing(task, task.old, np.full((1, 3), 1.03), np.random.default_rng(0))
-    for _ in range(20):
-        annealing.swap(10.0, 0.0)
-    cost = annealing.cost(10.0)
-    for _ in range(20):
-        annealing.swap(10.0, 3.0)
-    assert (annealing.cost(10.0) > cost + 0.5).any()
-
-
-def test_two_copies_in_a_failure_domain_are_dearer_than_any_balance() -> None:
-    task = task_of("domains")
-    apart = Annealing(task, task.old, np.full((1, 3), 1.03), np.random.default_rng(0)).cost(1.0)
-    near = task.old.copy()
-    row = near[0].reshape(8, 4)
-    copies = np.bincount(near[0])
-    one, other, twice, gone = next(
-        (one, one ^ 1, expert, slot)
-        for one in range(8)
-        for expert in row[one]
-        for slot in range(4)
-        if copies[expert] > 1 and expert not in row[one ^ 1] and copies[row[one ^ 1, slot]] > 1
-    )
-    assert task.problem.failure_domain[one] == task.problem.failure_domain[other]
-    row[other, gone] = twice
-    assert task.problem.over_cap(near)[0] == 1
-    together = Annealing(task, near, np.full((1, 3), 1.03), np.random.default_rng(0)).cost(1.0)
-    assert together[0] > apart[0] + 900
-    assert together[1] == pytest.approx(apart[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations, product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from cost.dispatch import DispatchPolicy
     from placement.migrate.migration import State
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")
 
 

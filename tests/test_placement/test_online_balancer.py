@@ -140,21 +140,6 @@ def test_what_cannot_be_used_is_refused() -> None:
         start(EXPERTS, 1, GPUS)
 
 
-_SCRIPT = """
-import hashlib, sys, numpy as np
-from placement.online import votes
-from placement.online.balancer import replan, start
-rng = np.random.default_rng(5)
-known = rng.lognormal(size=(3, 4, 16))
-state, old, digest = start(16, 3, 8, stored=known), None, hashlib.sha256()
-for _ in range(3):
-    decision = replan(state, rng.poisson(500 * known[rng.integers(3)]), old)
-    state, old = decision.state, decision.slot_expert
-    digest.update(old.tobytes())
-print(digest.hexdigest())
-"""
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1000),

@@ -200,9 +200,6 @@ def test_a_duplicate_key_is_refused_by_place(line: str, place: str, tmp_path: Pa
     assert f": {place}: duplicate key; keep one of them." in said
 
 
-DOMAIN = ("inputs", "cluster", "domains", 0)
-
-
 def test_no_nan_is_ever_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         plan_to_json({"a": math.nan})
@@ -245,9 +242,6 @@ def test_every_key_is_refused_with_a_value_of_another_kind(
     path: tuple[str | int, ...], value: object, tmp_path: Path
 ) -> None:
     refusal(put(fresh(), path, value), tmp_path)
-
-
-GPUS = [f"d{domain}.n0.g{gpu}" for domain in range(2) for gpu in range(8)]
 
 
 def everywhere(path: tuple[str | int, ...], value: object) -> Callable[[dict[str, Any]], dict[str, Any]]:

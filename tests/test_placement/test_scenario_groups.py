@@ -11,7 +11,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from placement.problem import make_problem
-from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, heard, votes
+from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
 from placement.solve import solve
 
 if TYPE_CHECKING:
@@ -40,24 +40,6 @@ def test_a_chain_of_alike_windows_is_several_groups_and_all_of_one_are_alike() -
         assert votes(group)[inside].sum() == pytest.approx(1 / (group.max() + 1))
     assert part.max() + 1 <= MOST_HEARD
     assert all(np.unique(group[part == each]).size == 1 for each in range(part.max() + 1))
-
-
-def test_what_is_heard_are_the_loads_and_each_group_pushed_from_the_nearest() -> None:
-    near = windows(2)[0]
-    loads = np.stack([near, near * 1.0, windows(2)[1]])
-    loads[1, 0, :2] += [0.2, -0.2]
-    found, weight = heard(loads, further=True)
-    assert found.shape == (5, 2, 32)
-    np.testing.assert_array_equal(found[:3], loads)
-    np.testing.assert_allclose(weight, np.array([0.25, 0.25, 0.5, 0.2, 0.2]) / 1.4)
-    np.testing.assert_allclose(found.mean(axis=2), 1.0)
-    assert found.min() > 0
-    centre = loads[:2].mean(axis=0)
-    away = found[3] - centre
-    assert (away * (centre - loads[2])).sum() > 0.9 * np.sqrt(
-        (away**2).sum() * ((centre - loads[2]) ** 2).sum()
-    )
-    assert heard(loads, further=False)[0].shape == (3, 2, 32)
 
 
 @settings(deadline=None, max_examples=3, phases=(Phase.explicit, Phase.generate))

@@ -38,11 +38,8 @@ def planned(asked: PlanOptions, **workload: Any) -> Plan:
         (PlanOptions(), {}, 0.05),
         (PlanOptions(tpot_s=0.005), {}, 0.005),
         (PlanOptions(tpot_s="none"), {}, None),
-        (PlanOptions(), {"batch": 8}, None),
         (PlanOptions(goal="latency"), {}, None),
-        (PlanOptions(tpot_s=0.005), {"draft_tokens": 3, "accept_length": 2.5}, 0.005),
         (PlanOptions(), {"phase": "prefill"}, None),
-        (PlanOptions(ttft_s=0.05), {"phase": "prefill"}, 0.05),
     ],
 )
 def test_a_plan_carries_the_limit_it_holds(

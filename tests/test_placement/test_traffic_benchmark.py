@@ -47,19 +47,3 @@ def test_figures_are_those_of_the_placements_printed(
     assert found["bound_in_training"] <= found["ours"]["domains_per_token_in_training"]
     assert found["ours"]["domains_per_token"] < found["contiguous"]["domains_per_token"] - 0.5
     assert "mt_kahypar" in found
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--domains", "0"], "--domains 0"),
-        (["--domains", "2", "--slots", "33"], "twice"),
-        (["--domains", "2", "--slack", "-1"], "slack"),
-        (["--domains", "2", "--experts", "4"], "expert 15"),
-    ],
-)
-def test_absurd_words_are_refused(
-    benchmark: ModuleType, trace: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert benchmark.main([str(trace), *words]) == 2
-    assert says in capsys.readouterr().err

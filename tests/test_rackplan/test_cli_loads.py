@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "expert_loads"
 
 
 def windows(count: int = 5) -> np.ndarray:

@@ -83,26 +83,15 @@ def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
 
 
 def write_bad_inputs(folder: Path) -> None:
-    good = np.ones((32, 8))
-    for name, place, value in (
-        ("nan", (3, 4), np.nan),
-        ("inf", (3, 4), np.inf),
-        ("negative", (3, 4), -1.0),
-        ("zero-row", 3, 0.0),
-    ):
-        bad = good.copy()
-        bad[place] = value
-        np.save(folder / f"{name}.npy", bad)
+    bad = np.ones((32, 8))
+    bad[3, 4] = np.nan
+    np.save(folder / "nan.npy", bad)
     np.save(folder / "shape.npy", np.ones((31, 8)))
-    np.save(folder / "experts.npy", np.ones((32, 16)))
-    (folder / "broken.npy").write_bytes(b"\x93NUMPY nothing more")
     config = dict(resolve_model("mixtral-8x7b").config)
     del config["hidden_size"]
     (folder / "no-key").mkdir()
     (folder / "no-key/config.json").write_text(json.dumps(config))
-    (folder / "broken.json").write_text('{"model_type": "mixtral",')
     (folder / "broken.yaml").write_text("domains: [{part: hgx-h100")
-    (folder / "unknown.yaml").write_text("name: x\ndomains: [{part: hgx-h1000}]\n")
     (folder / "a-file").write_text("")
 
 

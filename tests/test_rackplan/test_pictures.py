@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
@@ -64,22 +61,6 @@ def test_the_map_holds_every_slot_and_load_of_the_plan(cluster: str, stages: int
         assert sum(count for _, count in data[runs]) == len(data["gpus"])
     table = map_table(plan)
     assert [row[0] for row in table.rows] == [str(layer) for layer in plan.deployment.model.moe_layers]
-
-
-def big(rows: int, gpus: int, experts: int, seed: int = 0) -> Plan:
-    """A plan with the experts of many layers on many GPUs, as no planner has made them."""
-    plan = made("deepseek-v2-lite", "hgx-h200")
-    rng = np.random.default_rng(seed)
-    deployment = plan.deployment
-    model = replace(deployment.model, layers=(deployment.model.layers[-1],) * rows)
-    cluster = resolve_cluster(f"hgx-h200@{gpus}")
-    slots = np.array([rng.permutation(experts) for _ in range(rows)], dtype=np.int32)
-    entry = Assignment(slots, np.sort(np.arange(experts) % gpus).astype(np.int32), experts, gpus)
-    loads = ExpertLoads(rng.lognormal(size=(1, rows, experts)), ("many",), synthetic=True)
-    stage = replace(plan.layout.replicas[0][0], layers=range(rows), gpus=tuple(range(gpus)))
-    layout = replace(plan.layout, replicas=((stage,),))
-    where = replace(deployment, model=model, cluster=cluster)
-    return replace(plan, deployment=where, layout=layout, experts=(entry,), loads=loads)
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

@@ -25,20 +25,6 @@ PYTHON_PAGES = ("README.md", "docs/python.md")
 SEARCHED = {"replan": 0.04, "what-if": 0.01}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 
-SAMPLE = """
-```python
->>> 1 + 1
-2
-```
-
-```console
-$ rackplan plan --model deepseek-v3 \\
->     --cluster gb200-nvl72 -o out   # the main job
-deepseek-v3 on gb200-nvl72
-$ make plan
-```
-"""
-
 
 def test_a_wrong_answer_would_be_seen() -> None:
     with pytest.raises(AssertionError):

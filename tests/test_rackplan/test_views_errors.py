@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cost.calibration.errors import ErrorFigures, ErrorOf, error_table
+from cost.calibration.errors import error_table
 from helpers import error_of
 
 if TYPE_CHECKING:
@@ -17,29 +16,9 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
-CLUSTERS = {
-    "h100-sxm": "hgx-h100",
-    "h200-sxm": "hgx-h200",
-    "b200-sxm": "hgx-b200",
-    "b300-sxm": "hgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "h20-sxm": "hgx-h20",
-    "h800-sxm": "hgx-h800",
-    "ascend-910c": "cm384@16",
-}
 SERVED = [chip for chip, kind in error_table().rows_of.items() if kind == "served"]
 DENSE, MOE = ("--model", "llama-3.1-8b"), ("--model", "mixtral-8x7b")
 FAST = ("--time-limit", "0", "-o", "plan")
-NUMBER = r"([\d.,]+)"
-SAID = re.compile(
-    rf"fitted to served requests on (\S+) \(all engines; {NUMBER} measured rows, cross-validated median error "
-    rf"{NUMBER}%, {NUMBER}% within 20%; with \1 left out of the fit {NUMBER}% and {NUMBER}%\)"
-)
-BAND = re.compile(
-    rf"{NUMBER} output tok/s/GPU \({NUMBER} to {NUMBER}: 80% of (.*?) are within a factor {NUMBER}\)"
-)
 
 
 def one_line(text: str) -> str:
@@ -58,9 +37,3 @@ def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str
     assert (found["chip"], found["stand_in_for"]) == (error_of(chip).chip, chip)
     assert found["band"] == band
     assert found["left_out_chip"] in SERVED
-
-
-# --- words by hand
-
-OUT = ErrorFigures(0.3, 0.4, 0.4, 0.0, 2.0)
-OWN = ErrorOf(0.125, 0.2, 0.6, 0.0, 1.25, "a", "any", "any", 1234, OUT, "a")

@@ -200,14 +200,6 @@ def test_published_groups_are_among_the_shapes() -> None:
         assert any(shape.gpus == ep and shape.stages == 1 for shape in shapes)
 
 
-def test_gpus_with_a_broken_link_come_last() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
-    first, second = domain_classes(where)
-    assert (first.kind, first.fast, second.fast) == (0, 8, 7)
-    assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
-
-
 def test_a_plan_has_more_copies_where_the_fewest_leave_layers_uneven() -> None:
     where = resolve_cluster("hgx-h200@64")
     served = traffic(where, "deepseek-v3")

@@ -301,13 +301,6 @@ def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
 
 
-def test_stages_lose_what_is_theirs() -> None:
-    old = plan_of("hgx-h100@16", redundant=8, stages=2)
-    found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g4",)))
-    check(old, found)
-    assert [len(stage.gpus) for stage in found.plan.layout.replicas[0]] == [8, 7]
-
-
 @pytest.mark.wide
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""

@@ -15,7 +15,6 @@ import yaml
 from helpers import script
 from rackplan.cli import COMMANDS
 from rackplan.help import EXAMPLES
-from rackplan.views.blocks import Table, Text, View
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -113,69 +112,6 @@ def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, 
 def test_bars_in_the_code_of_a_table_are_bars() -> None:
     hook = script("docs/hooks/repository.py")
     assert hook._without_escapes("| `--split even\\|lp` | a \\| b |") == "| `--split even|lp` | a \\| b |"
-
-
-def words_of_the_glossary() -> set[str]:
-    """Its headings, and what is bold in it, in small letters."""
-    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
-    titles = [word for title in re.findall(r"^### (.*)$", text, re.MULTILINE) for word in title.split(", ")]
-    found = {word.lower() for word in [*titles, *re.findall(r"\*\*([^*]+)\*\*", text)]}
-    return found | {re.sub(r" \(.*\)$", "", word) for word in found}
-
-
-_PLAIN = """
-asked, at best, at most, bytes, coefficients of, each, enough at, gb, gpus each, how far off, in all, links, lost,
-missed by, moved, ms, notes, of, of copies, prices, powers, requests, rule, the next smaller, usd/h saved, use,
-waiting, worst, written
-"""
-PLAIN = {" ".join(word.split()) for word in _PLAIN.split(",")}
-"""Heads that are plain words, or units."""
-FABRICS = {"nvlink4", "ib-ndr400"}
-
-
-def heads(view: View) -> set[str]:
-    """Labels, heads of columns and names of parts that a view shows."""
-    found: set[str] = set()
-    for block in view.blocks:
-        if isinstance(block, Table):
-            found |= {str(column) for column in block.columns}
-            if block.columns and block.columns[0] in {"part of the step", "resource", "use"}:
-                found |= {str(row[0]) for row in block.rows}
-        elif isinstance(block, Text):
-            found.add(block.label or "")
-    return {word.lower().replace("_", " ") for word in found if word}
-
-
-def unknown(words: set[str]) -> list[str]:
-    """Words that the glossary lacks; many of one are that one, and units or tokens beside a word say no other."""
-    known = words_of_the_glossary() | PLAIN | FABRICS
-    bare = {word: re.sub(r"^(output|input) | per gpu$", "", word) for word in words}
-    return sorted(word for word, one in bare.items() if not {word, one, one.removesuffix("s")} & known)
-
-
-def test_what_figures_are_headed_with_is_in_the_glossary() -> None:
-    import rackplan
-    from rackplan.views.explain import explain_plan
-    from rackplan.views.plan import plan_view, score_view
-
-    plan = rackplan.plan("olmoe-1b-7b", "hgx-h100@16", time_limit_s=0)
-    explained = heads(score_view(plan, explain_plan(plan)))
-    assert len(explained) > 20
-    assert unknown(explained) == []
-    assert unknown(heads(plan_view(plan, {}))) == []
-
-
-@pytest.mark.wide
-def test_what_other_results_are_headed_with_is_in_the_glossary() -> None:
-    import rackplan
-    from rackplan.results import view_of
-
-    compared = rackplan.compare(["hgx-h100@16"], "olmoe-1b-7b", tok_s_user=20)
-    sized = rackplan.size("olmoe-1b-7b", "hgx-h100", tok_s=1e6)
-    for result in (compared, sized, rackplan.sweep("olmoe-1b-7b", "hgx-h100")):
-        view = view_of(result)
-        assert view is not None
-        assert unknown(heads(view)) == []
 
 
 def test_pictures_are_listed() -> None:

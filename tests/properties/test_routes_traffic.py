@@ -114,14 +114,14 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
 
     refused("does not exist")
     path.write_bytes(b"")
-    refused("not a .npy file")
+    refused("not a whole .npy file")
     path.write_bytes(b"PK\x03\x04 no archive")
-    refused("an archive of arrays")
+    refused("zip archive")
     np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
-    refused("not a .npy file")
+    refused("not a whole .npy file")
     with path.open("wb") as file:
         np.savez(file, a=np.ones((4, 4)))
-    refused("an archive of arrays")
+    refused("zip archive")
     np.save(path, np.array([["a"] * 4] * 4))
     refused("not numbers")
     np.save(path, np.ones((4, 4), dtype=complex))

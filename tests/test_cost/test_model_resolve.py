@@ -228,14 +228,6 @@ def test_a_folder_is_not_a_config(tmp_path):
         resolve_model(f"{tmp_path}/")
 
 
-def test_a_huge_file_is_not_read(tmp_path):
-    path = tmp_path / "model.json"
-    with path.open("wb") as file:
-        file.truncate(64 << 20)
-    with pytest.raises(InputError, match="bytes is too long"):
-        resolve_model(str(path))
-
-
 def test_a_byte_order_mark_does_not_matter(tmp_path):
     path = tmp_path / "config.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())

@@ -17,14 +17,16 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly
+from placement.dispatch_refinement import fit_to_split
 from placement.options import PlanOptions
 from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from placement.problem import Problem, make_problem, spread_slots
+from placement.problem import Problem, make_problem, most_in_domain, spread_slots
 from placement.replication import replicate
 from placement.result import ExpertResult
-from placement.solve import solve
+from placement.solve import _one_load, solve
+from placement.stop import Stop
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
@@ -35,12 +37,23 @@ if TYPE_CHECKING:
 RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
 
 
+def place_apart(problem: Problem) -> ExpertResult:
+    """No expert twice in a failure domain, whatever that costs."""
+    return _one_load(problem, Stop(), 0, {})
+
+
 def placed(problem: Problem) -> ExpertResult:
     return solve(problem)
 
 
 def hot(experts: int = 40, layers: int = 3, seed: int = 0, sigma: float = 1.0) -> np.ndarray:
     return np.random.default_rng(seed).lognormal(0, sigma, (layers, experts))
+
+
+def test_most_in_a_domain() -> None:
+    assert [most_in_domain(copies, 3) for copies in range(1, 8)] == [1, 1, 1, 2, 2, 2, 3]
+    assert most_in_domain(5, 1) == 1
+    assert most_in_domain(np.array([1, 2, 3, 4, 5]), 2).tolist() == [1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("domain", [(0, 0, 1, 1), (0, 0, 0, 1), (0, 1, 2, 2), (5, 5, 5, 5)])
@@ -60,6 +73,14 @@ def test_verify_is_the_rule(domain: tuple[int, ...]) -> None:
         assert (found == []) == fine, (row, found)
         legal += fine
     assert (legal > 0) == (used > 1)
+
+
+def test_what_is_wrong_is_named() -> None:
+    problem = Problem(np.ones((1, 2)), np.array([1, 1, 1, 2]), spread=np.array([0, 0, 0, 1]))
+    row = np.array([[0, 0, 0, 0, 1]])
+    assert verify_experts(problem.assignment(row), problem) == [
+        "row 0: GPUs 0, 1, 2, of one failure domain, hold expert 0: 2 of its 4 copies at most may lie there"
+    ]
 
 
 @settings(deadline=None, max_examples=150)
@@ -84,6 +105,26 @@ def test_repair_is_legal_or_says_so(seed: int) -> None:
     renamed, fine_too = spread_evenly(other, names[start])
     assert (fine_too == fine).all()
     np.testing.assert_array_equal(renamed, names[again])
+
+
+def test_between_anti_affinity_and_none() -> None:
+    loads = hot(sigma=1.6)
+    apart = make_problem(loads, spread_slots(40, 24, 56), spread=THIRD)
+    strict = place_apart(apart)
+    free, found = placed(replace(apart, spread=None)), placed(apart)
+    assert verify_experts(found.assignment, apart) == []
+    assert found.assignment.copies.max() > 3
+    assert (found.max_load <= strict.max_load).all()
+    assert found.objective < 0.85 * strict.objective
+    assert found.objective < 1.05 * free.objective
+    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
+    assert "copies spread evenly over 3 failure domains" in found.log[-1]
+
+
+def test_even_loads_keep_anti_affinity() -> None:
+    problem = make_problem(np.ones((2, 40)), spread_slots(40, 24, 8), spread=RACK)
+    strict = place_apart(problem)
+    np.testing.assert_array_equal(placed(problem).assignment.slot_expert, strict.assignment.slot_expert)
 
 
 @pytest.mark.parametrize("domains", [2, 3])
@@ -148,11 +189,60 @@ def test_few_slots_against_brute_force(seed: int) -> None:
     assert placed(problem).objective == pytest.approx(best)
 
 
+def test_one_domain_takes_no_second_copy() -> None:
+    with pytest.raises(InfeasibleError, match="one would have two copies"):
+        placed(make_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
+
+
 def test_domains_too_unequal() -> None:
     """Of 24 slots 22 in one domain: of 4 experts it may hold 2 more than the other at most."""
     problem = make_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
     with pytest.raises(InfeasibleError, match=r"has 22, .* it can take 14: at most `redundant` 0 goes"):
         placed(problem)
+
+
+def test_speeds_count() -> None:
+    speed = np.where(np.arange(24) % 4 == 0, 0.5, 1.0)
+    problem = make_problem(hot(sigma=1.6), spread_slots(40, 24, 56), speed, THIRD)
+    found = placed(problem)
+    assert verify_experts(found.assignment, problem) == []
+    strict = place_apart(problem)
+    assert found.objective < 0.97 * strict.objective
+    assert (found.bound <= found.max_load).all()
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_several_loads(objective: str) -> None:
+    tokens = np.stack([hot(seed=seed) for seed in range(3)])
+    problem = make_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
+    found = solve(problem)
+    assert verify_experts(found.assignment, problem.average) == []
+    free = solve(problem.without_spread())
+    assert found.objective < 1.1 * free.objective
+    np.testing.assert_allclose(found.max_load, problem.evaluate(found.assignment))
+    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("redundant", [8, 56])
+@pytest.mark.parametrize("split", ["source", "lp"])
+def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
+    """56 more: a domain has more slots than there are experts."""
+    problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
+    before = placed(problem.even)
+    found = fit_to_split(before, problem)
+    assert verify_experts(found.assignment, problem) == []
+    own = problem.evaluate(before.assignment)
+    assert (found.max_load <= own * (1 + 2e-3)).all()
+    assert (found.bound <= found.max_load).all()
+
+
+@pytest.mark.wide
+def test_a_timed_search_is_not_worse() -> None:
+    problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
+    found = solve(problem, Stop(1))
+    assert verify_experts(found.assignment, problem) == []
+    assert (found.max_load <= placed(problem).max_load * 1.01).all()
 
 
 @pytest.mark.wide
@@ -182,3 +272,9 @@ def test_plans_over_two_racks(tmp_path: Path) -> None:
     assert full.failures is not None
     assert full.failures.experts_at_risk == 0
     assert np.mean(list(full.balancedness.values())) > 0.99
+
+
+def test_over_cap_counts() -> None:
+    problem = Problem(np.ones((2, 3)), np.array([2, 2, 2]), spread=np.array([0, 0, 1]))
+    rows = np.array([[0, 1, 0, 2, 1, 2], [0, 1, 1, 2, 0, 1]], dtype=np.int32)
+    assert problem.over_cap(rows).tolist() == [1, 0]

@@ -13,7 +13,7 @@ from cost.pools import serving_workloads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
-from placement.fleet.blocks import domain_classes, shapes_of
+from placement.fleet.blocks import block_sizes, domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Traffic
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import FleetOptions
@@ -120,6 +120,14 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
         make_fleet(where, traffic(where, "mixtral-8x7b", isl=1000, osl=10, ttft_s=1e-6), FleetOptions())
 
 
+def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
+    where = broken("hgx-h100@8")
+    served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
+    found = make_fleet(where, served, FleetOptions())
+    assert found.traffic.tpot_s is None
+    assert "no limit was kept" in found.notes[0]
+
+
 @pytest.mark.wide
 def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
     """Two replicas of 12 GPUs fit, as parts of domains joined, but neither the usual 2 s nor the usual 50 ms."""
@@ -198,6 +206,38 @@ def test_published_groups_are_among_the_shapes() -> None:
         where = resolve_cluster(name)
         shapes = shapes_of(where, domain_classes(where), most_stages=61)
         assert any(shape.gpus == ep and shape.stages == 1 for shape in shapes)
+
+
+def test_classes_are_counted() -> None:
+    where = broken("hgx-h100@32", "d1.n0.g0", "d3.n0.g5")
+    assert [(one.size, one.domains, one.kind) for one in domain_classes(where)] == [(8, 2, 0), (7, 2, 0)]
+    assert block_sizes(where.spec.domains[0], {8, 7}) == [*range(1, 9)]
+
+
+def test_a_seed_may_be_longer_than_the_solver_takes() -> None:
+    assert fleet("hgx-h100", "mixtral-8x7b", seed=2**40).pools
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    for asked, word in (
+        ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
+        ({"tok_s": float("nan")}, "above 0"),
+        ({"tok_s": -1.0}, "above 0"),
+        ({"utilization": 0.0, "tok_s": 1.0}, "above 0 and at most 1"),
+        ({"utilization": 0.5}, "only with `tok_s`"),
+        ({"spares": -1}, "0 or more"),
+        ({"time_limit_s": 0.0}, "seconds above 0"),
+    ):
+        with pytest.raises(InputError, match=word):
+            FleetOptions(**asked)  # type: ignore[arg-type]
+
+
+def test_gpus_with_a_broken_link_come_last() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
+    first, second = domain_classes(where)
+    assert (first.kind, first.fast, second.fast) == (0, 8, 7)
+    assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
 
 
 def test_a_plan_has_more_copies_where_the_fewest_leave_layers_uneven() -> None:

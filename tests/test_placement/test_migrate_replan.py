@@ -157,6 +157,13 @@ def test_budgets_in_moves_and_bytes(most: int) -> None:
     assert table(in_moves.plan) == table(in_bytes.plan)
 
 
+def test_several_scenarios_are_judged_together() -> None:
+    old = plan_of("hgx-h100", redundant=16, layers=4)
+    found = replan_plan(old, loads(2, scenarios=3, layers=4), replace(QUICK, objective="worst"))
+    check(old, found)
+    assert found.plan.request["objective"] == "worst"
+
+
 def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
     old = plan_of("hgx-h100", redundant=8)
     found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",)))
@@ -168,6 +175,15 @@ def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
     assert found.lost_copies == 8
     assert [gpu.id for gpu in found.plan.deployment.cluster.gpus if gpu.id == "d0.n0.g5"] == []
     assert found.transfer.bytes_by_distance["storage"] == found.bytes
+
+
+def test_more_moves_after_a_loss_balance_better() -> None:
+    old = plan_of("hgx-h100", redundant=8)
+    fewest = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",)))
+    more = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",), max_moves=fewest.moves + 40))
+    check(old, more)
+    assert more.moves <= fewest.moves + 40
+    assert more.after > fewest.after
 
 
 def test_slots_are_added_where_experts_would_not_fit() -> None:
@@ -301,6 +317,55 @@ def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
 
 
+def test_an_engine_that_cannot_run_what_is_left_is_named() -> None:
+    old = two_replicas()
+    named = replace(old, deployment=replace(old.deployment, engine="sglang"))
+    lost = tuple(f"d1.n0.g{gpu}" for gpu in (1, 3, 5))  # 5 GPUs for 8 experts
+    assert sizes(replan_plan(old, None, replace(QUICK, lost=lost)).plan) == [8, 5]
+    full = [part.slots_per_gpu for part in old.experts if part is not None]
+    assert all((counts == 2).all() for counts in full)
+    few = replan_plan(named, None, replace(QUICK, lost=lost))
+    assert sizes(few.plan) == [8, 5]  # two slots on each are enough for all
+    bare = two_replicas(redundant=0)
+    named = replace(bare, deployment=replace(bare.deployment, engine="sglang"))
+    found = replan_plan(named, None, replace(QUICK, lost=lost))
+    assert sizes(found.plan) == [8]
+    assert any(
+        "sglang cannot run what is left of it: GPUs of the plan have" in note for note in found.plan.notes
+    )
+
+
+def test_replicas_move_identically_within_one_budget() -> None:
+    old = two_replicas()
+    found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
+    check(old, found)
+    assert 0 < found.moves <= 30
+    assert found.moves % 2 == 0
+
+
+def test_stages_lose_what_is_theirs() -> None:
+    old = plan_of("hgx-h100@16", redundant=8, stages=2)
+    found = replan_plan(old, None, replace(QUICK, lost=("d1.n0.g4",)))
+    check(old, found)
+    assert [len(stage.gpus) for stage in found.plan.layout.replicas[0]] == [8, 7]
+
+
+def test_spread_over_nodes() -> None:
+    old = plan_of("hgx-h100@16", redundant=8)
+    found = replan_plan(old, None, replace(QUICK, spread="node"))
+    check(old, found)
+    part = found.plan.experts[0]
+    assert part is not None
+    node = (np.array(found.plan.layout.replicas[0][0].gpus) // 8)[part.slot_gpu]
+    for row in part.slot_expert:
+        first, second = (np.bincount(row[node == each], minlength=8) for each in (0, 1))
+        assert np.abs(first - second).max() <= 1
+        assert ((first + second == 1) | (np.minimum(first, second) > 0)).all()
+    again = replan_plan(found.plan, None, QUICK)
+    assert again.moves == 0
+    assert again.plan.proof.bound <= found.plan.proof.objective
+
+
 @pytest.mark.wide
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
@@ -340,6 +405,19 @@ def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
 def test_a_stage_without_gpus_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match="no GPU is left of the 8 that hold layers"):
         replan_plan(plan_of("hgx-h100@16", redundant=8, stages=2), None, replace(QUICK, lost=("d1",)))
+
+
+def test_an_id_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"d9\.n0.*names look like d0\.n0\.g0"):
+        replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_moves": -1}, {"max_bytes": float("nan")}, {"time_limit_s": float("inf")}, {"seed": -1}]
+)
+def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="from 0 up"):
+        ReplanOptions(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("lost", "left"), [("d1.n0.g3", [16, 14]), ("d3.n0", [16])])

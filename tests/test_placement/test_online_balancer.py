@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
@@ -84,6 +88,74 @@ def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -
     assert (np.mean(ahead, axis=0) >= 0).all()
 
 
+def test_a_budget_of_nothing_moves_nothing() -> None:
+    known, static = stored_and_static()
+    for old in (LINEAR, static):
+        state = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
+        placements, moves = played(state, blended(known, 4), old)
+        assert moves == [0, 0, 0]
+        assert all((one == old).all() for one in placements)
+
+
+def test_a_first_re_plan_leaves_a_linear_start_unless_told_otherwise() -> None:
+    known = workloads(3)
+    window = blended(known, 2)[0]
+    free = replan(start(EXPERTS, SLOTS, stored=known), window, LINEAR)
+    assert free.moves > 0.05 * LINEAR.size
+    assert free.expected > free.before + 0.05
+    bound = start(EXPERTS, SLOTS, stored=known, options=OnlineOptions(first_free=False))
+    assert replan(bound, window, LINEAR).moves <= 0.05 * LINEAR.size
+    again = replan(free.state, window, free.slot_expert)
+    assert again.moves <= 0.05 * LINEAR.size
+
+
+def test_the_first_plan_of_all_counts_no_moves() -> None:
+    known = workloads(2)
+    window = blended(known, 2)[0]
+    stored = replan(start(EXPERTS, SLOTS, stored=known), window)
+    assert stored.moves == 0
+    assert (stored.slot_expert == robust(known)).all()
+    alone = replan(start(EXPERTS, SLOTS), window)
+    assert alone.expected > 0.9
+    assert replan(alone.state, window).moves <= 0.05 * LINEAR.size
+
+
+def test_a_layer_without_tokens_stays() -> None:
+    known = workloads(2)
+    window = blended(known, 2)[0]
+    window[1] = 0
+    for stored in (known, None):
+        state = start(EXPERTS, SLOTS, stored=stored, options=OnlineOptions(budget=1.0, first_free=False))
+        new = replan(state, window, LINEAR).slot_expert
+        assert (new[1] == LINEAR[1]).all()
+        assert (new[0] != LINEAR[0]).any()
+    nothing = replan(state, np.zeros((LAYERS, EXPERTS)), LINEAR)
+    assert nothing.moves == 0
+    assert (nothing.slot_expert == LINEAR).all()
+
+
+@pytest.mark.parametrize("scale", [np.int64(1), 1e-300, 1e300, np.float32(7)])
+def test_scale_and_type_of_loads_change_nothing(scale: float) -> None:
+    window = blended(workloads(2), 2)[0]
+    state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=0.2, first_free=False))
+    usual = replan(state, window, LINEAR).slot_expert
+    given = window.astype(np.int64) if isinstance(scale, np.integer) else window.astype(type(scale)) * scale
+    other = replan(state, given, LINEAR)
+    assert other.expected == pytest.approx(balancedness(window, usual, SLOTS).mean(), abs=1e-3)
+
+
+def test_two_copies_on_a_gpu_and_empty_slots_are_taken() -> None:
+    old = LINEAR.copy()
+    old[0, :3] = [0, 0, 0]  # experts 1 and 2 have another copy in slots 17 and 18
+    old[1, 5] = -1
+    old[2, 8] = old[2, 9]  # expert 8 has no other copy: lost
+    window = blended(workloads(2), 2)[0]
+    for budget in (0.02, None):
+        state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=budget, first_free=False))
+        new = replan(state, window, old).slot_expert
+        assert all(set(row) == set(range(EXPERTS)) for row in new)
+
+
 @pytest.mark.parametrize("budget", [0, 0.05, None])
 def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None) -> None:
     old = LINEAR.copy()
@@ -117,6 +189,15 @@ def test_a_window_is_heard_though_the_placement_is_even_under_others() -> None:
     assert objective(found) < objective(alone)
 
 
+def test_equal_loads_and_one_layer() -> None:
+    state = start(EXPERTS, SLOTS, layers=1)
+    first = replan(state, np.ones((1, EXPERTS)))
+    assert first.slot_expert.shape == (1, GPUS * EACH)
+    hot = np.ones((1, EXPERTS))
+    hot[0, 3] = 1e15
+    assert replan(first.state, hot, first.slot_expert).moves <= 0.05 * GPUS * EACH
+
+
 def bad_window(at: float) -> Floats:
     window = np.ones((LAYERS, EXPERTS))
     window[2, 3] = at
@@ -138,6 +219,37 @@ def test_what_cannot_be_used_is_refused() -> None:
         OnlineOptions(budget=5)
     with pytest.raises(InputError, match="slots for"):
         start(EXPERTS, 1, GPUS)
+
+
+_SCRIPT = """
+import hashlib, sys, numpy as np
+from placement.online import votes
+from placement.online.balancer import replan, start
+rng = np.random.default_rng(5)
+known = rng.lognormal(size=(3, 4, 16))
+state, old, digest = start(16, 3, 8, stored=known), None, hashlib.sha256()
+for _ in range(3):
+    decision = replan(state, rng.poisson(500 * known[rng.integers(3)]), old)
+    state, old = decision.state, decision.slot_expert
+    digest.update(old.tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.wide
+def test_two_processes_with_other_hash_seeds_agree() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", _SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, threads in (("1", "1"), ("2", "2"))
+    }
+    assert len(found) == 1
+    assert len(found.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
 @settings(max_examples=25, deadline=None)

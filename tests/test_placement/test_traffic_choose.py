@@ -232,6 +232,15 @@ def test_a_plan_promises_what_unseen_tokens_confirm() -> None:
     assert plan.loads is loads  # all of them place the experts
 
 
+def test_a_trace_too_short_to_judge_by_counts_as_loads_alone() -> None:
+    loads = routed_loads([trace_of(drawn(4, 4.0)[:, :200])])
+    plan = make_plan(setting(), loads, CUT)
+    assert (plan.by_traffic, plan.traffic) == (None, None)
+    assert plan.loads is not None
+    assert "t.npy: 200 tokens are too few to judge" in plan.loads.notes[-1]
+    assert plan_to_dict(plan) == plan_to_dict(make_plan(setting(), loads.untraced, CUT))
+
+
 @LITTLE
 def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     deployment = setting(2, model="deepseek-v3")
@@ -250,6 +259,30 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
 
 
 @LITTLE
+def test_the_least_latency_stays_that_of_one_sequence() -> None:
+    """A time per token that leaves room is no reason to fill it."""
+    where = replace(setting(phase="decode"), workload=Workload(1024))
+    fastest = make_plan(where, topical(2), replace(CUT, goal="latency"))
+    assert fastest.by_traffic is not None
+    assert fastest.by_traffic.after.placement == "traffic"
+    asked = replace(CUT, goal="latency", tpot_s=2 * fastest.score.tpot_s)
+    assert make_plan(where, topical(2), asked).score == fastest.score
+
+
+def test_a_plan_in_one_node_has_no_choice_to_make() -> None:
+    deployment = Deployment(
+        resolve_cluster("hgx-h100"), model_of("mixtral-8x7b", 1), Workload(1024, 1, phase="prefill")
+    )
+    plan = make_plan(deployment, topical(), replace(CUT, ep=8))
+    assert plan.by_traffic is None
+    assert plan.traffic is not None
+    assert (plan.traffic.domains_per_token, plan.traffic.nodes_per_token) == (1, 1)
+    without = make_plan(deployment, replace(topical(), routing=()), replace(CUT, ep=8))
+    assert without.traffic is None
+    assert plan_to_dict(plan)["experts"] == plan_to_dict(without)["experts"]
+
+
+@LITTLE
 @pytest.mark.parametrize("spread", ["gpu", "node", "rack"])
 def test_copies_lie_apart_as_asked(spread: Any) -> None:
     plan = make_plan(setting(2), topical(layers=2), replace(CUT, redundant=8, spread=spread))
@@ -259,6 +292,26 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
         if spread != "gpu":  # a node is a domain here
             for row in part.slot_expert:
                 assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))
+
+
+@pytest.mark.wide
+@LITTLE
+def test_stages_and_replicas_are_chosen_alike() -> None:
+    loads = topical(layers=2)
+    staged = make_plan(setting(2, domains=4), loads, replace(CUT, stages=2))
+    assert (staged.layout.stages, len(staged.layout.replicas)) == (2, 1)
+    check_rows(staged)
+    assert staged.traffic is not None
+    assert sorted(staged.traffic.domains) == [0, 1]
+    whole = make_plan(setting(2), loads, CUT)
+    both = make_plan(setting(2, domains=4), loads, CUT)
+    assert len(both.layout.replicas) == 2
+    check_rows(both)
+    assert whole.traffic is not None
+    assert both.traffic is not None
+    if both.score.batch == whole.score.batch:
+        for fabric, sent in whole.traffic.bytes_per_step.items():
+            assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
 
 
 @pytest.mark.wide
@@ -275,6 +328,20 @@ def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> Non
     domains = [point.domains_per_token for point in front]
     assert domains == sorted(domains, reverse=True)
     assert make_plan(setting(2), loads, CUT).by_traffic.front == ()  # type: ignore[union-attr]
+
+
+@LITTLE
+def test_several_traces_count_equally() -> None:
+    first, second = (
+        trace_of(drawn(4, 4.0, seed=5), "a.npy"),
+        trace_of(drawn(4, 4.0, seed=5)[:, :400], "b.npy"),
+    )
+    plan = make_plan(setting(), routed_loads([first, second]), CUT)
+    check_rows(plan)
+    assert plan.by_traffic is not None
+    assert plan.by_traffic.traces == ("a.npy", "b.npy")
+    assert plan.by_traffic.chosen in ("traffic", "exchanged")
+    assert plan.by_traffic.after.domains_per_token < 0.9 * plan.by_traffic.before.domains_per_token
 
 
 @LITTLE

@@ -180,18 +180,3 @@ def test_ctrl_c_that_a_module_lost_is_heard(monkeypatch: pytest.MonkeyPatch) -> 
     stop = Stop(5.0)
     with stop.keeping():
         assert stop.interrupted
-
-
-@pytest.mark.parametrize(("times", "done"), [(1, [1]), (2, [])])
-def test_a_signal_waits_once(times: int, done: list[int]) -> None:
-    reached = []
-
-    def held() -> None:
-        with interrupts.steady():
-            for _ in range(times):
-                press()
-            reached.append(1)
-
-    with pytest.raises(KeyboardInterrupt):
-        held()
-    assert reached == done

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -444,13 +443,3 @@ def test_two_processes_compute_the_same_bytes() -> None:
         said.add(done.stdout)
     (one,) = said
     assert one.split()[1] == "False"
-
-
-def test_the_example_of_the_page_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "balancers.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102  our own page
-    assert (names["later"] != names["phy2log"]).sum() <= 2
-    assert names["table"].shape == (2, 4, 5)
-    assert len(names["maps"]) == 3

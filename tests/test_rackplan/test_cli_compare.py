@@ -50,7 +50,6 @@ def test_speeds_per_user(run: Run) -> None:
         (("hgx-h100@16", "hgx-h200@8"), "hgx-h100@16 16, hgx-h200@8 8"),
         (("hgx-h100", "--gpus", 12), "hgx-h100@8 or hgx-h100@16"),
         (("hgx-h100", "--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("hgx-h100", "--loads", "absent.npy"), "absent.npy"),
         (("hgx-h100", "--accept-length", 2), "--accept-length 2"),
     ],
 )

@@ -63,17 +63,19 @@ def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, 
     assert even == {"engine": pytest.approx(planned), "plan": pytest.approx(planned)}
     tokens = np.array(plan["inputs"]["loads"]["tokens"][0])
     np.save(tmp_path / "loads.npy", tokens)
-    found = by_hand(tokens, list(plan["experts"]["layers"].values()))
+    layers = list(plan["experts"]["layers"].values())
     asked = ("export", "plan/plan.json", "--to", "vllm-ascend", "-o", "ours.json", "--json")
     assert run(*asked).data["balancedness"] == {
-        "engine": pytest.approx(found),
+        "engine": pytest.approx(by_hand(tokens, layers, plan["layout"]["tp"])),
         "plan": pytest.approx(planned),
     }
     of = ("ours.json", "--model", "mixtral-8x7b", "--loads", "loads.npy")
     back = run(
         "import-plan", *of, "--from", "vllm-ascend", "--cluster", "hgx-h100", "--batch", 4, "-o", "back"
     )
-    assert f"tensor parallelism 1, balancedness is {found:.4f}" in " ".join(back.out.split())
+    assert f"tensor parallelism 1, balancedness is {by_hand(tokens, layers, 1):.4f}" in " ".join(
+        back.out.split()
+    )
 
 
 def test_without_an_output_the_file_is_printed_alone(run: Run, prepared: Run, tmp_path: Path) -> None:
@@ -85,10 +87,10 @@ def test_without_an_output_the_file_is_printed_alone(run: Run, prepared: Run, tm
     assert run(*asked).out == run(*asked, "--json").data["text"] == written
     launched = run(*asked, "--launch", "slurm")
     assert "sglang.json" in launched.out
-    assert sorted(path.name for path in tmp_path.glob("sglang.*")) == ["sglang.json", "sglang.sbatch"]
+    assert sorted(path.name for path in tmp_path.glob("sglang.*")) == ["sglang.json", "sglang.slurm.sh"]
 
 
-def by_hand(tokens: np.ndarray, layers: list[list[list[int]]]) -> float:
+def by_hand(tokens: np.ndarray, layers: list[list[list[int]]], tp: int) -> float:
     """GPU r sends an eighth of every expert's tokens to the copy that its number says."""
     found = []
     for load, row in zip(tokens, layers, strict=True):
@@ -96,7 +98,8 @@ def by_hand(tokens: np.ndarray, layers: list[list[list[int]]]) -> float:
         for expert, each in enumerate(load):
             holders = [gpu for gpu, held in enumerate(row) if expert in held]
             for rank in range(8):
-                busy[holders[rank % len(holders)]] += each / 8
+                copy = rank if tp == 1 else rank % tp + rank // tp + expert
+                busy[holders[copy % len(holders)]] += each / 8
         found.append(sum(busy) / 8 / max(busy))
     return sum(found) / len(found)
 

@@ -29,7 +29,7 @@ PLAN = (
     ("asked", "code", "words"),
     [
         (("--goal", "cheap"), 2, "--goal cheap: expected throughput, latency, gpus, usd or power"),
-        (("--tpot-ms", "fast"), 2, "--tpot-ms fast: expected milliseconds, or none"),
+        (("--tpot-ms", "fast"), 2, "--tpot-ms fast: expected a number above 0, or none"),
         (("--tolerance", "100"), 2, "--tolerance 100: expected percent, 0 or more and below 100"),
         (("--goal", "latency", "--batch", "4"), 2, "--goal latency and --batch 4:"),
         (("--tpot-ms", "0.5"), 3, "--tpot-ms 0.5 is out of reach on hgx-h100: the fastest layout takes"),

@@ -98,7 +98,6 @@ def test_a_degraded_cluster_and_a_lost_nic(
         (("--lost", "d7"), 2, "--lost d7"),
         (("--lost", "d0"), 3, "nothing is left"),
         (("--max-moves", "-3"), 2, "--max-moves"),
-        (("--spread", "galaxy"), 2, "--spread galaxy"),
     ],
 )
 def test_refusals_write_nothing(

@@ -93,7 +93,7 @@ def test_a_folder_of_something_else_is_left_alone(
     assert "18 of its rows are of no point" in run("study", study, "-o", out).error_line
     study.write_text(STUDY.replace("kind: score", "kind: plan"), encoding="utf-8")
     assert "another study" in run("study", study, "-o", out).error_line
-    assert sorted(path.name for path in out.iterdir()) == ["journal", "results", "study.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["journal", "report.html", "results", "study.json"]
 
 
 @pytest.mark.parametrize(

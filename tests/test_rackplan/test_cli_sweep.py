@@ -8,12 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cost.deployment import Deployment
-from cost.layouts import sweep
-from cost.resolve import resolve_model
-from cost.workload import Workload
-from topology import resolve_cluster
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -21,29 +15,6 @@ if TYPE_CHECKING:
     Run = Callable[..., Any]
 
 MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
-
-
-def test_one_phase_as_the_library_says(run: Run) -> None:
-    data = run(*MIXTRAL, "--context", "2000", "--tok-s-user", "20,100000", "--json").data
-    where = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload(2000))
-    found = sweep(where, speeds=(20.0, 100000.0))
-    assert data["configurations"] == len(found)
-    assert (data["model"], data["phase"], data["context"], data["tokens"]) == (
-        "mixtral-8x7b",
-        "decode",
-        2000,
-        "output",
-    )
-    edge = found.frontier()
-    assert [row["tok_s_per_gpu"] for row in data["pareto"]] == found.tok_s_per_gpu[edge].tolist()
-    assert [row["layout"] for row in data["pareto"]] == [found.label(i) for i in edge]
-    for row in data["pareto"]:
-        assert sum(row["terms_s"].values()) == pytest.approx(row["step_s"])
-        assert row["longest_wait_ms"] == pytest.approx(2000 * row["step_s"])
-    reached, unreached = data["iso"]
-    assert reached["tok_s_per_user"] >= 20
-    assert unreached == {"target_tok_s_per_user": 100000.0, "tok_s_per_gpu": None}
-    assert "rate_matching" not in data
 
 
 def test_prefill_counts_input_tokens(run: Run) -> None:

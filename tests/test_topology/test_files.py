@@ -163,22 +163,6 @@ def test_nothing_changes_and_nothing_is_left_where_one_fails(
     assert [path.name for path in here.iterdir()] == ["b"]
 
 
-def test_an_interruption_does_not_stop_a_set_half_way(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moving = Path.replace
-
-    def move(path: Path, target: Path) -> Path:
-        signal.raise_signal(signal.SIGINT)
-        return moving(path, target)
-
-    monkeypatch.setattr(Path, "replace", move)
-    with pytest.raises(KeyboardInterrupt):
-        write_folder(here, {"a": b"new"})
-    assert tree(here) == {"a": "new"}
-    with pytest.raises(KeyboardInterrupt):  # the second one is not held back
-        write_folder(here, {"a": b"newer", "b": b"newer"})
-    assert tree(here) == {"a": "newer"}
-
-
 def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> None:
     for name in ("report.html", "plan.json"):
         (here / name).write_text("old")

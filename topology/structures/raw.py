@@ -30,6 +30,9 @@ from topology.spec import (
 from topology.structures.structure import Structure, Way
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
+LISTED_GPUS = 4_096
+"""GPUs of a raw graph, whose domains are never taken to be homogeneous."""
+
 
 def check_raw(raw: RawTopology, where: str) -> None:
     """Check the nodes and links of a raw graph one by one.
@@ -40,6 +43,12 @@ def check_raw(raw: RawTopology, where: str) -> None:
         If an id is a duplicate or unknown, a link joins a node to itself or contradicts another, or a GPU has no
         type.
     """
+    gpus = sum(node.kind == "gpu" for node in raw.nodes)
+    if gpus > LISTED_GPUS:
+        raise InputError(
+            f"{where}: nodes: {gpus:,} GPUs listed one by one; at most {LISTED_GPUS:,} are supported. Clusters that "
+            "`domains:` and `fabric:` describe may have more."
+        )
     ids = Counter(node.id for node in raw.nodes)
     for node in raw.nodes:
         if ids[node.id] > 1:

@@ -91,9 +91,16 @@ def legal_placements(problem: Problem) -> np.ndarray:
     return kept
 
 
-def least_objective(problem: Problem) -> float | None:
-    """Return the smallest objective of any legal placement of a problem of one layer; None where none is legal."""
+def least_objective(problem: Problem, *, second_first: bool = True) -> float | None:
+    """Return the smallest objective of any legal placement of a problem of one layer; None where none is legal.
+
+    ``second_first``: where copies are spread no expert has a third copy before all have two.
+    """
     rows = legal_placements(problem)
     if len(rows) == 0:
         return None
+    if problem.spread is not None and second_first:
+        copies = [np.bincount(row, minlength=problem.experts) for row in rows]
+        in_turn = [each.max() < 3 or each.min() > 1 for each in copies]
+        rows = rows[in_turn] if any(in_turn) else rows
     return float(problem.rows(np.zeros(len(rows), dtype=int)).evaluate(rows).min())

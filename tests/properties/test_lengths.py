@@ -96,7 +96,7 @@ def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) ->
     lengths = Lengths((4000, 500), (100, 400), (0.4, 0.6))
     decode, prefill = swept(lengths)
     path = kv_path(decode.deployment, decode.deployment)
-    caches = [FirstToken.of(decode, found, path, None) for _, found in prefill]
+    caches = [FirstToken.of(decode, found, path) for _, found in prefill]
     cache_bytes = sum(share * first.cache_bytes for (share, _), first in zip(prefill, caches, strict=True))
     rows = [i for i in range(len(decode)) if decode.stages[i] == 1 and decode.gpus[i] == 8][::20]
     for row in rows:

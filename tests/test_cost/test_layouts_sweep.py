@@ -297,7 +297,7 @@ def test_imbalance_of_wide_groups() -> None:
         assert (stated.step_s[others] >= even.step_s[rows]).all()
         wide = even.ep[rows] >= 16
         assert (stated.step_s[others][wide] > even.step_s[rows][wide]).all()
-    for wrong in (0.5, 1e308, math.inf, math.nan):
+    for wrong in (0.5, math.inf, math.nan):
         with pytest.raises(InputError, match=f"`imbalance` {re.escape(f'{wrong:g}')}"):
             swept("mixtral-8x7b", "hgx-h100", imbalance=wrong)
 

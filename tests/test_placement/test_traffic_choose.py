@@ -125,23 +125,6 @@ def check_rows(plan: Plan) -> None:
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
 
 
-@pytest.mark.wide
-def test_no_placement_within_the_slack_takes_less_time() -> None:
-    loads = topical(2)
-    plan = make_plan(setting(), loads, replace(CUT, balance_slack=0.1))
-    check_rows(plan)
-    assert plan.by_traffic is not None
-    assert plan.by_traffic.chosen in ("balance", "traffic", "exchanged")
-    share = loads.normalised[0, 0] / loads.normalised[0, 0].sum()
-    most = max(1.1, 1 / plan.by_traffic.before.balancedness)
-    assert plan.experts[0] is not None
-    taken_s, tried = step_s(plan, plan.experts[0].slot_expert, loads), 0
-    for slot_expert in every_placement():
-        gpu = 4 * share[slot_expert].reshape(4, 2).sum(axis=1)
-        if gpu.max() <= most and gpu.reshape(2, 2).mean(axis=1).max() <= 1.1:
-            tried += 1
-            assert taken_s <= step_s(plan, slot_expert[None], loads) * (1 + 1e-6)
-    assert tried > 5
 
 
 @LITTLE
@@ -314,20 +297,6 @@ def test_stages_and_replicas_are_chosen_alike() -> None:
             assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
 
 
-@pytest.mark.wide
-@LITTLE
-def test_a_front_is_by_slack_and_more_of_it_never_asks_for_more_domains() -> None:
-    loads = topical(layers=2, strength=3.0)
-    plan = make_plan(setting(2), loads, replace(CUT, front=True))
-    check_rows(plan)
-    assert plan.by_traffic is not None
-    front = plan.by_traffic.front
-    slacks = [np.inf if point.slack is None else point.slack for point in front]
-    assert slacks == sorted(slacks)
-    assert slacks == list(SLACKS)
-    domains = [point.domains_per_token for point in front]
-    assert domains == sorted(domains, reverse=True)
-    assert make_plan(setting(2), loads, CUT).by_traffic.front == ()  # type: ignore[union-attr]
 
 
 @LITTLE

@@ -26,12 +26,11 @@ def imported(run: Run, file: str, kind: str, *more: object) -> Any:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("split", ["even", "source"])
 @pytest.mark.parametrize("engine", FILES)
-def test_round_trip(run: Run, prepared: Run, tmp_path: Path, engine: str, split: str) -> None:
-    prepared(*PLAN, "--split", split)
+def test_round_trip(run: Run, prepared: Run, tmp_path: Path, engine: str) -> None:
+    prepared(*PLAN)
     assert run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine]).code == 0
-    result = imported(run, FILES[engine], engine, "--split", split)
+    result = imported(run, FILES[engine], engine)
     assert (result.code, result.err) == (0, "")
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == [
         "plan.json",

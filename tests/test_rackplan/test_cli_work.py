@@ -33,7 +33,7 @@ def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert f"exactly with --work {number}" in again.out
     plans = [plan, json.loads((tmp_path / "two/plan.json").read_text())]
     for each in plans:
-        del each["inputs"]["options"]["time_limit_s"], each["inputs"]["command"]
+        del each["request"]["time_limit_s"], each["inputs"]["command"]
     assert plans[0] == plans[1]
     assert (tmp_path / "one/topology.svg").read_bytes() == (tmp_path / "two/topology.svg").read_bytes()
 
@@ -52,7 +52,7 @@ def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytes
     assert again | {"files": {}} == first | {"files": {}}
     assert (tmp_path / "one/moves.json").read_bytes() == (tmp_path / "two/moves.json").read_bytes()
     asked_s = [
-        json.loads((tmp_path / name / "plan.json").read_text())["inputs"]["options"]
+        json.loads((tmp_path / name / "plan.json").read_text())["request"]
         for name in ("one", "two")
     ]
     assert [each["time_limit_s"] for each in asked_s] == [0.3, None]

@@ -16,7 +16,7 @@ PAGES = {
     for path in sorted(DOCS.glob("*.md"))
     if blocks(path.read_text(encoding="utf-8"), "console")
 }
-FRESH = ("compare.md", "options.md", "size.md", "sweep.md")
+FRESH = ("compare.md", "size.md")
 """Pages whose figures follow from their commands alone, beside those of test_readme.py; blocks that read a file of
 the reader's are left out."""
 

@@ -25,7 +25,6 @@ from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import placement_scorer, with_loads
 from placement.traffic import by_step, choose
-from placement.traffic.place import SLACKS
 from placement.verify import verify_plan
 from topology import build_cluster, resolve_cluster
 
@@ -123,8 +122,6 @@ def check_rows(plan: Plan) -> None:
     for name, baseline in plan.baselines.items():
         if baseline.score is not None and plan.request["spread"] == "gpu":  # else they need not be legal
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
-
-
 
 
 @LITTLE
@@ -295,8 +292,6 @@ def test_stages_and_replicas_are_chosen_alike() -> None:
     if both.score.batch == whole.score.batch:
         for fabric, sent in whole.traffic.bytes_per_step.items():
             assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
-
-
 
 
 @LITTLE

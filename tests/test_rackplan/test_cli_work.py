@@ -20,25 +20,6 @@ ASKED = ("plan", *MODEL, "--redundant", 8, "--loads", "lognormal:1.2")
 
 
 @pytest.mark.wide
-def test_a_timed_plan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(10**9))
-    with monkeypatch.context() as patch:
-        patch.setattr(work_module.time, "monotonic", lambda: 0.06 * next(now))
-        first = run(*ASKED, "--time-limit", 0.3, "-o", "one")
-    assert first.code == 0, first.err
-    plan = json.loads((tmp_path / "one/plan.json").read_text())
-    number = plan["proof"]["work"]
-    assert f"exactly with --work {number}" in first.out
-    again = run(*ASKED, "--work", number, "-o", "two")
-    assert f"exactly with --work {number}" in again.out
-    plans = [plan, json.loads((tmp_path / "two/plan.json").read_text())]
-    for each in plans:
-        del each["request"]["time_limit_s"], each["inputs"]["command"]
-    assert plans[0] == plans[1]
-    assert (tmp_path / "one/topology.svg").read_bytes() == (tmp_path / "two/topology.svg").read_bytes()
-
-
-@pytest.mark.wide
 @pytest.mark.usefixtures("short")
 def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*ASKED, "--time-limit", 0, "-o", "old").code == 0
@@ -51,10 +32,7 @@ def test_a_timed_replan_is_repeated(run: Run, tmp_path: Path, monkeypatch: pytes
     assert first["proof"]["work"] > 0
     assert again | {"files": {}} == first | {"files": {}}
     assert (tmp_path / "one/moves.json").read_bytes() == (tmp_path / "two/moves.json").read_bytes()
-    asked_s = [
-        json.loads((tmp_path / name / "plan.json").read_text())["request"]
-        for name in ("one", "two")
-    ]
+    asked_s = [json.loads((tmp_path / name / "plan.json").read_text())["request"] for name in ("one", "two")]
     assert [each["time_limit_s"] for each in asked_s] == [0.3, None]
 
 

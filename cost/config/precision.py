@@ -116,6 +116,8 @@ _MOST_LOOKS = 1_000_000
 """Patterns that do not begin with a layer, times modules: 270 for the 3,700 of 61 layers take two seconds."""
 _MOST_EXPRESSIONS = 64
 _LONGEST_EXPRESSION = 200
+_NESTED_REPEATS = re.compile(r"[*+}][^()]*\)[*+{]")
+"""A repeated group with a repeat in it: Python's matcher may try every way to divide the text between the two."""
 _PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 _STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
 
@@ -132,6 +134,10 @@ def _expression(text: str) -> re.Pattern[str]:
     if len(text) > _LONGEST_EXPRESSION:
         raise InputError(
             f"quantization_config: {text[:60]!r}... has more than {_LONGEST_EXPRESSION} characters; name the modules."
+        )
+    if _NESTED_REPEATS.search(text):
+        raise InputError(
+            f"quantization_config: {text!r} repeats a group that holds a repeat; name the modules."
         )
     try:
         return re.compile(text)

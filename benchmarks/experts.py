@@ -24,7 +24,7 @@ from cost.loads import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
 from placement.problem import Problem, make_problem, spread_slots
 from placement.solve import solve as place
-from placement.stop import Stop
+from placement.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def solvers(domains: int, time_limit_s: float, seed: int) -> dict[str, Callable[
 
     def ours(limit_s: float) -> Callable[[Problem], Answer]:
         def solve(problem: Problem) -> Answer:
-            result = place(problem, Stop(limit_s), seed=seed, eplb_groups=GROUPS, nodes=domains)
+            result = place(problem, Budget(limit_s), seed=seed, eplb_groups=GROUPS, nodes=domains)
             return result.assignment, result.gap
 
         return solve
@@ -170,7 +170,7 @@ def scenario_solvers(time_limit_s: float, seed: int) -> dict[str, tuple[Objectiv
     """Return what is compared, by the name that the table prints."""
 
     def ours(limit_s: float) -> Solve:
-        return lambda problem: place(problem, Stop(limit_s), seed=seed, eplb_groups=8).assignment
+        return lambda problem: place(problem, Budget(limit_s), seed=seed, eplb_groups=8).assignment
 
     def on_the_mean(problem: Problem) -> Assignment:
         return place(problem.average, seed=seed, eplb_groups=8).assignment

@@ -31,9 +31,9 @@ from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend
 from placement.spread_feasibility import spread_row
-from placement.stop import Stop
+from placement.budget import Budget
 
-Place = Callable[[Problem, Stop], ExpertResult]
+Place = Callable[[Problem, Budget], ExpertResult]
 
 
 LEAST_GAIN = 0.01
@@ -42,10 +42,10 @@ LEAST_GAIN = 0.01
 _EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
 
-def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
+def place_spread(problem: Problem, place: Place, budget: Budget) -> ExpertResult:
     """Return a placement with copies spread over the failure domains of ``problem``.
 
-    ``place`` makes one with no expert twice in a domain, until ``stop``. Where that cannot be, or could be
+    ``place`` makes one with no expert twice in a domain, until ``budget``. Where that cannot be, or could be
     better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
     is spread evenly. Where failure domains are given no expert has a third copy before all have two. The bound holds
     for any placement with copies spread evenly.
@@ -57,13 +57,13 @@ def place_spread(problem: Problem, place: Place, stop: Stop) -> ExpertResult:
     """
     average = problem.average
     if average.each_alone:
-        return _with_second_copies(problem, place(problem, stop))
+        return _with_second_copies(problem, place(problem, budget))
     require_apart(average.experts, average.slots_per_gpu, average.failure_domain)
     free = problem.without_spread()
     lowest = lower_bound(free)
     if not average.can_be_apart:
-        return _all_evenly(problem, place(free, stop))
-    apart = _with_second_copies(problem, _with_bound(place(problem, stop), free, lowest))
+        return _all_evenly(problem, place(free, budget))
+    apart = _with_second_copies(problem, _with_bound(place(problem, budget), free, lowest))
     if average.domains_used == 1 or problem.slots < 2 * problem.experts:
         return apart
     fits = average.counts_fit(replicate(free.highest))

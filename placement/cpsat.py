@@ -18,7 +18,7 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.problem import Problem
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.host import cores
 from topology.units import added
 
@@ -223,24 +223,24 @@ _PARTNERS = 3
 
 
 def improve(
-    problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, *, seed: int
+    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
 ) -> tuple[Experts, str]:
     """Lower the largest GPU loads of ``slot_expert`` ``[layers, slots]``, never worse; also what ran, in words.
 
     Always the layers with the largest gap to their ``bound`` ``[layers]`` (multiples of the mean GPU load),
     a few at once: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
-    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``stop``; the incumbent
+    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``budget``; the incumbent
     stands in all cases.
     """
     search = _Search(problem, slot_expert, bound, seed)
-    with stop, stop.stepwise(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
-        if stop.goes_on() and search.widest(1).size:
+    with budget, budget.stepwise(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
+        if budget.goes_on() and search.widest(1).size:
             from ortools.sat.python import cp_model  # noqa: F401 - loaded before the first step's speed is measured
 
-            stop.mark()
-        while stop.goes_on() and search.widest(_AT_ONCE).size:
-            stop.spend(search.try_layers(search.widest(_AT_ONCE), pool))
-            stop.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
+            budget.mark()
+        while budget.goes_on() and search.widest(_AT_ONCE).size:
+            budget.spend(search.try_layers(search.widest(_AT_ONCE), pool))
+            budget.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
     ran = (
         f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs, {search.gained} of them better, "
         f"seed {seed}; {search.done} of {problem.layers} layers within {CLOSE:g} of their bound"

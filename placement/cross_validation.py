@@ -18,7 +18,8 @@ from placement.placing import group_problem
 from placement.problem import Problem
 from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve
-from placement.stop import Say, Stop, silent
+from placement.budget import Budget
+from placement.progress import Say, silent
 
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""
@@ -28,7 +29,7 @@ MANY_NUMBERS, FEWEST_OF_MANY = 2**23, 1
 
 
 def check_scenarios(
-    placed: Placed, loads: ExpertLoads, options: PlanOptions, stop: Stop, say: Say = silent
+    placed: Placed, loads: ExpertLoads, options: PlanOptions, budget: Budget, say: Say = silent
 ) -> ScenarioReport:
     """Return the balancedness of ``placed`` under each load, and left out; Ctrl-C ends it at those so far.
 
@@ -41,7 +42,7 @@ def check_scenarios(
     most = min(count, max(fewest, EFFORT // count))
     tried = [i * count // most for i in range(most)]
     outside: dict[int, float] = {}
-    with stop:
+    with budget:
         for number, scenario in enumerate(tried, 1):
             say(f"leaving out each of the loads: {number} of {most}")
             outside[scenario] = _left_out(placed, loads, options, scenario)

@@ -19,7 +19,7 @@ from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCoun
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
-from placement.stop import Say, silent
+from placement.progress import Say, silent
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ from placement.placing import Known, StageGroup, place_stages
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
 from placement.splits import faster_splits, promised
-from placement.stop import Say, Stop, silent
+from placement.budget import Budget
+from placement.progress import Say, silent
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -233,7 +234,7 @@ def place(
     loads: ExpertLoads | None,
     options: PlanOptions,
     *,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     thorough: bool = False,
     known: Known | None = None,
 ) -> Placed:
@@ -244,7 +245,7 @@ def place(
     results: list[ExpertResult] = []
     if loads is not None:
         experts, groups, results = place_stages(
-            deployment, layout, candidate.slots, loads, options, stop, thorough=thorough, known=known
+            deployment, layout, candidate.slots, loads, options, budget, thorough=thorough, known=known
         )
     # an LP is never behind an even split, and takes too long for every layout that is tried
     split = "even" if options.split == "lp" and not thorough else options.split

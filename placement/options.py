@@ -9,7 +9,6 @@ from typing import Literal, TypeVar, get_args
 from cost.dispatch import DispatchPolicy, rank_tp, require_policy
 from cost.layout import Layout
 from cost.workload import Workload
-from placement.work import require_work
 from topology.errors import InputError
 from topology.figures import Evidence, Figure
 
@@ -141,8 +140,6 @@ class PlanOptions:
         (:mod:`placement.traffic`).
     front:
         Whether to find what other slacks would give.
-    work:
-        Of another run, which is repeated; or millionths of a core's second to search (:mod:`placement.work`).
     """
 
     redundant: int | Literal["auto"] | None = None
@@ -161,7 +158,6 @@ class PlanOptions:
     balance_slack: float = BALANCE_SLACK
     front: bool = False
     scenario_weights: ScenarioWeights = "grouped"
-    work: int | None = None
 
     def service_level(self, workload: Workload) -> ServiceLevel:
         """Return what a plan for ``workload`` must hold.
@@ -224,7 +220,6 @@ class PlanOptions:
                 raise InputError(f"{name}: expected {wanted}, not {value:g}.")
         if self.seed < 0:
             raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
-        require_work(self.work, self.time_limit_s)
 
 
 def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:

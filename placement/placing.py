@@ -19,7 +19,7 @@ from placement.problem import Problem, make_problem
 from placement.result import ExpertResult
 from placement.scoring import moe_rows, stage_speed
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 
 Known = dict[tuple[object, ...], ExpertResult]
 """Fast placements by :attr:`StageGroup.key`."""
@@ -121,7 +121,7 @@ def place_group(
     group: StageGroup,
     loads: ExpertLoads,
     options: PlanOptions,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     *,
     thorough: bool,
 ) -> ExpertResult:
@@ -134,7 +134,7 @@ def place_group(
     moe = deployment.model.moe
     return solve(
         problem if thorough else problem.average.even,
-        stop,
+        budget,
         seed=options.seed,
         eplb_groups=None if moe is None else moe.groups,
         nodes=group.domains,
@@ -147,7 +147,7 @@ def place_stages(
     slots_of_stages: Sequence[Ints],
     loads: ExpertLoads,
     options: PlanOptions,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     *,
     thorough: bool,
     known: Known | None = None,
@@ -162,7 +162,7 @@ def place_stages(
     for group in groups:
         result = None if known is None else known.get(group.key)
         if result is None:
-            share = None if stop is None else stop.part(1 / len(groups))
+            share = None if budget is None else budget.part(1 / len(groups))
             result = place_group(deployment, group, loads, options, share, thorough=thorough)
         if known is not None:
             known[group.key] = result

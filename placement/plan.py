@@ -186,12 +186,6 @@ class Plan(Shown):
                     found.setdefault((index, id(part)), (part, []))[1].append(stage)
         return list(found.values())
 
-    @property
-    def work(self) -> int | None:
-        """What repeats the search (:mod:`placement.work`); None where nobody searched."""
-        number = self.request.get("work")
-        return number if isinstance(number, int) and not isinstance(number, bool) else None
-
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
         where, score = self.deployment, self.score

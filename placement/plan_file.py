@@ -139,7 +139,6 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             **asdict(plan.proof),
             "of": _proof_of(plan),
             "interrupted": plan.interrupted,
-            "work": plan.work,
             "log": list(plan.notes),
         },
         "order": None if plan.order is None else asdict(plan.order),

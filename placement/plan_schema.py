@@ -472,15 +472,12 @@ class PlanProofData(ProofData):
         What objective and bound are of, in words.
     interrupted:
         Whether Ctrl-C ended the search: it is the best so far.
-    work:
-        What ``work`` has to be for the same search again; null: nobody searched.
     log:
         Notes of the planner.
     """
 
     of: str
     interrupted: bool
-    work: int | None
     log: list[str]
 
 

@@ -24,7 +24,8 @@ from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
-from placement.stop import Cancel, OnProgress, Say, Stop
+from placement.budget import Budget, Cancel
+from placement.progress import OnProgress, Say
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.errors import InputError
@@ -64,10 +65,10 @@ def make_plan(
             f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
         )
-    asked, curve, stop = (
+    asked, curve, budget = (
         options,
         None,
-        Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel),
+        Budget(options.time_limit_s, on_progress, cancel=cancel),
     )
     judged = loads and loads.divided()
     if judged is not None and not judged.routing:
@@ -79,22 +80,22 @@ def make_plan(
             raise InputError(
                 f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
             )
-        curve = choose_redundant(deployment, few, options, stop, say)
+        curve = choose_redundant(deployment, few, options, budget, say)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
     say("comparing layouts")
-    stop.unless_cancelled()
+    budget.unless_cancelled()
     fast = choose_layout(deployment, few, options, layouts, say=say)
-    with stop.keeping():  # that is an answer
+    with budget.keeping():  # that is an answer
         order = None
         if layouts is None:
-            with stop:
-                fast, order = improve_order(deployment, fast, few, options, stop)
-        placed, report, traffic = _placed(fast, loads, judged, options, stop, say)
-        plan = _finish(placed, loads, judged, options, stop, say)
+            with budget:
+                fast, order = improve_order(deployment, fast, few, options, budget)
+        placed, report, traffic = _placed(fast, loads, judged, options, budget, say)
+        plan = _finish(placed, loads, judged, options, budget, say)
         plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            request={**asdict(asked), "work": stop.number},
+            request=asdict(asked),
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -104,7 +105,7 @@ def make_plan(
         wrong = verify_plan(plan)
         if wrong:
             raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
-    return replace(plan, interrupted=stop.interrupted)
+    return replace(plan, interrupted=budget.interrupted)
 
 
 def _placed(
@@ -112,25 +113,25 @@ def _placed(
     loads: ExpertLoads | None,
     judged: ExpertLoads | None,
     options: PlanOptions,
-    stop: Stop,
+    budget: Budget,
     say: Say,
 ) -> tuple[Placed, TrafficReport | None, TokenTraffic | None]:
     """Return the experts placed by ``loads``; with tokens held out in ``judged``, as was best on those."""
     trial, report, traffic = None, None, None
     if judged is not None and judged.routing:
         trial = place(fast.candidate, judged, options, thorough=True)
-        trial, report, traffic = choose_by_traffic(trial, judged, options, stop, say)
+        trial, report, traffic = choose_by_traffic(trial, judged, options, budget, say)
     say("placing experts")
     placed = None
-    with stop:
-        placed = place((trial or fast).candidate, loads, options, stop=stop, thorough=True)
+    with budget:
+        placed = place((trial or fast).candidate, loads, options, budget=budget, thorough=True)
     placed = placed or trial or _cut_short(fast, loads, options)
-    _tell(placed, stop)
+    _tell(placed, budget)
     if loads is None:
         return placed, None, None
     if trial is None:
-        return choose_by_traffic(placed, loads, options, stop, say)
-    return *place_by_all(placed, trial, report, loads, options, stop, say), traffic
+        return choose_by_traffic(placed, loads, options, budget, say)
+    return *place_by_all(placed, trial, report, loads, options, budget, say), traffic
 
 
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
@@ -167,15 +168,15 @@ def _finish(
     loads: ExpertLoads | None,
     judged: ExpertLoads | None,
     options: PlanOptions,
-    stop: Stop,
+    budget: Budget,
     say: Say,
 ) -> Plan:
     candidate = placed.candidate
     notes = [note for result in placed.results for note in result.log]
     scenarios = None
-    if loads is not None and len(loads.tokens) > 1 and placed.results and not stop.interrupted:
+    if loads is not None and len(loads.tokens) > 1 and placed.results and not budget.interrupted:
         say("leaving out each of the loads")
-        scenarios = check_scenarios(placed, loads, options, stop, say)
+        scenarios = check_scenarios(placed, loads, options, budget, say)
     baselines = _without_spread(placed, judged, options)
     if judged is not None and placed.results:
         rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)
@@ -195,19 +196,19 @@ def _finish(
         search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )
     say("losing GPUs, nodes and racks")
-    with stop:
+    with budget:
         few = None if loads is None else loads.sampled(FEW_TOKENS)
         return replace(plan, failures=find_failures(replace(plan, loads=few), say))
     return plan
 
 
-def _tell(placed: Placed, stop: Stop) -> None:
+def _tell(placed: Placed, budget: Budget) -> None:
     """Report what the search found."""
-    if placed.results and stop.on_progress is not None:
+    if placed.results and budget.on_progress is not None:
         proof = _proof(placed.results)
         done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
         total = sum(len(result.max_load) for result in placed.results)
-        stop.on_progress(done, total, proof.objective, proof.bound, stop.elapsed())
+        budget.on_progress(done, total, proof.objective, proof.bound, budget.elapsed())
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:

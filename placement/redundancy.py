@@ -24,7 +24,8 @@ from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
 from placement.placing import place_stages
 from placement.scoring import moe_rows, placement_scorer
-from placement.stop import Say, Stop, silent
+from placement.budget import Budget
+from placement.progress import Say, silent
 from topology.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def choose_redundant(
     deployment: Deployment,
     loads: ExpertLoads,
     options: PlanOptions,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     say: Say = silent,
 ) -> RedundancyCurve:
     """Return the curve of throughput against copies; its ``best`` is the choice.
@@ -64,8 +65,8 @@ def choose_redundant(
     base = choose_layout(deployment, loads, fewest)
     layout = base.candidate.layout
     points: list[RedundancyPoint] = []
-    stop, best = stop or Stop(), 0.0
-    with stop:
+    budget, best = budget or Budget(), 0.0
+    with budget:
         tried = list(copies_tried(moe.experts, layout.ep))
         for number, redundant in enumerate(tried, 1):
             say(f"choosing the number of copies: {redundant}, {number} of {len(tried)}")
@@ -79,9 +80,9 @@ def choose_redundant(
             best = max(best, point.tok_s_per_gpu)
             if point.tok_s_per_gpu < _FALLEN * best:
                 break
-    if stop.interrupted:
+    if budget.interrupted:
         points = points or [_point_of(deployment, base, moe.experts)]
-    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, stop.interrupted)
+    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, budget.interrupted)
 
 
 def copies_tried(experts: int, gpus: int) -> Iterator[int]:

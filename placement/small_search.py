@@ -16,7 +16,7 @@ from placement.dispatch_refinement import SLACK
 from placement.exhaustive import STEP_US, best_of_few, few_placements, judging_us, layer_us
 from placement.problem import EQUAL, Problem
 from placement.result import ExpertResult, checked_result
-from placement.stop import Stop
+from placement.budget import Budget
 
 _TIMED_S = 0.5  # of a search where no seconds are asked for, at most
 _FEWEST_STEPS = 8  # that all neighbours of a layer are judged: else the problem is not small
@@ -34,20 +34,20 @@ def is_small(problem: Problem) -> bool:
 
 
 def finish_small(
-    result: ExpertResult, problem: Problem, stop: Stop | None = None, *, seed: int = 0
+    result: ExpertResult, problem: Problem, budget: Budget | None = None, *, seed: int = 0
 ) -> ExpertResult:
     """Return ``result``; of a tiny problem the best of all placements, of a small one what the search makes of it."""
     if few_placements(problem):
         return best_of_few(result, problem)
-    return search_small(result, problem, stop or Stop(), seed=seed) if is_small(problem) else result
+    return search_small(result, problem, budget or Budget(), seed=seed) if is_small(problem) else result
 
 
-def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: int) -> ExpertResult:
+def search_small(result: ExpertResult, problem: Problem, budget: Budget, *, seed: int) -> ExpertResult:
     """Return ``result`` with better placements of the layers with a gap to their bound, where some are found.
 
-    A ``stop`` without seconds is a fixed amount of work; with seconds it goes on until then, its draws by ``seed``.
+    A ``budget`` without seconds is a fixed amount of work; with seconds it goes on until then, its draws by ``seed``.
     """
-    until = stop.search(_TIMED_S)
+    until = budget.search(_TIMED_S)
     timed = until.goes_on()
     layers = np.flatnonzero(result.max_load > result.bound * (1 + (EQUAL if timed else _CLOSE)))
     if layers.size == 0:
@@ -55,7 +55,7 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
     work_us = layer_us(problem.rows(layers))
     slot_expert = result.assignment.slot_expert.copy()
     better = 0
-    with stop, stop.stepwise():
+    with budget, budget.stepwise():
         for layer in layers.tolist():
             order = np.argsort(-problem.mean[layer], kind="stable")  # names of experts decide nothing
             ranked = replace(problem, loads=problem.loads[:, [layer]][:, :, order])
@@ -68,7 +68,7 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
                 better += 1
     log = (*result.log, f"every change of a slot and every swap judged: {better} layers better")
     found = checked_result(
-        problem, slot_expert, result.bound, log, result.baselines, interrupted=stop.interrupted
+        problem, slot_expert, result.bound, log, result.baselines, interrupted=budget.interrupted
     )
     return replace(found, search=result.search)
 
@@ -76,7 +76,7 @@ def search_small(result: ExpertResult, problem: Problem, stop: Stop, *, seed: in
 class _Neighbours:
     """One layer of a small problem, its experts by falling load."""
 
-    def __init__(self, problem: Problem, work_us: float, seed: int, until: Stop | None) -> None:
+    def __init__(self, problem: Problem, work_us: float, seed: int, until: Budget | None) -> None:
         self.problem, self.left_us, self.until = problem, work_us, until
         self.counted_us = work_us
         self.rng = np.random.default_rng(seed)

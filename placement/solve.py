@@ -27,7 +27,7 @@ from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs
 from placement.small_search import finish_small, is_small
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.host import cores
 
 EASY_S, HARD_S = 1.0, 10.0
@@ -52,7 +52,7 @@ _ANNEALED = 11_000_000_000  # ... and numbers that it writes at most: some secon
 
 def solve(
     problem: Problem,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     *,
     seed: int = 0,
     eplb_groups: int | None = None,
@@ -61,8 +61,8 @@ def solve(
     """Place the experts of all layers of ``problem``, once for all its loads.
 
     What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
-    that. A ``stop`` without seconds (or none) runs the fast path alone; with them, the answer is a function of the
-    work that the ``stop`` counts (:mod:`placement.work`). Of one load the fast path's bytes are the same on every
+    that. A ``budget`` without seconds (or none) runs the fast path alone; with them, the answer is a function of the
+    work that the ``budget`` counts (:mod:`placement.work`). Of one load the fast path's bytes are the same on every
     machine, and those of a layer whatever other layers are there. Every layer is at least as balanced as in each EPLB
     baseline (of several loads: planned on their mean, all by votes), except where that one puts two copies in one
     failure domain and wins by it (the log names such layers), and where 0.0015 of the mean load are left at most.
@@ -82,21 +82,21 @@ def solve(
     InfeasibleError
         If the slots cannot be filled with copies spread so.
     """
-    stop = stop or Stop()
+    budget = budget or Budget()
     ordered = problem.in_order()
     if ordered.equal_loads:
         ordered = replace(ordered, loads=ordered.loads[0])
 
-    def place(some: Problem, until: Stop) -> ExpertResult:
+    def place(some: Problem, until: Budget) -> ExpertResult:
         one = _one_load if some.scenarios == 1 else _several_loads
         return one(some, until, seed, Baselines(some.by_votes.average, eplb_groups=eplb_groups, nodes=nodes))
 
-    found = _solved(problem, ordered, place, stop, seed)
-    if ordered.scenarios == 1 or problem.objective != "worst" or stop.work.over:
+    found = _solved(problem, ordered, place, budget, seed)
+    if ordered.scenarios == 1 or problem.objective != "worst" or budget.work.over:
         return found
     # what is good in the mean may also be better in the worst
     gentle = replace(ordered, objective="mean")
-    other = _solved(replace(problem, objective="mean"), gentle, place, Stop(), seed)
+    other = _solved(replace(problem, objective="mean"), gentle, place, Budget(), seed)
     slot_expert = found.assignment.slot_expert.copy()
     if not keep_better(problem, slot_expert, np.arange(problem.layers), other.assignment.slot_expert):
         return found
@@ -105,24 +105,24 @@ def solve(
 
 
 def _solved(
-    problem: Problem, ordered: Problem, place: Callable[[Problem, Stop], ExpertResult], stop: Stop, seed: int
+    problem: Problem, ordered: Problem, place: Callable[[Problem, Budget], ExpertResult], budget: Budget, seed: int
 ) -> ExpertResult:
     """Place the even split spread over failure domains, fit it to the split, and search small problems to the end."""
     judge = ordered.by_votes
     few, small = few_placements(judge), is_small(judge)
-    placed = place_spread(ordered.even, place, Stop() if few else stop.part(0.5) if small else stop)
+    placed = place_spread(ordered.even, place, Budget() if few else budget.part(0.5) if small else budget)
     result = placed
     if problem.split != "even":
         fitted = None
-        with stop:
+        with budget:
             fitted = fit_to_split(result, problem)
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
     if (few or small) and judge is ordered:
-        result = finish_small(result, ordered, stop.part(0.5), seed=seed)
+        result = finish_small(result, ordered, budget.part(0.5), seed=seed)
     elif few or small:
-        result = _judged(finish_small(_judged(result, judge), judge, stop.part(0.5), seed=seed), ordered)
+        result = _judged(finish_small(_judged(result, judge), judge, budget.part(0.5), seed=seed), ordered)
     return keep_second_copies(ordered, placed, result)
 
 
@@ -155,7 +155,7 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     )
 
 
-def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> ExpertResult:
+def _one_load(problem: Problem, budget: Budget, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for one load, with no two copies of an expert in a failure domain.
 
     The search sees experts by falling load, so that their names decide nothing, not even ties.
@@ -168,13 +168,13 @@ def _one_load(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> Exp
         why = "none, since the fast path reaches the bound in every layer"
     else:
         worth_s, why = worth_searching(ranked.evaluate(slot_expert), bound)
-        until = stop.search(worth_s)
+        until = budget.search(worth_s)
         if until.goes_on():
             slot_expert, ran = search(ranked, slot_expert, bound, until, seed=seed)
             log += ran
     slot_expert = np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
-    found = checked_result(problem, slot_expert, bound, log, rivals, interrupted=stop.interrupted)
-    return replace(found, search=why if stop.usual else "")
+    found = checked_result(problem, slot_expert, bound, log, rivals, interrupted=budget.interrupted)
+    return replace(found, search=why if budget.usual else "")
 
 
 def _ranked(rivals: Baselines, name: str, order: Ints) -> Rival:
@@ -191,9 +191,9 @@ def _ranked(rivals: Baselines, name: str, order: Ints) -> Rival:
 
 
 def search(
-    problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, *, seed: int
+    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
 ) -> tuple[Experts, tuple[str, ...]]:
-    """Improve ``slot_expert`` ``[layers, slots]`` until ``stop``; no layer gets worse. Also what ran, in words.
+    """Improve ``slot_expert`` ``[layers, slots]`` until ``budget``; no layer gets worse. Also what ran, in words.
 
     Pair exchanges go on to a local optimum. Layers with a wide gap to their ``bound`` ``[layers]`` are searched for
     other copy counts, on all cores, and then by single exchanges. CP-SAT has the rest of the work. How many cores
@@ -205,17 +205,17 @@ def search(
         return np.flatnonzero(problem.evaluate(found) > bound * (1 + gap))
 
     def tell() -> None:
-        stop.tell(lambda: _state(problem, found, bound))
+        budget.tell(lambda: _state(problem, found, bound))
 
-    with stop, stop.stepwise():
+    with budget, budget.stepwise():
         layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
         keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
-        stop.mark()
+        budget.mark()
         # Where the fold is exact, counts are all there is to find, and CP-SAT has little to add.
         fold = exact_fold(problem)
         share = _FOLD_SHARE if fold else _COUNT_SHARE
-        _other_counts(problem, found, wide(WIDE / 10 if fold else WIDE), stop.part(share), seed, tell)
-        part = stop.part(_RECOUNT_SHARE)
+        _other_counts(problem, found, wide(WIDE / 10 if fold else WIDE), budget.part(share), seed, tell)
+        part = budget.part(_RECOUNT_SHARE)
 
         def keep_on(layers: int) -> bool:
             if not part.goes_on():
@@ -227,18 +227,18 @@ def search(
         recount(problem, found, wide(), rounds=problem.slots, keep_on=keep_on)  # more than any descent needs
     better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
     log = [f"swaps and other copy counts: {better} layers better"]
-    if not stop.work.over:
-        found, ran = improve(problem, found, bound, stop, seed=seed)
+    if not budget.work.over:
+        found, ran = improve(problem, found, bound, budget, seed=seed)
         log.append(ran)
-    if stop.work.over:
+    if budget.work.over:
         log.append(CUT)
     return found, tuple(log)
 
 
 def _other_counts(
-    problem: Problem, slot_expert: Experts, wide: Index, stop: Stop, seed: int, tell: Callable[[], None]
+    problem: Problem, slot_expert: Experts, wide: Index, budget: Budget, seed: int, tell: Callable[[], None]
 ) -> None:
-    """Look for other counts in the layers with a wide gap until ``stop``, in place."""
+    """Look for other counts in the layers with a wide gap until ``budget``, in place."""
     if wide.size == 0:
         return
     few = wide.size <= _FEW
@@ -254,16 +254,16 @@ def _other_counts(
     rows = wide.size * (_DRAWS if few else 1) * (3 * TRIED if few else TRIED)
     each = _COUNT_STEP + _COUNT_COST * rows * problem.slots
     steps = max(1, round(_STEP / each))
-    with stop, ThreadPoolExecutor(len(searches)) as pool:
-        while stop.goes_on():
-            done = stop.progress()
+    with budget, ThreadPoolExecutor(len(searches)) as pool:
+        while budget.goes_on():
+            done = budget.progress()
             list(pool.map(partial(CountSearch.advance, steps=steps, done=done), searches))
-            stop.spend(steps * each)
+            budget.spend(steps * each)
             tell()
     for layers, search in zip(parts, searches, strict=True):
         part = problem.rows(layers)
         keep_better(problem, slot_expert, layers, swap_down(part, pack(part, search.found())))
-    stop.mark()
+    budget.mark()
 
 
 def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, int, float, float]:
@@ -272,10 +272,10 @@ def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, 
     return int(proven(load, bound).sum()), problem.layers, float(load.mean()), least
 
 
-def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -> ExpertResult:
+def _several_loads(problem: Problem, budget: Budget, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for several loads at once, with no two copies of an expert in a failure domain."""
     judge, searched = problem.by_votes, problem.searched
-    ordinary = _one_load(judge.average, Stop(), 0, rivals)
+    ordinary = _one_load(judge.average, Budget(), 0, rivals)
     bound = lower_bound(problem)
     if searched is problem:
         slot_expert = fast_over_scenarios(problem)
@@ -286,14 +286,14 @@ def _several_loads(problem: Problem, stop: Stop, seed: int, rivals: Baselines) -
         slot_expert = _annealed(judge, searched)
         log = [f"{_heard_words(problem)}: copies by each expert's highest load, annealing over swaps"]
     worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
-    until = stop.search(worth_s)
+    until = budget.search(worth_s)
     if until.goes_on():
         log.append(_anneal_on(problem, slot_expert, bound, until, seed))
     others = {**rivals, _ORDINARY: Baseline(ordinary.assignment)}
     for name, layers in take_where_ahead(judge, slot_expert, others, distinct_copies, descend):
         log.append(f"{name} is better over the scenarios and taken in {layers} layers")
-    found = checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=stop.interrupted)
-    return replace(found, search=why if stop.usual else "")
+    found = checked_result(problem, slot_expert, bound, tuple(log), rivals, interrupted=budget.interrupted)
+    return replace(found, search=why if budget.usual else "")
 
 
 def _annealed(judge: Problem, searched: Problem) -> Experts:
@@ -342,25 +342,25 @@ def fast_over_scenarios(problem: Problem) -> Experts:
     return slot_expert
 
 
-def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, stop: Stop, seed: int) -> str:
-    """Anneal in place until ``stop``; return what ran."""
+def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:
+    """Anneal in place until ``budget``; return what ran."""
     cost, first = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched)), True
 
     def spent() -> float:
         nonlocal first
         if not first:
-            stop.spend(cost)
+            budget.spend(cost)
         first = False
-        return stop.progress()
+        return budget.progress()
 
     better = 0
-    with stop, stop.stepwise():
+    with budget, budget.stepwise():
         better = anneal(
             problem.searched,
             slot_expert,
             spent=spent,
             seed=seed,
-            on_round=lambda: stop.tell(lambda: _state(problem, slot_expert, bound)),
+            on_round=lambda: budget.tell(lambda: _state(problem, slot_expert, bound)),
         )
     text = f"annealing over swaps: {better} layers better, seed {seed}"
-    return text + (f"; {CUT}" if stop.work.over else "")
+    return text + (f"; {CUT}" if budget.work.over else "")

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from placement.plan_file import read_plan as read_plan
     from placement.planner import make_plan as make_plan
     from placement.scoring import score_placement as score_placement
-    from placement.stop import CancelledError as CancelledError
-    from placement.stop import Progress as Progress
+    from placement.budget import CancelledError as CancelledError
+    from placement.progress import Progress as Progress
     from placement.verify import verify_plan as verify_plan
     from rackplan.library import compare as compare
     from rackplan.library import draw as draw
@@ -87,7 +87,8 @@ _HOMES = {
     "placement.plan_file": "plan_to_dict read_plan",
     "placement.planner": "make_plan",
     "placement.scoring": "score_placement",
-    "placement.stop": "CancelledError Progress",
+    "placement.budget": "CancelledError",
+    "placement.progress": "Progress",
     "placement.verify": "verify_plan",
     "rackplan.library": (
         "compare draw export fleet make_cluster make_deployment make_loads plan pools replan replay score size "

@@ -17,7 +17,7 @@ from topology.errors import InputError
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
 _INPUTS = {"model", "cluster", "plan", "study", "loads", "routing", "to", "kind"}
-_RUN = {"output", "time_limit", "work", "seed", "json", "help", "help_all"}
+_RUN = {"output", "time_limit", "seed", "json", "help", "help_all"}
 _HELP = {"help", "help_all"}
 COMMON: Mapping[str, str] = {
     "plan": "model cluster loads phase context batch tpot_ms goal redundant time_limit output json",

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
-    from placement.stop import Cancel, Progress
+    from placement.budget import Cancel
+    from placement.progress import Progress
     from rackplan.replaying import ReplayOptions
     from rackplan.results import Comparison
     from rackplan.views.replay import Replayed
@@ -104,11 +105,11 @@ class Watched(TypedDict, total=False):
     Attributes
     ----------
     on_progress:
-        Called with a :class:`placement.stop.Progress` at each stage, and a few times a second while experts are
+        Called with a :class:`placement.progress.Progress` at each stage, and a few times a second while experts are
         placed.
     cancel:
         A ``threading.Event``, or a function that says so: the best so far is finished the fast way, and its
-        ``interrupted`` is true; before there is any, a :class:`placement.stop.CancelledError` is raised.
+        ``interrupted`` is true; before there is any, a :class:`placement.budget.CancelledError` is raised.
     """
 
     on_progress: Hear | None
@@ -130,7 +131,6 @@ class Asked(Served, Watched, total=False):
     objective: Objective
     split: DispatchPolicy
     time_limit_s: float | None
-    work: int | None
     seed: int
 
 
@@ -159,7 +159,6 @@ class Wished(Requests, total=False):
     utilization: float
     spares: int
     time_limit_s: float | None
-    work: int | None
     seed: int
 
 
@@ -169,7 +168,6 @@ class Moves(Watched, total=False):
     max_moves: int | None
     max_bytes: float | None
     time_limit_s: float
-    work: int | None
     seed: int
 
 
@@ -345,10 +343,10 @@ def plan(
     """
     from placement.options import PlanOptions
     from placement.planner import make_plan
-    from placement.stop import Telling
+    from placement.progress import ProgressReporter
 
     given: dict[str, Any] = dict(asked)
-    told, cancel = Telling(given.pop("on_progress", None)), given.pop("cancel", None)
+    told, cancel = ProgressReporter(given.pop("on_progress", None)), given.pop("cancel", None)
     for name in ("tpot", "ttft"):
         given[f"{name}_s"] = _limit_s(given.pop(f"{name}_ms", None), f"{name}_ms")
     names = {one.name for one in fields(PlanOptions)}
@@ -401,7 +399,7 @@ def replan(
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
     from placement.migrate.replan import ReplanOptions, replan_plan
-    from placement.stop import Telling
+    from placement.progress import ProgressReporter
 
     given: dict[str, Any] = dict(asked)
     on_progress, cancel = given.pop("on_progress", None), given.pop("cancel", None)
@@ -415,7 +413,7 @@ def replan(
     other = (
         None if loads is None and not routing else make_loads(old.deployment.model, loads, routing=routing)
     )
-    now, told = None if cluster is None else make_cluster(cluster), Telling(on_progress)
+    now, told = None if cluster is None else make_cluster(cluster), ProgressReporter(on_progress)
     told.stage("re-planning")
     return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=cancel)
 
@@ -649,7 +647,7 @@ def replay(
     InfeasibleError
         If no plan fits.
     """
-    from placement.stop import Telling
+    from placement.progress import ProgressReporter
     from rackplan.options import model_loads
     from rackplan.replaying import Replay, ReplayOptions, deployment_of, stored
 
@@ -661,7 +659,7 @@ def replay(
     beforehand = None if scenarios is None else model_loads(where.model, _several(scenarios), wanted.seed)
     path = str(plan) if isinstance(plan, str | Path) else ""
     ready = Replay(given, path, where, windows, stored(given, beforehand), wanted)
-    return ready.run(Telling(watched.get("on_progress")).stage, watched.get("cancel"))
+    return ready.run(ProgressReporter(watched.get("on_progress")).stage, watched.get("cancel"))
 
 
 @recorded

@@ -110,14 +110,6 @@ Routing = Annotated[
         "TRACE",
     ),
 ]
-RecordedWork = Annotated[
-    int | None,
-    opt(
-        "--work",
-        "Search as much as the run that printed N, and so to the same bytes; not with --time-limit.",
-        "N",
-    ),
-]
 Seed = Annotated[int, opt("--seed", "Seed of synthetic loads and of the search.")]
 Settings = Annotated[
     list[str] | None,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
     from placement.plan import Plan
-    from placement.stop import Cancel
+    from placement.budget import Cancel
     from rackplan.views.replay import Replayed
 
 STEPS = 3000
@@ -119,10 +119,10 @@ class Replay:
         from placement.online.policies import DEFAULT, entries, that_apply
         from placement.online.setting import plan_setting
         from placement.online.simulate import replay
-        from placement.stop import Stop
+        from placement.budget import Budget
         from rackplan.views.replay import Replayed
 
-        stop, asked = Stop(cancel=cancel), self.asked
+        budget, asked = Budget(cancel=cancel), self.asked
         count = len(self.loads.tokens)
         taking_part = entries(
             asked.policies or DEFAULT, asked.intervals, steps_per_window=asked.steps_per_window, windows=count,
@@ -139,7 +139,7 @@ class Replay:
             self.loads.tokens,
             taking_part,
             setting,
-            stop=stop,
+            budget=budget,
             on_progress=lambda at, of, name: say(
                 f"replaying window {at} of {of}: {name}, policy {next(turns)} of "
                 f"{len(taking_part)} (Ctrl-C keeps the windows before)"
@@ -151,7 +151,7 @@ class Replay:
         """Return the plan that runs first, and what it was made for."""
         from placement.options import PlanOptions
         from placement.planner import make_plan
-        from placement.stop import Stop
+        from placement.budget import Budget
 
         if self.given is not None:
             return self.given, f"the plan of {self.path}" if self.path else "the plan that was given"
@@ -163,7 +163,7 @@ class Replay:
         wanted = PlanOptions(time_limit_s=0.0, seed=self.asked.seed)
         plan = make_plan(self.deployment, known, wanted, on_stage=say, cancel=cancel)
         if plan.interrupted:
-            Stop(cancel=cancel).unless_cancelled()
+            Budget(cancel=cancel).unless_cancelled()
             raise KeyboardInterrupt
         return plan, words
 

@@ -17,7 +17,8 @@ from placement.fleet.options import FleetOptions
 from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
-from placement.stop import Say, Stop
+from placement.budget import Budget
+from placement.progress import Say
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
 from topology.shown import Shown
@@ -86,8 +87,6 @@ class Fleet(Shown):
         Of the goal, in ``unit``: status, objective, what nothing can beat, and the gap.
     uniform:
         The best of one layout over the whole cluster; None where there is none to compare with.
-    work:
-        What repeats the search (:mod:`placement.work`).
     """
 
     cluster: Cluster
@@ -102,7 +101,6 @@ class Fleet(Shown):
     priced: tuple[Priced, ...]
     uniform: Uniform | None = None
     interrupted: bool = False
-    work: int = 0
     notes: tuple[str, ...] = field(default=())
 
     def brief(self) -> str:
@@ -142,7 +140,7 @@ def make_fleet(
         limit that binds and the best that is reachable.
     """
     say = on_stage or (lambda _: None)
-    stop = Stop(options.time_limit_s, work=options.work)
+    budget = Budget(options.time_limit_s)
     say("looking for shapes of replicas")
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
@@ -155,12 +153,12 @@ def make_fleet(
         _require_columns(cluster, traffic, priced)
         columns = sum(len(one.columns) for one in priced)
         say(f"choosing among {columns} replicas of different shapes")
-        held.enter_context(stop.keeping())  # a first answer takes no time
-        return traffic, priced, choose(classes, traffic, priced, options, stop)
+        held.enter_context(budget.keeping())  # a first answer takes no time
+        return traffic, priced, choose(classes, traffic, priced, options, budget)
 
     with ExitStack() as held:
         fleet = _made(cluster, classes, spares, *giving_way(found, traffic, traffic.usual), options, say)
-    return replace(fleet, interrupted=stop.interrupted, work=stop.number)
+    return replace(fleet, interrupted=budget.interrupted)
 
 
 def _made(

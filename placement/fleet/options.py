@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from placement.work import require_work
 from topology.errors import InputError
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
@@ -43,8 +42,6 @@ class FleetOptions:
         Seconds of search; None: :data:`WORTH_S`.
     seed:
         Of the search.
-    work:
-        Of another run, which is repeated; or millionths of a core's second to search (:mod:`placement.work`).
     """
 
     goal: Goal | None = None
@@ -53,7 +50,6 @@ class FleetOptions:
     spares: int = 0
     time_limit_s: float | None = None
     seed: int = 0
-    work: int | None = None
 
     def __post_init__(self) -> None:
         if self.goal is not None:
@@ -72,7 +68,6 @@ class FleetOptions:
             raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InputError(f"`time_limit`: expected seconds above 0, not {self.time_limit_s:g}.")
-        require_work(self.work, self.time_limit_s)
 
     @property
     def wanted(self) -> Goal:

@@ -13,7 +13,8 @@ from placement.fleet.fleet import Fleet, Pool
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.stop import Say, Stop, silent
+from placement.budget import Budget
+from placement.progress import Say, silent
 from topology.errors import InfeasibleError
 from topology.part import part_of
 
@@ -40,16 +41,16 @@ def plan_pools(
     on_stage: Say | None = None,
 ) -> tuple[list[PoolPlan], bool]:
     """Return :func:`plan_pool` of each pool, and whether Ctrl-C came: those that are left have no plan then."""
-    say, stop = on_stage or silent, Stop()
+    say, budget = on_stage or silent, Budget()
     plans = []
-    with stop.keeping():
+    with budget.keeping():
         for number, pool in enumerate(fleet.pools):
-            if stop.interrupted:
+            if budget.interrupted:
                 plans.append(PoolPlan(None, _NOT_PLANNED))
                 continue
             say(f"planning replica {number + 1} of {len(fleet.pools)}")
             plans.append(plan_pool(fleet, pool, loads, options))
-    return plans, stop.interrupted
+    return plans, budget.interrupted
 
 
 def plan_pool(

@@ -15,7 +15,7 @@ from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hi
 from placement.fleet.greedy import first_answer, thinned
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InfeasibleError, NoAnswerError
 from topology.spec import GpuSpec
 from topology.units import plural
@@ -56,7 +56,7 @@ def choose(
     traffic: Traffic,
     priced: Sequence[Priced],
     options: FleetOptions,
-    stop: Stop,
+    budget: Budget,
 ) -> Chosen:
     """Return the best replicas that were found in time.
 
@@ -70,7 +70,7 @@ def choose(
         If the time is over before the first answer.
     """
     problem = _problem(classes, traffic, priced, options)
-    clock = stop.search(WORTH_S)
+    clock = budget.search(WORTH_S)
     master = build(problem)
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
     most = first_answer(problem, cheapest=options.wanted != "throughput" and peak is None)
@@ -167,32 +167,32 @@ def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
 
 
 def _most_requests(
-    master: Master, first: Answer, clock: Stop, options: FleetOptions, enough: float | None
+    master: Master, first: Answer, clock: Budget, options: FleetOptions, enough: float | None
 ) -> Answer:
     """As many requests as can be served; where that is not the goal, ``enough`` of them (None: any at all)."""
     master.model.maximize(master.requests)
     # no hint: what it is near keeps the search from better ones (measured)
     if options.wanted == "throughput":
-        least, part = math.inf if enough is None else math.ceil(enough), clock.rest(_MAIN)
+        least, part = math.inf if enough is None else math.ceil(enough), clock.part(_MAIN)
     else:
-        least, part = 1 if enough is None else math.ceil(enough), clock.rest(0.5)
+        least, part = 1 if enough is None else math.ceil(enough), clock.part(0.5)
     found = solve(master, part, seed=options.seed, gap=_CLOSE, enough=least)
     if found.answer is not None and found.answer.requests >= first.requests:
         return found.answer
     return replace(first, bound=min(first.bound, found.bound))  # that may be no number: the first one stays
 
 
-def _fewest_gpus(master: Master, most: Answer, stop: Stop, seed: int) -> Answer:
+def _fewest_gpus(master: Master, most: Answer, budget: Budget, seed: int) -> Answer:
     """As many requests, on as few GPUs as they take: the rest is idle, and not busy for nothing."""
     most = thinned(master.problem, most)
-    if stop.work.over:
+    if budget.cut:
         return most
     master.model.add(master.requests >= most.requests)
     master.model.minimize(master.gpus)
     hint(master, most)
-    fewest = solve(master, stop.rest(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or most
+    fewest = solve(master, budget.part(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or most
     gpus = sum(one.shape.gpus * many for one, many in _taken(master, fewest))
-    return _fewest_joints(master, fewest, master.gpus <= gpus, stop, seed)
+    return _fewest_joints(master, fewest, master.gpus <= gpus, budget, seed)
 
 
 def _taken(master: Master, answer: Answer) -> list[tuple[Column, int]]:
@@ -200,24 +200,24 @@ def _taken(master: Master, answer: Answer) -> list[tuple[Column, int]]:
     return [(one, many) for one, many in zip(master.problem.columns, answer.counts, strict=True) if many]
 
 
-def _fewest_joints(master: Master, best: Answer, as_good: Any, stop: Stop, seed: int) -> Answer:
+def _fewest_joints(master: Master, best: Answer, as_good: Any, budget: Budget, seed: int) -> Answer:
     """Of answers that are as good and serve as much one whose replicas go from domain to domain least."""
-    if stop.work.over or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
+    if budget.cut or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
         return best
     master.model.add(as_good)
     master.model.add(master.requests >= best.requests)
     master.model.minimize(master.joints)
     hint(master, best)
-    return solve(master, stop.rest(1.0), seed=seed, most=_JOINTS_S).answer or best
+    return solve(master, budget.part(1.0), seed=seed, most=_JOINTS_S).answer or best
 
 
-def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: int) -> tuple[Answer, Proof]:
+def _least_cost(master: Master, most: Answer, requests: int, budget: Budget, seed: int) -> tuple[Answer, Proof]:
     """As many requests as are asked for at the least cost."""
     master.model.add(master.requests >= requests)
     master.model.minimize(master.cost)
     cheap = thinned(master.problem, replace(most, requests=requests))
     hint(master, cheap)
-    searched = solve(master, stop.rest(_MAIN), seed=seed, gap=_CLOSE)
+    searched = solve(master, budget.part(_MAIN), seed=seed, gap=_CLOSE)
     found = searched.answer
     cost = master.problem.cost_of_all(cheap.counts)
     if found is None or found.value > cost:
@@ -225,11 +225,11 @@ def _least_cost(master: Master, most: Answer, requests: int, stop: Stop, seed: i
         return cheap, _proof(cost / COST_STEPS, bound / COST_STEPS, optimal=False)
     proof = _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
     found = replace(found, requests=requests)
-    return _fewest_joints(master, found, master.cost <= round(found.value), stop, seed), proof
+    return _fewest_joints(master, found, master.cost <= round(found.value), budget, seed), proof
 
 
 def _least_per_token(
-    master: Master, most: Answer, tok_s: float, stop: Stop, seed: int
+    master: Master, most: Answer, tok_s: float, budget: Budget, seed: int
 ) -> tuple[Answer, Proof]:
     """The least cost of a token (Dinkelbach 1967): what would cost less at the last ratio, until there is nothing."""
     problem = master.problem
@@ -249,7 +249,7 @@ def _least_per_token(
         hint(master, best)
         # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
         most_s = _START_S if number == 0 or price <= bound * (1 + _SLACK) else math.inf
-        found = solve(master, stop.rest(1 / 3), seed=seed, most=most_s).answer
+        found = solve(master, budget.part(1 / 3), seed=seed, most=most_s).answer
         if found is None:
             break
         if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-5):
@@ -257,13 +257,13 @@ def _least_per_token(
             break
         best = found
     least = cost(best) / best.requests
-    if not stop.work.over:
+    if not budget.cut:
         # of fleets as cheap the largest
         master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
         master.model.maximize(master.requests)
         hint(master, best)
-        best = solve(master, stop.rest(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or best
-        best = _fewest_joints(master, best, master.cost <= cost(best), stop, seed)
+        best = solve(master, budget.part(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or best
+        best = _fewest_joints(master, best, master.cost <= cost(best), budget, seed)
     steps = COST_STEPS * tok_s
     reached, bound = cost(best) / best.requests, least if proven else min(bound, least)
     # as near as the other goals are solved to

@@ -15,7 +15,7 @@ from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InfeasibleError, NoAnswerError
 
 KNEE = 0.01
@@ -67,7 +67,7 @@ def migrate(
     replicas: Sequence[int] | None = None,
     max_moves: int | None = None,
     only_restore: bool = False,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     seed: int = 0,
 ) -> Migration:
     """Return placements for the loads of ``tasks`` (the stages of a model, say) after few moves.
@@ -76,7 +76,7 @@ def migrate(
     With ``max_moves`` (over all layers of all tasks, and replicas) the best balanced ones that are found within
     them; without, those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with
     ``only_restore`` those with the fewest moves of all. All is judged under the split of the tasks, and no
-    layer is worse than its ``start``. A ``stop`` without seconds (or none) is one deterministic pass; more time
+    layer is worse than its ``start``. A ``budget`` without seconds (or none) is one deterministic pass; more time
     makes more passes. Its ``on_progress`` is called with a :class:`State` and seconds, a few times a second.
 
     Raises
@@ -86,7 +86,7 @@ def migrate(
     NoAnswerError
         If it is not known whether it does.
     """
-    stop = stop or Stop()
+    budget = budget or Budget()
     made = [fresh_near(task, seed=seed) for task in tasks]
     starts = [_start(task, new.fitted, seed) for task, new in zip(tasks, made, strict=True)]
     times = [1] * len(tasks) if replicas is None else list(replicas)
@@ -95,14 +95,14 @@ def migrate(
     if max_moves is not None and needed > max_moves:
         starts, needed = _fewest(tasks, starts, times, max_moves, what)
     elif only_restore:
-        starts = _nearest(tasks, starts, stop.part(0.5).search(0.0))
+        starts = _nearest(tasks, starts, budget.part(0.5).search(0.0))
         needed = _moves(tasks, starts, times)
     log = [f"{needed:,} move{'s' * (needed != 1)} needed {what}"] if needed else []
-    with stop.keeping():
+    with budget.keeping():
         fronts = [SplitFront(*each) for each in zip(tasks, starts, made, times, strict=True)]
         balance = [task.judged(new.fitted)[1] for task, new in zip(tasks, made, strict=True)]
         target = (1 - KNEE) * min(1.0, _LONGER * _over_replicas(balance, times))
-        log.append(_search(fronts, target, 0 if only_restore else max_moves, stop, seed))
+        log.append(_search(fronts, target, 0 if only_restore else max_moves, budget, seed))
         joined = Front.joined([front.real for front in fronts])
         if only_restore:
             chosen = [0] * len(joined.points)
@@ -118,7 +118,7 @@ def migrate(
             for task, front, start, new in zip(tasks, fronts, starts, made, strict=True)
         ]
         return Migration(
-            tuple(found), joined.total(chosen).moves, tuple(joined.curve()), stop.interrupted, tuple(log)
+            tuple(found), joined.total(chosen).moves, tuple(joined.curve()), budget.interrupted, tuple(log)
         )
 
 
@@ -146,15 +146,15 @@ def _start(task: MigrationTask, fresh: Experts, seed: int) -> Experts:
     return start
 
 
-def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], stop: Stop) -> list[Experts]:
+def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: Budget) -> list[Experts]:
     """Return starts with the fewest moves that are found in time; always where that is quick."""
     found = []
 
     def keep_on() -> bool:
-        stop.spend(_LAYER_WORK)
-        return stop.goes_on()
+        budget.spend(_LAYER_WORK)
+        return budget.goes_on()
 
-    with stop, stop.stepwise():
+    with budget, budget.stepwise():
         for task, start in zip(tasks, starts, strict=True):
             found.append(fewest_moves(task, start, *(() if is_quick(task) else (keep_on,)))[0])
     return [*found, *starts[len(found) :]]
@@ -184,15 +184,15 @@ def _fewest(
     )
 
 
-def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop: Stop, seed: int) -> str:
-    """Make one whole pass, and more until ``stop``; return what ran. Where all placements are few, they are it."""
+def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budget: Budget, seed: int) -> str:
+    """Make one whole pass, and more until ``budget``; return what ran. Where all placements are few, they are it."""
     tried = [front.add_all() for front in fronts]
     if all(tried):
         return "all placements tried"
     passes = 0
 
     def say(phase: str) -> None:
-        stop.tell(lambda: (_state(fronts, passes + 1, phase, target, most),))
+        budget.tell(lambda: (_state(fronts, passes + 1, phase, target, most),))
 
     say_price = [front.say_price(say) for front in fronts]
 
@@ -209,7 +209,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
         for front in fronts:
             front.fit(say, keep_on)
 
-    until = stop.search(0.0)
+    until = budget.search(0.0)
 
     def first(units: float) -> bool:
         until.spend(units, clock=False)  # the first pass is whole whatever the time
@@ -219,7 +219,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
         until.spend(units)
         return until.goes_on()
 
-    with stop, stop.stepwise():
+    with budget, budget.stepwise():
         small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
         for _ in range(_SMALL_PASSES if small else 1):
             one(first, 1.0)
@@ -230,12 +230,12 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, stop:
             one(more, max(1.0, _REST * until.left() / took))
             passes += 1
             until.mark()
-    if stop.work.over:
+    if budget.work.over:
         for front in fronts:
             front.carry_over()
     text = f"annealing under a rising price of excess: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     text += "".join(dict.fromkeys(front.words for front in fronts))
-    return text + ("; ended early: the best so far is kept" if stop.work.over else "")
+    return text + ("; ended early: the best so far is kept" if budget.work.over else "")
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from placement.scoring import (
     score_rivals,
     stage_problem,
 )
-from placement.stop import Cancel, OnProgress, Stop
+from placement.budget import Budget, Cancel
+from placement.progress import OnProgress
 from placement.verify import verify_plan
-from placement.work import require_work
 from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.shown import Shown
@@ -57,8 +57,6 @@ class ReplanOptions:
         As in a plan; None: those of the old plan.
     time_limit_s:
         Seconds to search; 0 for one deterministic pass.
-    work:
-        Of another re-plan, which is repeated (:mod:`placement.work`).
     """
 
     lost: tuple[str, ...] = ()
@@ -69,7 +67,6 @@ class ReplanOptions:
     scenario_weights: ScenarioWeights | None = None
     time_limit_s: float = 0.0
     seed: int = 0
-    work: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -80,7 +77,6 @@ class ReplanOptions:
         ):
             if value is not None and (not np.isfinite(value) or value < 0):
                 raise InputError(f"{name} {value:g}: expected a finite number from 0 up.")
-        require_work(self.work, self.time_limit_s or None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,16 +180,16 @@ def replan_plan(
     times = [tasks.replicas(rest) for rest, _ in tasks.of_stage]
     unit = math.gcd(*times)
     most = _budget(options, unit, max(size.values()))
-    stop = Stop(options.time_limit_s, on_progress, work=options.work, cancel=cancel)
+    budget = Budget(options.time_limit_s, on_progress, cancel=cancel)
     found = migrate(
         list(tasks.of_stage.values()),
         replicas=[each // unit for each in times],
         max_moves=most,
         only_restore=bool(lost) and most is None,
-        stop=stop,
+        budget=budget,
         seed=options.seed,
     )
-    with stop.keeping():
+    with budget.keeping():
         placed = [each.slot_expert for each in found.placements]
         start, fresh = [each.start for each in found.placements], [each.fresh for each in found.placements]
         old_score, restored = tasks.score(start)
@@ -215,8 +211,7 @@ def replan_plan(
                 "objective": objective,
                 "scenario_weights": weights,
                 "seed": options.seed,
-                "time_limit_s": options.time_limit_s if options.work is None else None,
-                "work": stop.number,
+                "time_limit_s": options.time_limit_s,
             },
             notes=(*left.notes, *log),
             baselines={
@@ -227,13 +222,13 @@ def replan_plan(
                 "fresh plan": BaselineScore("", afresh, fresh_score),
             },
         )
-        with stop:
+        with budget:
             few = replace(new, loads=loads.sampled(FEW_TOKENS))
             new = replace(new, failures=find_failures(few))
         wrong = verify_plan(new)
         if wrong:
             raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
-    new = replace(new, interrupted=stop.interrupted)
+    new = replace(new, interrupted=budget.interrupted)
     steps = _steps(plan, new, tasks, placed, size)
     return Replanned(
         plan=new,

@@ -70,7 +70,7 @@ class Search:
     effort:
         How many times as many steps as a pass needs.
     keep_on:
-        Whether to go on, told the units of work (:mod:`placement.work`) that were done since it was asked.
+        Whether to go on, told the units of work (:class:`placement.budget.Budget`) that were done since it was asked.
     on_price:
         Hears of each price of excess when its states are on the front.
     """

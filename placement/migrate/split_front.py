@@ -19,7 +19,7 @@ from placement.exhaustive import all_placements, few_placements
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
-from placement.stop import Say
+from placement.progress import Say
 
 _Key = tuple[int, bytes]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats
 from placement.online.policy import Group, MakePolicy, Policy
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InputError
 
 Placed = Sequence[Experts]
@@ -233,12 +233,12 @@ def replay(
     entries: Sequence[Entry],
     setting: Setting,
     *,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
 ) -> ReplayResult:
     """Replay ``windows``, tokens ``[windows, layers, experts]``, through all policies.
 
-    Ctrl-C, or a ``stop`` that is cancelled, ends it after the windows that all policies were scored on, at least one;
+    Ctrl-C, or a ``budget`` that is cancelled, ends it after the windows that all policies were scored on, at least one;
     ``on_progress`` is called with the number of the window, of all windows, and the name of a policy.
 
     Raises
@@ -250,13 +250,13 @@ def replay(
         If it is cancelled before a window was scored.
     """
     _check(windows, setting)
-    stop = stop or Stop()
+    budget = budget or Budget()
     costs = _Remembered(setting.costs)
     players = [_Player(entry, setting, costs) for entry in entries]
     scored = 0
-    with stop:
+    with budget:
         for number in range(len(windows) - 1):
-            if stop.interrupted:
+            if budget.interrupted:
                 break
             costs.forget()
             for player in players:
@@ -266,10 +266,10 @@ def replay(
                 player.serve(windows[number + 1])
             scored = number + 1
     if not scored:
-        stop.unless_cancelled()
+        budget.unless_cancelled()
         raise KeyboardInterrupt
     runs = tuple(player.run(scored) for player in players)
-    return ReplayResult(runs, scored + 1, len(windows), stop.interrupted)
+    return ReplayResult(runs, scored + 1, len(windows), budget.interrupted)
 
 
 def _check(windows: Floats, setting: Setting) -> None:

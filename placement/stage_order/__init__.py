@@ -17,7 +17,7 @@ from cost.layouts.stage_order import (
     split_in_order,
 )
 from placement.arrays import Floats, Ints
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InfeasibleError
 
 COUNTS = 0.6
@@ -30,7 +30,7 @@ CLOSE = 1e-6
 
 def solve_order(
     problem: OrderProblem,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     *,
     known: Sequence[Sequence[int]] = (),
     seed: int = 0,
@@ -40,7 +40,7 @@ def solve_order(
 
     Parameters
     ----------
-    stop:
+    budget:
         Ctrl-C, and whether exchanges alone were asked for. The best so far is returned, never worse than those of
         ``known``.
     known:
@@ -55,30 +55,30 @@ def solve_order(
     """
     from placement.stage_order.cpsat import search_order
 
-    stop = (stop or Stop(None)).fixed(worth_s)
+    budget = (budget or Budget(None)).fixed(worth_s)
     best, least_s = exchanged_order(problem, known), least_seconds(problem)
-    if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not stop.goes_on()):
+    if best is not None and (best.step_s <= least_s * (1 + CLOSE) or not budget.goes_on()):
         return _answer(best, least_s, "exchanges of groups alone")
-    best, least_s = _counted(problem, best, least_s, stop, seed=seed)
+    best, least_s = _counted(problem, best, least_s, budget, seed=seed)
     if best is not None and best.step_s <= least_s * (1 + CLOSE):
         return _answer(best, least_s, "CP-SAT: which layers on which group; hops do not bind")
     if np.isinf(least_s):
         raise InfeasibleError(_no_room(problem, proven=True))
     known_best = None if best is None else (best.order, best.ranges)
-    found = search_order(problem, known_best, stop, least_s=least_s, seed=seed)
+    found = search_order(problem, known_best, budget, least_s=least_s, seed=seed)
     if found.best is None:
         raise InfeasibleError(_no_room(problem, proven=found.proven))
     return _answer(StageOrder.of(problem, *found.best), max(least_s, found.bound_s), found.search)
 
 
 def _counted(
-    problem: OrderProblem, best: StageOrder | None, least_s: float, stop: Stop, *, seed: int
+    problem: OrderProblem, best: StageOrder | None, least_s: float, budget: Budget, *, seed: int
 ) -> tuple[StageOrder | None, float]:
     """Return the best of what counts of layers give, put in order, and a bound; infinite where nothing has room.
 
     Asks for a step a hair shorter than the best; where there is one, halves what is left between it and the bound.
     """
-    clock = stop.fixed(COUNTS * stop.left() / 1000)
+    clock = budget.fixed(COUNTS * budget.left() / 1000)
     most_s, near = (most_seconds(problem), False) if best is None else (best.step_s, True)
     first, ask = best is None, _which(problem, most_s)
     while clock.goes_on() and (first or least_s < most_s * (1 - CLOSE / 2)):
@@ -99,7 +99,7 @@ def _counted(
     return best, least_s
 
 
-_Ask = Callable[[OrderProblem, float, Stop, int], tuple[bool, StageOrder | None, float]]
+_Ask = Callable[[OrderProblem, float, Budget, int], tuple[bool, StageOrder | None, float]]
 
 
 def _which(problem: OrderProblem, most_s: float) -> _Ask:
@@ -112,12 +112,12 @@ def _which(problem: OrderProblem, most_s: float) -> _Ask:
 
 
 def _by_counts(
-    problem: OrderProblem, step_s: float, stop: Stop, seed: int
+    problem: OrderProblem, step_s: float, budget: Budget, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """Whether no step is so short, proven; an order, and its seconds but for longer hops, infinite where none is."""
     from placement.stage_order.cpsat import counts_within
 
-    none, counts = counts_within(problem, step_s, stop, seed=seed)
+    none, counts = counts_within(problem, step_s, budget, seed=seed)
     if counts is None:
         return none, None, np.inf
     each = (counts[:-2] * problem.seconds).sum(axis=0)
@@ -126,12 +126,12 @@ def _by_counts(
 
 
 def _by_runs(
-    problem: OrderProblem, step_s: float, stop: Stop, seed: int
+    problem: OrderProblem, step_s: float, budget: Budget, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """The same, by runs of layers."""
     from placement.stage_order.runs import runs_within
 
-    none, found = runs_within(problem, step_s, stop, seed=seed)
+    none, found = runs_within(problem, step_s, budget, seed=seed)
     if found is None:
         return none, None, np.inf
     ranges = split_in_order(problem, found[0]) or found[1]

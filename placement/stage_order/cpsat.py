@@ -16,7 +16,8 @@ import numpy as np
 
 from cost.layouts.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
 from placement.arrays import Floats, Ints
-from placement.stop import Stop
+from placement.budget import Budget
+from placement.cp_solver import solve_within
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -322,17 +323,17 @@ class Found:
     search: str
 
 
-def counts_within(problem: OrderProblem, step_s: float, stop: Stop, *, seed: int) -> tuple[bool, Ints | None]:
+def counts_within(problem: OrderProblem, step_s: float, budget: Budget, *, seed: int) -> tuple[bool, Ints | None]:
     """Return whether no order has a step of ``step_s`` or less, proven; and counts of layers that may have one.
 
     The counts are of layers of each kind on each group, then 1 for the first group and for the last, int64 ``[kinds
-    + 2, groups]``; None where there are none, or none were found until ``stop``. There is no objective: asked for the
+    + 2, groups]``; None where there are none, or none were found until ``budget``. There is no objective: asked for the
     best, the solver takes far longer to prove the same bound (measured: 6 s against 0.5 s).
     """
     from ortools.sat.python import cp_model
 
     built = build_counts(problem, scaled(problem, 0.0, step_s))
-    solver, status = solved(built.model, stop, seed=seed)
+    solver, status = solve_within(built.model, budget, seed=seed)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return status == cp_model.INFEASIBLE, None
     rows = [*built.count, built.first, built.last]
@@ -340,9 +341,9 @@ def counts_within(problem: OrderProblem, step_s: float, stop: Stop, *, seed: int
 
 
 def search_order(
-    problem: OrderProblem, known: Ordered | None, stop: Stop, *, least_s: float = 0.0, seed: int = 0
+    problem: OrderProblem, known: Ordered | None, budget: Budget, *, least_s: float = 0.0, seed: int = 0
 ) -> Found:
-    """Search until ``stop`` for an order and split with a shorter step than ``known``, and prove a bound.
+    """Search until ``budget`` for an order and split with a shorter step than ``known``, and prove a bound.
 
     ``least_s``: a bound that is proven already.
     """
@@ -351,41 +352,13 @@ def search_order(
     # a tight bound on the step loses the hint (solver rule)
     most_s = most_seconds(problem) if known is None else problem.step_seconds(*known) * HEADROOM
     built = build(problem, whole := scaled(problem, least_s, most_s), known)
-    solver, status = solved(built.model, stop, seed=seed)
+    solver, status = solve_within(built.model, budget, seed=seed)
     best, bound_s = known, least_s
     if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         bound_s = solver.best_objective_bound * whole.unit_s
         best = _better(problem, _read(built, solver), known)
     ran = f"CP-SAT: {solver.status_name(status)}, 1 worker, seed {seed}"
     return Found(best, bound_s, status == cp_model.INFEASIBLE, ran)
-
-
-def solved(model: cp_model.CpModel, stop: Stop, *, seed: int) -> tuple[cp_model.CpSolver, Any]:
-    """Solve within the work that is left, counted by the solver itself; a search that Ctrl-C ends leaves nothing.
-
-    One worker: it proves 128 layers on 48 of 64 unlike groups in a tenth of the processor time that eight workers in
-    turn take, and orders whose hops bind in a quarter to a half (measured).
-    """
-    from ortools.sat.python import cp_model
-
-    solver = cp_model.CpSolver()
-    status: Any = cp_model.UNKNOWN
-    if not stop.goes_on():
-        return solver, status
-    solver.parameters.max_deterministic_time = stop.left() / 1000
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed % 2**31  # an int32
-    solver.parameters.catch_sigint_signal = False
-    with ThreadPoolExecutor(1) as pool, stop:
-        running = pool.submit(solver.solve, model)
-        try:
-            status = running.result()
-            stop.spend(1000 * solver.deterministic_time)
-        except KeyboardInterrupt:
-            solver.stop_search()
-            running.result()
-            raise
-    return solver, status
 
 
 def _read(built: OrderModel, solver: cp_model.CpSolver) -> Ordered:

@@ -14,8 +14,9 @@ import numpy as np
 
 from cost.layouts.stage_order import Order, OrderProblem, Split, least_tour
 from placement.arrays import Bools, Floats
-from placement.stage_order.cpsat import STEPS, solved
-from placement.stop import Stop
+from placement.stage_order.cpsat import STEPS
+from placement.budget import Budget
+from placement.cp_solver import solve_within
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -45,7 +46,7 @@ def runs_that_fit(problem: OrderProblem, step_s: float) -> tuple[Floats, Bools]:
 
 
 def runs_within(
-    problem: OrderProblem, step_s: float, stop: Stop, *, seed: int
+    problem: OrderProblem, step_s: float, budget: Budget, *, seed: int
 ) -> tuple[bool, tuple[Order, Split] | None]:
     """Return whether no order has a step of ``step_s`` or less, proven; and an order that may have, but for hops.
 
@@ -76,7 +77,7 @@ def runs_within(
     weights = np.floor(seconds[fits] / unit_s).astype(np.int64).tolist()
     room = math.floor((step_s - least_tour(problem) * (1 - 1e-9)) / unit_s)
     model.add(sum(weight * run for weight, run in zip(weights, runs, strict=True)) <= room)
-    solver, status = solved(model, stop, seed=seed)
+    solver, status = solve_within(model, budget, seed=seed)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return status == cp_model.INFEASIBLE, None
     taken = [k for k, run in enumerate(runs) if solver.boolean_value(run)]

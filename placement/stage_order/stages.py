@@ -18,7 +18,7 @@ from placement.options import PlanOptions
 from placement.partition import stage_specs
 from placement.plan import OrderProof
 from placement.stage_order import solve_order
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InfeasibleError
 
 ORDER_S = 5.0
@@ -32,7 +32,7 @@ def order_stages(
     stages: int | None = None,
     tp: int = 1,
     redundant: int | None = None,
-    stop: Stop | None = None,
+    budget: Budget | None = None,
     seed: int = 0,
 ) -> tuple[tuple[StageSpec, ...], StageOrder]:
     """Return groups of GPUs as the stages of one replica, ordered and split for the shortest step.
@@ -50,8 +50,8 @@ def order_stages(
         Width of tensor parallelism on every group.
     redundant:
         Extra copies of experts per layer; None: the fewest that divide, on each group by itself.
-    stop:
-        Ctrl-C; ``Stop(0.0)``: exchanges alone, the same every time (milliseconds to
+    budget:
+        Ctrl-C; ``Budget(0.0)``: exchanges alone, the same every time (milliseconds to
         tenths of a second, nothing proven beyond a simple bound).
 
     Returns
@@ -70,12 +70,12 @@ def order_stages(
     sequences = float(max(1, deployment.workload.batch) * total)
     pricer = Pricer(deployment, redundant)
     problem = order_problem(pricer, groups, sequences=sequences, stages=depth, tp=tp)
-    found = solve_order(problem, stop, known=[range(depth)], seed=seed)
+    found = solve_order(problem, budget, known=[range(depth)], seed=seed)
     return stage_specs([groups[group] for group in found.order], found.ranges), found
 
 
 def improve_order(
-    asked: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, stop: Stop
+    asked: Deployment, placed: Placed, loads: ExpertLoads | None, options: PlanOptions, budget: Budget
 ) -> tuple[Placed, OrderProof | None]:
     """Return a layout with its stages in the best order over unlike domains, never a slower one, and what is proven.
 
@@ -95,7 +95,7 @@ def improve_order(
     if len(set(problem.alike)) == 1:
         return placed, None
     try:
-        found = solve_order(problem, stop, known=[current], seed=options.seed, worth_s=ORDER_S)
+        found = solve_order(problem, budget, known=[current], seed=options.seed, worth_s=ORDER_S)
     except InfeasibleError:
         return placed, None  # slots by free HBM fit where even ones do not
     objective = problem.step_seconds(current, ranges)

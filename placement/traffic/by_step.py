@@ -17,7 +17,7 @@ from placement.layout_choice import Placed
 from placement.options import PlanOptions
 from placement.placing import StageGroup, group_problem
 from placement.scoring import layers_use, moe_rows, placement_uses
-from placement.stop import Stop
+from placement.budget import Budget
 
 _SMALL = 200  # pairs of slots, over layers that differ: more would take seconds, and gain little
 _MOST = 1500  # placements judged, over layers that differ
@@ -46,7 +46,7 @@ def exchange_by_step(
     starts: Sequence[Sequence[Assignment | None]],
     loads: ExpertLoads,
     options: PlanOptions,
-    stop: Stop,
+    budget: Budget,
 ) -> tuple[Assignment | None, ...] | None:
     """Return a placement that no legal exchange of two experts in a layer makes faster; None where that is much work.
 
@@ -62,7 +62,7 @@ def exchange_by_step(
     for index, rows, group, ours in stages:
         found = ours.slot_expert.copy()
         known: dict[tuple[bytes, ...], Experts] = {}
-        with stop:
+        with budget:
             for at, row in enumerate(rows):
                 begin = [there.slot_expert[at] for start in starts if (there := start[index]) is not None]
                 alone = few.rows([row])

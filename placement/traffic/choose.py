@@ -24,7 +24,8 @@ from placement.problem import make_problem
 from placement.result import ExpertResult, checked_result
 from placement.scoring import placement_scorer, routed_traffic
 from placement.solve import solve
-from placement.stop import Say, Stop
+from placement.budget import Budget
+from placement.progress import Say
 from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front
@@ -107,7 +108,7 @@ def knows_traffic(placed: Placed, loads: ExpertLoads | None) -> str:
 
 
 def choose_by_traffic(
-    placed: Placed, loads: ExpertLoads, options: PlanOptions, stop: Stop, say: Say
+    placed: Placed, loads: ExpertLoads, options: PlanOptions, budget: Budget, say: Say
 ) -> tuple[Placed, TrafficReport | None, TokenTraffic | None]:
     """Return ``placed``, or another placement of its layout that is predicted to take less time.
 
@@ -133,7 +134,7 @@ def choose_by_traffic(
     by_slack: dict[str, float] = {}
     any_: Candidate | None = None
     if loads.routing:
-        held, any_ = _by_traffic(placed, loads, options, slacks, stop, say)
+        held, any_ = _by_traffic(placed, loads, options, slacks, budget, say)
         for slack, found in zip(slacks, held, strict=True):
             if found is not None:
                 name = TRAFFIC if slack == options.balance_slack else f"{TRAFFIC}, slack {_percent(slack)}"
@@ -144,7 +145,7 @@ def choose_by_traffic(
     judged = [_judge(placed, candidate, loads, options) for candidate in candidates]
     if by_slack or any_ is not None or not loads.routing or depends(placed, loads):
         starts = [one.experts for one in candidates if by_slack.get(one.name, 0.0) <= options.balance_slack]
-        exchanged = exchange_by_step(placed, starts, loads, options, stop)
+        exchanged = exchange_by_step(placed, starts, loads, options, budget)
         if exchanged is not None:
             judged.append(_judge(placed, Candidate(EXCHANGED, exchanged), loads, options))
     # of a front, what was not asked for is shown, not taken
@@ -174,7 +175,7 @@ def place_by_all(
     report: TrafficReport | None,
     loads: ExpertLoads,
     options: PlanOptions,
-    stop: Stop,
+    budget: Budget,
     say: Say,
 ) -> tuple[Placed, TrafficReport | None]:
     """Return ``placed``, balance alone under all tokens, as the kind of placement that was taken on held-out ones.
@@ -186,12 +187,12 @@ def place_by_all(
         return placed, None
     best = Candidate(BALANCE, placed.experts)
     if report.chosen in _BY_TRACE:
-        (held,), any_ = _by_traffic(placed, loads, options, [options.balance_slack], stop, say)
+        (held,), any_ = _by_traffic(placed, loads, options, [options.balance_slack], budget, say)
         best = (report.chosen == ABOVE and any_) or held or any_ or best
         if report.chosen == EXCHANGED:
             starts = [placed.experts, best.experts]
             best = Candidate(
-                EXCHANGED, exchange_by_step(placed, starts, loads, options, stop) or best.experts
+                EXCHANGED, exchange_by_step(placed, starts, loads, options, budget) or best.experts
             )
     elif report.chosen == ALIGNED:
         best = _aligned(placed, loads, options) or best
@@ -383,7 +384,7 @@ def _by_traffic(
     loads: ExpertLoads,
     options: PlanOptions,
     slacks: Sequence[float],
-    stop: Stop,
+    budget: Budget,
     say: Say,
 ) -> tuple[list[Candidate | None], Candidate | None]:
     """Return the fewest domains a token, then nodes, within each of ``slacks``; None where that is balance alone.
@@ -400,12 +401,12 @@ def _by_traffic(
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
     changed = [False] * len(slacks)
-    until = stop.search(_LAYER_S * total)
-    hurried = stop.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
+    until = budget.search(_LAYER_S * total)
+    hurried = budget.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
 
     def goes_on(units: float) -> bool:
         if hurried:
-            return not stop.interrupted
+            return not budget.interrupted
         if until.goes_on():
             until.spend(units)
         return until.goes_on()
@@ -420,8 +421,8 @@ def _by_traffic(
         for at, row in enumerate(rows):
             say(f"placing experts by what tokens choose together: layer {done + 1} of {total}")
             done += 1
-            with stop, stop.stepwise():
-                if stop.interrupted or stop.work.over:
+            with budget, budget.stepwise():
+                if budget.interrupted or budget.work.over:
                     break
                 tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
                 load = loads.normalised[:, row]

@@ -105,7 +105,7 @@ def traffic(
     json: options.JsonFlag = False,
 ) -> None:
     """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
-    from placement.stop import Stop
+    from placement.budget import Budget
     from rackplan.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
@@ -120,11 +120,11 @@ def traffic(
     note = drained_note(target, sent, loads)
     loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
     most = 0 if no_fair else FEW_CLASSES
-    time, stop = None, Stop()
-    with progress() as told, stop:
+    time, budget = None, Budget()
+    with progress() as told, budget:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
     finish(traffic_view(target, sent, loads, time))
-    if stop.interrupted:
+    if budget.interrupted:
         print_error("interrupted; the bound is known, the fair time is not.")
         raise typer.Exit(options.INTERRUPTED)
 

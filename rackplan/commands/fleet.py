@@ -49,7 +49,7 @@ class Served(Limits):
     ] = 1.0
     spares: Annotated[int, opt("--spares", "Domains kept for failures.", "N")] = 0
 
-    def fleet_options(self, time_limit_s: float | None, work: int | None, seed: int) -> FleetOptions:
+    def fleet_options(self, time_limit_s: float | None, seed: int) -> FleetOptions:
         """Return what is asked of the search."""
         from placement.fleet.options import FleetOptions, require_goal
 
@@ -59,7 +59,6 @@ class Served(Limits):
             utilization=self.utilization,
             spares=self.spares,
             time_limit_s=time_limit_s,
-            work=work,
             seed=seed,
         )
 
@@ -89,7 +88,6 @@ def fleet(
         float | None,
         opt("--time-limit", "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S"),
     ] = None,
-    work: options.RecordedWork = None,
     seed: options.Seed = 0,
     output: Annotated[
         Path | None,
@@ -110,7 +108,7 @@ def fleet(
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
 
-    wanted = asked.fleet_options(time_limit, work, seed)
+    wanted = asked.fleet_options(time_limit, seed)
     named, notes = _shares(model)
     serving = options.Serving(context=options.CONTEXT if asked.context is None else asked.context)
     where = options.given_clusters([cluster], pricing.settings)[0]

@@ -56,7 +56,7 @@ class Asked(Speed):
     tp: Annotated[int | None, opt("--tp", "Tensor-parallel width.")] = None
     stages: Annotated[int | None, opt("--stages", "Pipeline stages.")] = None
 
-    def plan_options(self, time_limit_s: float | None, work: int | None, seed: int) -> PlanOptions:
+    def plan_options(self, time_limit_s: float | None, seed: int) -> PlanOptions:
         """Return them for the planner.
 
         Raises
@@ -86,7 +86,6 @@ class Asked(Speed):
             split=require_policy(self.split),
             goal=require_goal(self.goal),
             ttft_s=None if self.ttft_ms is None else options.seconds(self.ttft_ms, "--ttft-ms"),
-            work=work,
         )
 
 
@@ -114,7 +113,6 @@ def plan(
     time_limit: Annotated[
         float | None, opt("--time-limit", "Seconds of search; 0: fast path only; default: what it is worth.")
     ] = None,
-    work: options.RecordedWork = None,
     seed: options.Seed = 0,
     json: options.JsonFlag = False,
 ) -> None:
@@ -124,7 +122,7 @@ def plan(
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
-    wanted = asked.plan_options(time_limit, work, seed)
+    wanted = asked.plan_options(time_limit, seed)
     deployment = pricing.deployment(model, cluster, serving)
     expert_loads = options.model_loads(deployment.model, loads or [], seed, routing)
     named = output or default_output(f"{deployment.model.name}-on-{deployment.cluster.name}")
@@ -162,7 +160,6 @@ class Change(Group):
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 0.0
-    work: options.RecordedWork = None
 
     def replan_options(self, seed: int) -> ReplanOptions:
         """Return them for the re-plan.
@@ -179,7 +176,6 @@ class Change(Group):
             max_moves=self.max_moves,
             max_bytes=None if self.max_bytes is None else options.amount(self.max_bytes, "--max-bytes"),
             time_limit_s=self.time_limit,
-            work=self.work,
             seed=seed,
         )
 

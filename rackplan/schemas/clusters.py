@@ -822,14 +822,11 @@ class FleetProofData(ProofData):
         What objective and bound are of, and what ran.
     interrupted:
         Whether Ctrl-C ended the search: it is the best so far.
-    work:
-        What ``work`` has to be for the same search again.
     """
 
     of: str
     search: str
     interrupted: bool
-    work: int
 
 
 class IdleData(TypedDict):

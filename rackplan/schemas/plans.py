@@ -128,12 +128,9 @@ class ReplanProofData(ProofData):
     ----------
     interrupted:
         Whether Ctrl-C ended the search: it is the best so far.
-    work:
-        What ``work`` has to be for the same search again.
     """
 
     interrupted: bool
-    work: int | None
 
 
 class ReplanPrinted(MovesTotalsData, SetData):

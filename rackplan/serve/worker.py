@@ -15,7 +15,7 @@ from topology.errors import RackplanError
 
 if TYPE_CHECKING:
     from placement.plan import Plan
-    from placement.stop import Progress
+    from placement.progress import Progress
 
 
 class Desk:
@@ -55,7 +55,7 @@ class Desk:
 
     def work(self, kinds: Mapping[str, Kind]) -> None:
         """Do one job after the other."""
-        from placement.stop import CancelledError
+        from placement.budget import CancelledError
 
         while True:
             order = self.orders.get()

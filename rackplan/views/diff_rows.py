@@ -23,7 +23,7 @@ _MANY = 9.0
 """The change that is written as a factor."""
 _SHOWN = 1e-3
 """The least change that is written as a number."""
-_RUN_ALONE = ("seed", "time_limit_s", "work", "alike")
+_RUN_ALONE = ("seed", "time_limit_s", "alike")
 """Options of the search: they are inputs, and no difference of what is served."""
 _WORDS = ("name", "title", "source", "text", "status")
 """Keys of a cluster that no cost depends on."""

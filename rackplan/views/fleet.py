@@ -12,7 +12,6 @@ from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
-from placement.work import repeat_words
 from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.money import rate_words, totals_blocks
@@ -120,7 +119,6 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
             "of": fleet.unit,
             "search": fleet.search,
             "interrupted": fleet.interrupted,
-            "work": fleet.work,
         },
         "idle": [
             {"gpus": [cluster.gpus[gpu].id for gpu in one.gpus], "reason": one.reason} for one in fleet.idle
@@ -336,7 +334,6 @@ def _proof(fleet: Fleet) -> list[Block]:
     return [
         *labelled("Goal", f"{fleet.options.wanted}: {text}"),
         *labelled("Search", fleet.search),
-        *labelled("Repeat", repeat_words(fleet.work, interrupted=fleet.interrupted)),
     ]
 
 

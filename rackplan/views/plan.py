@@ -13,7 +13,6 @@ from cost.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
 from placement.plan import Plan
 from placement.plan_file import plan_score_to_dict, plan_to_dict
-from placement.work import repeat_words
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -114,7 +113,6 @@ def balance_blocks(plan: Plan) -> list[Block]:
         Items(absent),
         Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
         *labelled("Search", plan.search),
-        *labelled("Repeat", repeat_words(plan.work, interrupted=plan.interrupted)),
     ]
 
 

@@ -86,7 +86,6 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             "proof": {
                 **picked(plan.proof, "status objective bound gap"),
                 "interrupted": plan.interrupted,
-                "work": plan.work,
             },
             "notes": list(plan.notes),
             "files": dict(files),

@@ -17,7 +17,7 @@ from placement.fleet.blocks import Block, DomainClass, Shape, even, stand
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
 from placement.fleet.cpsat import Answer, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
-from placement.stop import Stop
+from placement.budget import Budget
 from topology import resolve_cluster
 
 SPEC = resolve_cluster("hgx-h100").spec.domains[0]
@@ -75,7 +75,7 @@ def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answe
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
     master = build(problem)
     master.model.maximize(master.requests)
-    answer = solve(master, Stop(20.0), seed=0).answer
+    answer = solve(master, Budget(20.0), seed=0).answer
     assert answer is not None
     first = first_answer(problem)
     assert first.requests <= answer.requests <= first.bound
@@ -181,7 +181,7 @@ def test_a_hint_is_a_whole_answer() -> None:
     master = build(problem)
     hint(master, answer)
     master.model.maximize(master.requests)
-    again = solve(master, Stop(20.0), seed=0).answer
+    again = solve(master, Budget(20.0), seed=0).answer
     assert again is not None
     assert again.requests == answer.requests
 
@@ -219,7 +219,7 @@ def told(found: cpsat.Found) -> tuple[object, ...]:
 def test_a_search_that_is_cut_keeps_what_it_has_found_and_is_repeated(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop, heard = Stop(20.0), []
+    budget, heard = Budget(20.0), []
     with monkeypatch.context() as patch:
         keep = cpsat._Steps.count
 
@@ -230,13 +230,13 @@ def test_a_search_that_is_cut_keeps_what_it_has_found_and_is_repeated(
 
         patch.setattr(cpsat._Steps, "count", slow)
         patch.setattr(cpsat, "_POLL_S", 1e-4)
-        patch.setattr(Stop, "out_of_time", lambda _: len(heard) >= steps)
-        found = solve(many_steps(), stop.search(20.0), seed=0)
-    assert stop.work.cut
-    again = Stop(None, work=stop.number)
+        patch.setattr(Budget, "out_of_time", lambda _: len(heard) >= steps)
+        found = solve(many_steps(), budget.search(20.0), seed=0)
+    assert budget.work.cut
+    again = Budget(None, work=budget.number)
     assert told(solve(many_steps(), again.search(20.0), seed=0)) == told(found)
-    assert again.number == stop.number
-    whole = solve(many_steps(), Stop(None).search(20.0), seed=0)
+    assert again.number == budget.number
+    whole = solve(many_steps(), Budget(None).search(20.0), seed=0)
     assert whole.answer is not None
     assert whole.answer.optimal
     if found.answer is not None:
@@ -257,10 +257,10 @@ def test_the_first_answer_cuts_whole_domains() -> None:
 
 
 def test_enough_is_enough() -> None:
-    whole = solve(many_steps(), Stop(20.0), seed=0)
+    whole = solve(many_steps(), Budget(20.0), seed=0)
     assert whole.answer is not None
     asked = whole.answer.requests // 2
-    found = solve(many_steps(), Stop(20.0), seed=0, enough=asked)
+    found = solve(many_steps(), Budget(20.0), seed=0, enough=asked)
     assert found.answer is not None
     assert whole.answer.optimal
     assert asked <= found.answer.requests <= whole.answer.requests

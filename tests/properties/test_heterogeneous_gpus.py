@@ -16,7 +16,7 @@ from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 
@@ -158,7 +158,7 @@ def test_copies_in_other_nodes() -> None:
     loads = np.random.default_rng(0).lognormal(0, 1.0, (4, 64))
     node = np.arange(32) // 8
     problem = make_problem(loads, spread_slots(64, 32, 96), spread=node)
-    result = solve(problem, Stop(0.5))
+    result = solve(problem, Budget(0.5))
     assert result.assignment.copies.min() == 2
     assert result.assignment.copies.max() > 4
     assert result.max_load.max() < 1.12

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from placement import annealing
 from placement.problem import make_problem
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_experts
 from topology.errors import InputError
 
@@ -25,7 +25,7 @@ TINY = np.array([2, 2, 2])
 
 
 def placed(problem: Problem, time_limit_s: float = 0.0) -> ExpertResult:
-    return solve(problem, Stop(time_limit_s))
+    return solve(problem, Budget(time_limit_s))
 
 
 def optimum(problem: Problem) -> np.ndarray:
@@ -162,7 +162,7 @@ def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> Non
     told = []
     found = solve(
         problem,
-        Stop(1.0, lambda *state: told.append(state)),
+        Budget(1.0, lambda *state: told.append(state)),
         seed=1,
     )
     assert any("annealing" in line and "seed 1" in line for line in found.log)

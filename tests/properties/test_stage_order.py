@@ -15,7 +15,7 @@ from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, mo
 from placement.stage_order import _which, solve_order
 from placement.stage_order.cpsat import counts_within, search_order
 from placement.stage_order.runs import runs_within
-from placement.stop import Stop
+from placement.budget import Budget
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check(problem: OrderProblem, found: StageOrder) -> float:
 def searched(problem: OrderProblem) -> StageOrder | None:
     """What CP-SAT alone makes of it, from the worst start there is and without bounds from elsewhere."""
     start = max(every(problem), key=lambda one: problem.step_seconds(*one), default=None)
-    found = search_order(problem, start, Stop(10.0), seed=2**40)
+    found = search_order(problem, start, Budget(10.0), seed=2**40)
     if found.best is None:
         assert found.proven
         return None
@@ -97,9 +97,9 @@ def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, t
     best = brute_force(problem)
     if best is None:
         with pytest.raises(InfeasibleError, match=r"no split of .* fits in HBM"):
-            solve_order(problem, Stop(10.0))
+            solve_order(problem, Budget(10.0))
         return
-    found = solve_order(problem, Stop(10.0))
+    found = solve_order(problem, Budget(10.0))
     assert check(problem, found) == pytest.approx(best, rel=1e-6)
     assert found.status == "OPTIMAL"
     assert found.gap < 1e-6
@@ -126,16 +126,16 @@ def test_kinds_in_turn_are_exact_by_runs(seed, groups, stages, tight):
     best = brute_force(problem)
     assert _which(problem, most_seconds(problem)).__name__ == "_by_runs"
     if best is None:
-        assert runs_within(problem, most_seconds(problem), Stop(10.0), seed=0) == (True, None)
+        assert runs_within(problem, most_seconds(problem), Budget(10.0), seed=0) == (True, None)
         with pytest.raises(InfeasibleError, match="fits in HBM"):
-            solve_order(problem, Stop(10.0))
+            solve_order(problem, Budget(10.0))
         return
-    none, found = runs_within(problem, best * (1 + 1e-9), Stop(10.0), seed=0)
+    none, found = runs_within(problem, best * (1 + 1e-9), Budget(10.0), seed=0)
     assert not none
     assert found is not None
     assert problem.fits(*found)
     assert [layer for run in found[1] for layer in run] == list(range(10))
-    answer = solve_order(problem, Stop(10.0))
+    answer = solve_order(problem, Budget(10.0))
     assert check(problem, answer) == pytest.approx(best, rel=1e-6)
     assert answer.status == "OPTIMAL"
 
@@ -148,11 +148,11 @@ def test_bounds_hold(seed, kinds):
     most = most_seconds(problem)
     if steps:
         assert least_seconds(problem) <= min(steps) * (1 + 1e-9)
-        none, counts = counts_within(problem, min(steps) * (1 + 1e-9), Stop(10.0), seed=0)
+        none, counts = counts_within(problem, min(steps) * (1 + 1e-9), Budget(10.0), seed=0)
         assert not none
         assert counts is not None
         assert counts[:-2].sum() == problem.layers
-        none, counts = counts_within(problem, least_seconds(problem) * 0.99, Stop(10.0), seed=0)
+        none, counts = counts_within(problem, least_seconds(problem) * 0.99, Budget(10.0), seed=0)
         assert none
         assert counts is None
         assert max(steps) <= most
@@ -215,15 +215,15 @@ def test_an_order_that_is_known_is_never_made_worse():
     known = (3, 1, 2, 0)
     ranges = split_in_order(problem, known)
     assert ranges is not None
-    found = solve_order(problem, Stop(0.0), known=[known])
+    found = solve_order(problem, Budget(0.0), known=[known])
     assert check(problem, found) <= problem.step_seconds(known, ranges)
 
 
 def test_after_ctrl_c_the_best_so_far_stands():
-    stop = Stop(10.0)
-    stop.interrupt()
+    budget = Budget(10.0)
+    budget.interrupt()
     problem = random_problem(4, 6, 4, 4)
-    assert check(problem, solve_order(problem, stop)) <= most_seconds(problem)
+    assert check(problem, solve_order(problem, budget)) <= most_seconds(problem)
 
 
 @pytest.mark.parametrize(

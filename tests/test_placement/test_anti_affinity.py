@@ -26,7 +26,7 @@ from placement.problem import Problem, make_problem, most_in_domain, spread_slot
 from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.solve import _one_load, solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError
@@ -39,7 +39,7 @@ RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
 
 def place_apart(problem: Problem) -> ExpertResult:
     """No expert twice in a failure domain, whatever that costs."""
-    return _one_load(problem, Stop(), 0, {})
+    return _one_load(problem, Budget(), 0, {})
 
 
 def placed(problem: Problem) -> ExpertResult:
@@ -240,7 +240,7 @@ def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
 @pytest.mark.wide
 def test_a_timed_search_is_not_worse() -> None:
     problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
-    found = solve(problem, Stop(1))
+    found = solve(problem, Budget(1))
     assert verify_experts(found.assignment, problem) == []
     assert (found.max_load <= placed(problem).max_load * 1.01).all()
 

@@ -13,7 +13,7 @@ from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_experts
 
 
@@ -67,6 +67,6 @@ def test_two_slots_per_gpu_gain_much() -> None:
     problem = make_problem(1 / ranks, spread_slots(256, 288, 320))
     greedy = problem.evaluate(problem.assignment(swap_down(problem, pack(problem, replicate(problem)))))
     fast = solve(problem)
-    timed = solve(problem, Stop(3))
+    timed = solve(problem, Budget(3))
     assert fast.objective < greedy.mean() - 0.04
     assert timed.objective < greedy.mean() - 0.08

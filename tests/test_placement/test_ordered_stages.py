@@ -23,7 +23,7 @@ from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
 from placement.stage_order.stages import order_stages
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError
@@ -119,7 +119,7 @@ def test_a_given_tuple_of_groups_is_ordered_and_split() -> None:
         if problem.fits(order, (range(cut), range(cut, 8)))
     ]
     assert found.step_s == pytest.approx(min(steps), rel=1e-6)
-    quick, fast = order_stages(deployment, groups, stop=Stop(0.0))
+    quick, fast = order_stages(deployment, groups, budget=Budget(0.0))
     assert quick == stages
     assert fast.step_s == found.step_s
     with pytest.raises(InfeasibleError, match="fits in HBM"):

@@ -15,7 +15,7 @@ from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.redundancy import choose_redundant
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InputError
@@ -47,7 +47,7 @@ def test_points_are_scored_as_a_plan_with_as_many_copies(split):
     deployment = setting_of(context=2048)
     loads = loads_of(deployment)
     options = PlanOptions(time_limit_s=0, split=split, ep=8, tp=1, stages=1)
-    found = choose_redundant(deployment, loads, options, Stop())
+    found = choose_redundant(deployment, loads, options, Budget())
     assert found.points[0].redundant == 0
     assert [p.redundant for p in found.points] == sorted(p.redundant for p in found.points)
     best = found.best
@@ -86,7 +86,7 @@ def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
     deployment = setting_of(context=2048)
     loads = loads_of(deployment)
     options = PlanOptions(redundant="auto", time_limit_s=30, ep=8, tp=1, stages=1)
-    whole = choose_redundant(deployment, loads, options, Stop())
+    whole = choose_redundant(deployment, loads, options, Budget())
     honest, calls = redundancy._point, []
 
     def stop_later(*args):

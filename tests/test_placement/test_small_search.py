@@ -13,18 +13,18 @@ from placement.result import checked_result
 from placement.small_search import is_small, search_small
 from placement.solve import solve
 from placement.spread_feasibility import can_spread, spread_row
-from placement.stop import Stop
+from placement.budget import Budget
 from tiny_cases import least_objective, tiny_problem
 
 
-def from_a_poor_start(seed: int, stop: Stop | None = None) -> float | None:
+def from_a_poor_start(seed: int, budget: Budget | None = None) -> float | None:
     """How far the search is above the best placement; None where there is no placement or nothing to search."""
     problem = tiny_problem(seed)
     if not can_spread(problem.experts, problem.slots_per_gpu, problem.failure_domain):
         return None
     row = spread_row(problem.experts, problem.slots_per_gpu, problem.failure_domain)
     start = checked_result(problem, row[None], np.ones(1) * 0.1, (), {}, interrupted=False)
-    found = search_small(start, problem, stop or Stop(), seed=0)
+    found = search_small(start, problem, budget or Budget(), seed=0)
     best = least_objective(problem, second_first=False)
     assert best is not None
     assert found.objective >= best * (1 - 1e-9)
@@ -43,7 +43,7 @@ def test_near_the_best_of_many() -> None:
 
 
 def test_seconds_are_kept_and_used() -> None:
-    assert from_a_poor_start(4, Stop(0.2)) == pytest.approx(0, abs=1e-9)
+    assert from_a_poor_start(4, Budget(0.2)) == pytest.approx(0, abs=1e-9)
 
 
 def test_what_is_small() -> None:

@@ -18,7 +18,7 @@ from placement import stop as stop_module
 from placement.problem import Problem, make_problem, spread_slots
 from placement.result import ExpertResult
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
@@ -26,8 +26,8 @@ REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").g
 
 def place(problem: Problem, time_limit_s: float = 0.0, **options: object) -> ExpertResult:
     wanted = {"seed": 0, "eplb_groups": None, "nodes": 1} | options
-    stop = Stop(time_limit_s, wanted.pop("on_progress", None))  # type: ignore[arg-type]
-    result = solve(problem, stop, **wanted)  # type: ignore[arg-type]
+    budget = Budget(time_limit_s, wanted.pop("on_progress", None))  # type: ignore[arg-type]
+    result = solve(problem, budget, **wanted)  # type: ignore[arg-type]
     assert verify_experts(result.assignment, problem) == []
     assert result.max_load == pytest.approx(1 / result.assignment.balancedness(problem.mean))
     assert (result.bound <= result.max_load).all()
@@ -140,10 +140,10 @@ def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytes
     loads = np.random.default_rng(5).lognormal(0, 0.6, (2, 64))
     problem = make_problem(loads, np.full(96 // each, each))
     words = words.replace("10 s", "0.2 s").replace("1 s", "0.1 s")
-    assert solve(problem, Stop(None)).search.startswith(words)
-    assert solve(problem, Stop(0.1)).search == ""  # as asked for
+    assert solve(problem, Budget(None)).search.startswith(words)
+    assert solve(problem, Budget(0.1)).search == ""  # as asked for
     assert solve(problem).search == ""
-    assert Stop(None).part(0.5).search(4.0).allotted == 2000.0
+    assert Budget(None).part(0.5).search(4.0).allotted == 2000.0
 
 
 @pytest.mark.wide

@@ -18,7 +18,7 @@ from placement.problem import (
 )
 from placement.replication import replicate
 from placement.solve import search
-from placement.stop import Stop
+from placement.budget import Budget
 
 WIDE = make_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))
 
@@ -32,10 +32,10 @@ def start(problem: Problem) -> np.ndarray:
 def test_it_improves_every_wide_layer(layers: int) -> None:
     problem = WIDE.rows(np.arange(layers))
     rows = start(problem)
-    stop = Stop(1.5)
-    found, log = search(problem, rows, lower_bound(problem), stop, seed=3)
+    budget = Budget(1.5)
+    found, log = search(problem, rows, lower_bound(problem), budget, seed=3)
     assert problem.legal(found).all()
-    assert not stop.interrupted
+    assert not budget.interrupted
     assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
     assert any("other copy counts" in line for line in log)
 
@@ -51,9 +51,9 @@ def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> N
 
     rows = start(WIDE)
     begun = time.monotonic()
-    stop = Stop(60.0, stop_later)
-    found, log = search(WIDE, rows, lower_bound(WIDE), stop, seed=0)
-    assert stop.interrupted
+    budget = Budget(60.0, stop_later)
+    found, log = search(WIDE, rows, lower_bound(WIDE), budget, seed=0)
+    assert budget.interrupted
     assert time.monotonic() - begun < 20
     assert any("ended early" in line for line in log)
     assert (WIDE.evaluate(found) < WIDE.evaluate(rows)).all()  # the search was not in vain

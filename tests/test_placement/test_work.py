@@ -21,7 +21,7 @@ from placement.migrate.task import migration_task
 from placement.options import PlanOptions
 from placement.problem import Problem, make_problem
 from placement.solve import solve
-from placement.stop import Stop
+from placement.budget import Budget
 from placement.work import FAST, USUAL, Work, horizon_of, repeat_words, schedule_within
 from topology import interrupts
 from topology.errors import InputError
@@ -44,8 +44,8 @@ def ticking(monkeypatch: pytest.MonkeyPatch, seed: int, fast: float = 0.04) -> N
     monkeypatch.setattr(work_module.time, "monotonic", look)
 
 
-def found(problem: Problem, stop: Stop) -> tuple[object, ...]:
-    result = solve(problem, stop, seed=1)
+def found(problem: Problem, budget: Budget) -> tuple[object, ...]:
+    result = solve(problem, budget, seed=1)
     return result.assignment.slot_expert.tobytes(), result.log, result.objective
 
 
@@ -53,28 +53,28 @@ def found(problem: Problem, stop: Stop) -> tuple[object, ...]:
 def test_a_timed_run_is_repeated_by_its_work(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         ticking(patch, 1)
-        stop = Stop(0.3)
-        first = found(problem, stop)
-    assert stop.work.timed
-    assert stop.number > 0
+        budget = Budget(0.3)
+        first = found(problem, budget)
+    assert budget.work.timed
+    assert budget.number > 0
     monkeypatch.setattr(solve_module, "cores", lambda: 5)
     monkeypatch.setattr(cpsat, "cores", lambda: 1)
-    again = Stop(None, work=stop.number)
+    again = Budget(None, work=budget.number)
     assert found(problem, again) == first
-    assert again.number == stop.number
+    assert again.number == budget.number
 
 
 @PROBLEMS
 def test_what_ctrl_c_ended_is_repeated(problem: Problem) -> None:
     left = count(8, -1)
-    stop = Stop(None, cancel=lambda: next(left) <= 0)
-    first = found(problem, stop)
-    assert stop.interrupted
-    assert stop.work.cut
-    again = Stop(None, work=stop.number)
+    budget = Budget(None, cancel=lambda: next(left) <= 0)
+    first = found(problem, budget)
+    assert budget.interrupted
+    assert budget.work.cut
+    again = Budget(None, work=budget.number)
     assert found(problem, again) == first
     assert not again.interrupted
-    assert "exactly with" in repeat_words(stop.number, interrupted=True)
+    assert "exactly with" in repeat_words(budget.number, interrupted=True)
 
 
 @pytest.mark.parametrize("split", ["even", pytest.param("source", marks=pytest.mark.wide)])
@@ -87,17 +87,17 @@ def test_re_plans_are_repeated(split: str, monkeypatch: pytest.MonkeyPatch) -> N
         solve(before).assignment.slot_expert,
     )
 
-    def moved(stop: Stop) -> tuple[object, ...]:
-        made = migrate([task], stop=stop)
+    def moved(budget: Budget) -> tuple[object, ...]:
+        made = migrate([task], budget=budget)
         return made.placements[0].slot_expert.tobytes(), made.log, made.curve
 
     with monkeypatch.context() as patch:
         ticking(patch, 7)
-        stop = Stop(0.6)
-        first = moved(stop)
-    assert moved(Stop(0.0, work=stop.number)) == first
-    whole = moved(Stop(0.0))
-    assert whole == moved(Stop(0.0, work=0))
+        budget = Budget(0.6)
+        first = moved(budget)
+    assert moved(Budget(0.0, work=budget.number)) == first
+    whole = moved(Budget(0.0))
+    assert whole == moved(Budget(0.0, work=0))
 
 
 @settings(deadline=None, max_examples=60)
@@ -149,27 +149,27 @@ def press() -> None:
 
 
 def test_ctrl_c_keeps_what_there_is() -> None:
-    stop = Stop(5.0)
-    with stop.keeping():
-        with stop:
+    budget = Budget(5.0)
+    with budget.keeping():
+        with budget:
             press()
             pytest.fail("a block that catches it goes on")
-        assert stop.interrupted
-    stop = Stop(5.0)
-    with stop.keeping():
-        with stop.part(0.5).stepwise():
+        assert budget.interrupted
+    budget = Budget(5.0)
+    with budget.keeping():
+        with budget.part(0.5).stepwise():
             press()
-            assert not stop.interrupted  # the step is not counted yet
-            stop.spend(3)
-            assert stop.interrupted
+            assert not budget.interrupted  # the step is not counted yet
+            budget.spend(3)
+            assert budget.interrupted
         with pytest.raises(KeyboardInterrupt):
             press()  # a second one
-    stop = Stop(5.0)
-    with stop.keeping(), stop.stepwise():
+    budget = Budget(5.0)
+    with budget.keeping(), budget.stepwise():
         pass
-    with stop.keeping():
+    with budget.keeping():
         press()
-        assert stop.work.over
+        assert budget.work.over
     with pytest.raises(KeyboardInterrupt):
         press()
 
@@ -177,6 +177,6 @@ def test_ctrl_c_keeps_what_there_is() -> None:
 def test_ctrl_c_that_a_module_lost_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "CAME", [signal.SIGINT])
     monkeypatch.setattr(stop_module, "CAME", [signal.SIGINT])
-    stop = Stop(5.0)
-    with stop.keeping():
-        assert stop.interrupted
+    budget = Budget(5.0)
+    with budget.keeping():
+        assert budget.interrupted

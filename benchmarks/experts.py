@@ -22,9 +22,9 @@ from engine_policies import sglang_policies, vllm_policy
 
 from cost.loads import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
+from placement.budget import Budget
 from placement.problem import Problem, make_problem, spread_slots
 from placement.solve import solve as place
-from placement.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable

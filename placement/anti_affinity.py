@@ -23,6 +23,7 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.bounds import lower_bound, priced
+from placement.budget import Budget
 from placement.failure_domains import require_apart
 from placement.local_search import swap_down
 from placement.pack import distinct_copies, pack
@@ -31,7 +32,6 @@ from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend
 from placement.spread_feasibility import spread_row
-from placement.budget import Budget
 
 Place = Callable[[Problem, Budget], ExpertResult]
 

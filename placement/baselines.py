@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 
 from cost.assignment import Assignment
-from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.problem import EQUAL, Problem
+from placement.arrays import Floats, Index, Ints
+from placement.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -64,51 +64,6 @@ class Baselines(Mapping[str, Baseline]):
     def of_rows(self, name: str, rows: Index) -> Baseline:
         """Return the same policy's answer for some of the layers alone; it looks at each layer by itself."""
         return self._policies[name](self._problem.rows(rows))
-
-
-def take_where_ahead(
-    problem: Problem,
-    slot_expert: Experts,
-    rivals: Mapping[str, Baseline],
-    apart: Callable[[Problem, Experts], tuple[Experts, Bools]],
-    improve: Callable[[Problem, Experts], Experts] | None = None,
-    *,
-    slack: float = 0.0,
-) -> Iterator[tuple[str, int]]:
-    """Take rivals' placements in the layers where they are ahead, in place; yield who gave how many layers.
-
-    Parameters
-    ----------
-    slot_expert:
-        ``[layers, slots]``; no layer gets worse.
-    apart:
-        Makes a rival's ``[layers, slots]`` legal, and says where that succeeded.
-    improve:
-        What then makes them better.
-    slack:
-        Of the objective: by less nobody is ahead.
-    """
-    value = problem.evaluate(slot_expert)
-    for name, rival in rivals.items():
-        if rival.assignment is None:
-            continue
-        theirs = rival.assignment.slot_expert
-        ahead = np.flatnonzero(problem.evaluate(theirs) * (1 + slack) < value * (1 - EQUAL))
-        if ahead.size:
-            trial, fits = apart(problem.average.rows(ahead), theirs[ahead])
-            ahead, trial = ahead[fits], trial[fits]
-        if ahead.size == 0:
-            continue
-        part = problem.rows(ahead)
-        after = part.evaluate(trial)
-        if improve is not None:
-            again = improve(part, trial)
-            load = part.evaluate(again)
-            trial, after = np.where((load <= after)[:, None], again, trial), np.minimum(load, after)
-        won = after * (1 + slack) < value[ahead] * (1 - EQUAL)
-        slot_expert[ahead[won]], value[ahead[won]] = trial[won], after[won]
-        if won.any():
-            yield name, int(won.sum())
 
 
 def linear(problem: Problem) -> Baseline:

@@ -1,225 +1,381 @@
-"""Large-neighbourhood search with CP-SAT: a few GPUs of one layer are dealt out again, for the smallest largest load.
+"""Who has copies on which GPUs, exactly: small layers whole, and a few GPUs of larger ones, with one CP-SAT model.
 
-In the model one variable says whether an expert has a copy on a GPU, so that no GPU can hold two copies of one
-expert. A GPU's load counts over its speed. Every other rule is one function, which adds its constraint to the
-model. The search around it (:func:`improve`) takes always the layers with the largest gap: the hottest GPU and a
-few others.
+Each expert chooses a set of GPUs that hold its copies, its *pattern*. What it then asks of each GPU follows from the
+pattern alone, under any split of tokens: ``1 / copies`` of its load (``even``), or what source ranks choose
+(``source``, ``rank``). Under ``lp`` the largest load is that of some set of GPUs whose experts cannot leave it
+(:mod:`cost.dispatch`), so that rows are sets of GPUs there. Every rule is one function, which adds its constraint.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cost.assignment import Assignment
+from cost.dispatch import hangs_on_places, slot_shares
+from placement.anti_affinity import second_copies_first
 from placement.arrays import Bools, Experts, Floats, Ints
-from placement.problem import Problem
 from placement.budget import Budget
+from placement.cp_solver import solve_within
+from placement.dispatch_refinement import SLACK
+from placement.problem import EQUAL, Problem, proven
 from topology.host import cores
-from topology.units import added
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
+STEPS = 1_000_000_000  # integer steps to the mean GPU load
+_MOST_CHOICES, _MOST_NUMBERS = (
+    2500,
+    150_000,
+)  # of experts and patterns, and of loads in the model of a small layer
+_SMALL_S = 0.2  # of CP-SAT's own seconds for a small layer
 
-# The largest load may rise this far above the incumbent: a tighter domain loses the hint (solver rule).
-_HEADROOM = 1.03
+CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
+_PATIENCE = 12  # groups of GPUs without gain before a layer is given up
+_FEW_S = 0.1  # of CP-SAT's own seconds for one group
+_COST = 700.0  # units of work in one of those...
+_FIXED_COST = 3.0  # ... and in building a model
+_AT_ONCE = 4  # groups whose answers come together, whatever cores there are
+_PARTNERS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class SubPacking:
-    """The copies on a few GPUs of one layer.
+class Choices:
+    """What is decided: a pattern for each expert.
 
     Attributes
     ----------
-    on:
-        bool ``[experts, gpus]``: the incumbent, which experts have a copy on which of the GPUs.
+    patterns:
+        bool ``[patterns, gpus]``.
+    allowed:
+        bool ``[experts, patterns]``.
     load:
-        int64 ``[experts]``, in steps: the load of one copy; ``[experts, gpus]`` where GPUs differ in speed.
-    target:
-        A largest load, in steps, below which nothing is gained.
-    domain:
-        int64 ``[gpus]``: failure domains, each of which holds an expert once at most; None: each GPU its own.
-    barred:
-        bool ``[experts, gpus]``: where an expert may not come, since another GPU of the domain holds it.
+        int64 ``[rows, experts, patterns]``, in steps: what is asked of a GPU (``lp``: of a set) under a scenario.
+    scenario:
+        ``[rows]``: whose largest load a row counts for.
+    slots:
+        Slots of each GPU, all of which are filled, ``[gpus]``.
+    votes:
+        Weight of each scenario's largest load in the objective, whole numbers.
+    start:
+        Pattern of each expert in the incumbent, ``[experts]``.
+    least:
+        Nothing is below it, or worth seeking, in steps times votes.
+    second_first:
+        Whether no expert may have three copies while another has one.
+    homogeneous:
+        Whether GPUs may change places.
     """
 
-    on: Bools
+    patterns: Bools
+    allowed: Bools
     load: Ints
-    target: int = 0
-    domain: Ints | None = None
-    barred: Bools | None = None
+    scenario: Ints
+    slots: Ints
+    votes: Ints
+    start: Ints
+    least: int = 0
+    second_first: bool = False
+    homogeneous: bool = False
 
-    @property
-    def gpu_loads(self) -> Ints:
-        """Load of a copy on each of the GPUs, int64 ``[experts, gpus]``, in steps."""
-        loads = self.load if self.load.ndim == 2 else self.load[:, None]
-        return np.broadcast_to(loads, self.on.shape)
+    def peaks(self, chosen: Ints) -> Ints:
+        """Return the largest load of each scenario, in steps, for the patterns ``chosen`` ``[experts]``."""
+        rows = self.load[:, np.arange(chosen.size), chosen].sum(axis=1)
+        peaks = np.zeros(self.votes.size, dtype=np.int64)
+        np.maximum.at(peaks, self.scenario, rows)
+        return peaks
 
-    def peak_of(self, on: Bools) -> int:
-        """Return the largest load of a packing ``[experts, gpus]``, in steps."""
-        return int((self.gpu_loads * on).sum(axis=0).max())
-
-    @property
-    def alike(self) -> bool:
-        """Whether the GPUs may change places."""
-        return (
-            self.load.ndim == 1
-            and self.domain is None
-            and self.barred is None
-            and bool(self.slots.min() == self.slots.max())
-        )
-
-    @property
-    def copies(self) -> Ints:
-        """Copies of each expert on these GPUs."""
-        copies: Ints = self.on.sum(axis=1)
-        return copies
-
-    @property
-    def slots(self) -> Ints:
-        """Slots of each GPU; all are full."""
-        slots: Ints = self.on.sum(axis=0)
-        return slots
-
-    @property
-    def peak(self) -> int:
-        """The incumbent's largest load, in steps."""
-        return self.peak_of(self.on)
-
-    @property
-    def floor(self) -> int:
-        """No packing is below the mean (as if all were as fast as the fastest), and none need be below the target."""
-        least = self.gpu_loads.min(axis=1)
-        mean = math.ceil(int(least @ self.copies) / self.slots.size)
-        return min(max(mean, int(least.max()), self.target), self.peak)
+    def value(self, chosen: Ints) -> int:
+        """Return the objective, in steps times votes."""
+        return int(self.votes @ self.peaks(chosen))
 
 
 @dataclass(frozen=True, eq=False)
-class SubModel:
-    """The model and its variables: ``x[expert][gpu]`` and ``peak``."""
+class ChoiceModel:
+    """The model and its variables: ``chosen[expert][pattern]`` of those allowed, and the peak of each scenario."""
 
     model: cp_model.CpModel
-    x: list[list[cp_model.IntVar]]
-    peak: cp_model.IntVar
+    chosen: list[dict[int, cp_model.IntVar]]
+    peak: list[cp_model.IntVar]
 
 
-def build(sub: SubPacking) -> SubModel:
-    """Return the model of ``sub`` with all its constraints, its objective and the incumbent as a hint."""
-    built = variables(sub)
-    place_every_copy(built, sub)
-    fill_slots(built, sub)
-    keep_apart(built, sub)
-    bound_peak_by_loads(built, sub)
-    fix_heaviest(built, sub)
-    hint_incumbent(built, sub)
-    minimize_peak(built)
+def build(choices: Choices) -> ChoiceModel:
+    """Return the model with all its constraints, its objective and the incumbent as a hint."""
+    built = variables(choices)
+    choose_one_pattern(built)
+    fill_slots(built, choices)
+    bound_peak_by_loads(built, choices)
+    second_before_third(built, choices)
+    fix_heaviest(built, choices)
+    bound_objective(built, choices)
+    hint_incumbent(built, choices)
+    minimize_peaks(built, choices)
     return built
 
 
-def variables(sub: SubPacking) -> SubModel:
-    """Make the variables: whether each expert sits on each GPU, and the largest load."""
+def variables(choices: Choices) -> ChoiceModel:
+    """Make the variables: whether each expert has each pattern, and the largest load of each scenario."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    experts, gpus = sub.on.shape
-    x = [[model.new_bool_var(f"expert{e}_on_gpu{g}") for g in range(gpus)] for e in range(experts)]
-    return SubModel(model, x, model.new_int_var(sub.floor, math.ceil(sub.peak * _HEADROOM), "peak"))
+    chosen = [
+        {
+            pattern: model.new_bool_var(f"expert{expert}_as{pattern}")
+            for pattern in np.flatnonzero(row).tolist()
+        }
+        for expert, row in enumerate(choices.allowed)
+    ]
+    most = int(choices.load.max(axis=2).sum(axis=1).max())
+    return ChoiceModel(
+        model, chosen, [model.new_int_var(0, most, f"peak{s}") for s in range(choices.votes.size)]
+    )
 
 
-def place_every_copy(built: SubModel, sub: SubPacking) -> None:
-    """Make each expert keep its number of copies on these GPUs."""
-    for row, copies in zip(built.x, sub.copies, strict=True):
-        built.model.add(sum(row) == int(copies))
+def choose_one_pattern(built: ChoiceModel) -> None:
+    """Give each expert one pattern."""
+    for row in built.chosen:
+        built.model.add_exactly_one(row.values())
 
 
-def fill_slots(built: SubModel, sub: SubPacking) -> None:
-    """Make each GPU keep its number of copies."""
-    for gpu, slots in enumerate(sub.slots):
-        built.model.add(sum(row[gpu] for row in built.x) == int(slots))
-
-
-def keep_apart(built: SubModel, sub: SubPacking) -> None:
-    """Let a failure domain hold each expert once at most, copies on GPUs outside the model included."""
-    if sub.barred is not None:
-        for expert, gpu in np.argwhere(sub.barred):
-            built.model.add(built.x[expert][gpu] == 0)
-    if sub.domain is not None:
-        for domain in np.unique(sub.domain):
-            gpus = np.flatnonzero(sub.domain == domain)
-            if gpus.size > 1:
-                for row in built.x:
-                    built.model.add_at_most_one(row[gpu] for gpu in gpus)
-
-
-def bound_peak_by_loads(built: SubModel, sub: SubPacking) -> None:
-    """Keep the peak at or above the load of each GPU."""
-    loads = sub.gpu_loads
-    for gpu in range(sub.slots.size):
+def fill_slots(built: ChoiceModel, choices: Choices) -> None:
+    """Make each GPU hold as many copies as it has slots."""
+    for gpu, slots in enumerate(choices.slots.tolist()):
+        here = choices.patterns[:, gpu]
         built.model.add(
-            built.peak >= sum(int(w) * row[gpu] for w, row in zip(loads[:, gpu], built.x, strict=True))
+            sum(var for row in built.chosen for pattern, var in row.items() if here[pattern]) == slots
         )
 
 
-def fix_heaviest(built: SubModel, sub: SubPacking) -> None:
-    """Keep the heaviest expert where it is, among GPUs that are interchangeable."""
-    if sub.alike:
-        heaviest = int(np.argmax(sub.load))
-        for variable, here in zip(built.x[heaviest], sub.on[heaviest], strict=True):
-            built.model.add(variable == int(here))
+def bound_peak_by_loads(built: ChoiceModel, choices: Choices) -> None:
+    """Keep the peak of each scenario at or above the load of each GPU (``lp``: of each set) under it."""
+    from ortools.sat.python import cp_model
+
+    every = [(expert, pattern) for expert, row in enumerate(built.chosen) for pattern in row]
+    expert, pattern = (np.array(each) for each in zip(*every, strict=True))
+    variable = [built.chosen[e][p] for e, p in every]
+    for load, scenario in zip(choices.load[:, expert, pattern], choices.scenario.tolist(), strict=True):
+        some = np.flatnonzero(load).tolist()
+        total = cp_model.LinearExpr.weighted_sum([variable[i] for i in some], load[some].tolist())
+        built.model.add(total <= built.peak[scenario])
 
 
-def minimize_peak(built: SubModel) -> None:
-    """Ask for the smallest largest load."""
-    built.model.minimize(built.peak)
+def second_before_third(built: ChoiceModel, choices: Choices) -> None:
+    """Let no expert have three copies while another has one."""
+    if not choices.second_first:
+        return
+    third = built.model.new_bool_var("third_copies")
+    copies = choices.patterns.sum(axis=1)
+    for row in built.chosen:
+        for pattern, var in row.items():
+            if copies[pattern] >= 3:
+                built.model.add_implication(var, third)
+            elif copies[pattern] == 1:
+                built.model.add_implication(var, ~third)
 
 
-def hint_incumbent(built: SubModel, sub: SubPacking) -> None:
-    """Start from the incumbent: a complete hint, the peak too."""
-    for row, on in zip(built.x, sub.on, strict=True):
-        for variable, here in zip(row, on, strict=True):
-            built.model.add_hint(variable, bool(here))
-    built.model.add_hint(built.peak, sub.peak)
+def fix_heaviest(built: ChoiceModel, choices: Choices) -> None:
+    """Keep the first expert on the first GPUs, where those may change places."""
+    if choices.homogeneous:
+        for pattern, var in built.chosen[0].items():
+            held = choices.patterns[pattern]
+            if (np.diff(held.astype(int)) > 0).any():
+                built.model.add(var == 0)
 
 
-def repack(sub: SubPacking, *, limit: float, seed: int) -> tuple[Bools | None, float]:
-    """Return a packing with a smaller largest load than the incumbent, ``[experts, gpus]``, or None; and the work.
+def bound_objective(built: ChoiceModel, choices: Choices) -> None:
+    """Say what nothing is below, or worth seeking."""
+    built.model.add(_objective(built, choices) >= min(choices.least, choices.value(choices.start)))
 
-    Work and its ``limit`` are CP-SAT's own seconds: counted in steps, so that answers do not depend on the machine.
 
-    One worker without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the time that it or
-    two workers take with it (measured); cores are better spent on several layers at once.
+def minimize_peaks(built: ChoiceModel, choices: Choices) -> None:
+    """Ask for the smallest largest loads."""
+    built.model.minimize(_objective(built, choices))
+
+
+def _objective(built: ChoiceModel, choices: Choices) -> cp_model.LinearExprT:
+    return sum(int(vote) * peak for vote, peak in zip(choices.votes, built.peak, strict=True))
+
+
+def hint_incumbent(built: ChoiceModel, choices: Choices) -> None:
+    """Start from the incumbent: a complete hint."""
+    start = _interchanged(choices)
+    for row, held in zip(built.chosen, start.tolist(), strict=True):
+        for pattern, var in row.items():
+            built.model.add_hint(var, pattern == held)
+    for peak, value in zip(built.peak, choices.peaks(start).tolist(), strict=True):
+        built.model.add_hint(peak, value)
+
+
+def _interchanged(choices: Choices) -> Ints:
+    """Return the incumbent with the GPUs of the first expert first, where they may change places."""
+    if not choices.homogeneous:
+        return choices.start
+    order = np.argsort(~choices.patterns[choices.start[0]], kind="stable")
+    number = {row.tobytes(): index for index, row in enumerate(choices.patterns)}
+    return np.array([number[row.tobytes()] for row in choices.patterns[choices.start][:, order]])
+
+
+def choose(
+    choices: Choices, budget: Budget, *, most_s: float, seed: int = 0
+) -> tuple[Ints | None, float, float]:
+    """Return better patterns ``[experts]`` than the incumbent's, if any are found, a bound, and the solver's seconds.
+
+    The bound is in steps times votes. Without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the
+    time (measured), and uses whole numbers alone.
     """
     from ortools.sat.python import cp_model
 
-    built = build(sub)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_deterministic_time = limit
-    solver.parameters.num_workers = 1
-    solver.parameters.linearization_level = 0
-    solver.parameters.random_seed = seed
-    # Python's own handler then raises KeyboardInterrupt after the solve; CP-SAT's would swallow it.
-    solver.parameters.catch_sigint_signal = False
-    status = solver.solve(built.model)
-    work = solver.deterministic_time
+    built = build(choices)
+    solver, status = solve_within(built.model, budget, seed=seed, most_s=most_s, linear=0)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return None, work
-    on = np.array([[solver.boolean_value(variable) for variable in row] for row in built.x])
-    return (on if sub.peak_of(on) < sub.peak else None), work
+        return None, choices.least, 0.0
+    chosen = np.array(
+        [next(p for p, var in row.items() if solver.boolean_value(var)) for row in built.chosen]
+    )
+    better = choices.value(chosen) < choices.value(choices.start)
+    return (chosen if better else None), solver.best_objective_bound, solver.deterministic_time
 
 
-CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
-STEPS = 1_000_000  # integer steps to the mean GPU load
-_PATIENCE = 12  # sub-packings without gain before a layer is given up
-_SUB_LIMIT = 0.1  # of CP-SAT's own seconds for one sub-packing
-_COST = 700.0  # units of work in one of those...
-_FIXED_COST = 3.0  # ... and in building a model
-_AT_ONCE = 4  # sub-packings whose answers come together, whatever cores there are
-_PARTNERS = 3
+def is_small(problem: Problem) -> bool:
+    """Whether a layer has few enough experts and patterns for one model."""
+    gpus = int((problem.slots_per_gpu > 0).sum())
+    most = min(gpus, problem.slots - problem.experts + 1)
+    if most < 1 or gpus > 16:
+        return False
+    choices = problem.experts * sum(math.comb(gpus, copies) for copies in range(1, most + 1))
+    rows = problem.scenarios * (2**gpus if problem.split == "lp" else gpus)
+    return choices <= _MOST_CHOICES and choices * rows <= _MOST_NUMBERS
+
+
+def finish_small(
+    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
+) -> tuple[Experts, Floats, str]:
+    """Return placements ``[layers, slots]`` of a small problem, a bound ``[layers]``, and what ran in words.
+
+    Layers that are not proven to be as good as any are solved whole. Under an LP split a placement within
+    :data:`placement.dispatch_refinement.SLACK` of the best stays: it bears other loads better.
+    """
+    found, bound = slot_expert.copy(), bound.copy()
+    value = problem.evaluate(found)
+    layers = np.flatnonzero(~proven(value, bound))
+    if layers.size == 0:
+        return found, bound, ""
+    better = optimal = 0
+    until = budget.search(_SMALL_S * layers.size) if budget.seconds else Budget(_SMALL_S * layers.size)
+    for done, layer in enumerate(layers.tolist()):
+        part = problem.rows(np.array([layer]))
+        order = np.argsort(-part.mean[0], kind="stable")  # names of experts decide nothing
+        ranked = replace(part, loads=part.loads[:, :, order])
+        choices = whole_layer(ranked, np.argsort(order)[found[layer]], float(bound[layer]))
+        most_s = max(_SMALL_S, until.left() / 1000 / (layers.size - done))
+        chosen, least, _ = choose(choices, until, most_s=most_s, seed=seed)
+        scale = STEPS * int(choices.votes.sum())
+        bound[layer] = max(bound[layer], least / scale)
+        if chosen is not None:
+            row = order[_row(choices.patterns[chosen])].astype(np.int32)
+            reached = float(problem.rows(np.array([layer])).evaluate(row[None])[0])
+            if reached * (1 + (SLACK if problem.split == "lp" else EQUAL)) < value[layer]:
+                found[layer], value[layer], better = row, reached, better + 1
+        # loads are rounded down to steps: that is all that may lie between
+        rounding = problem.experts * choices.patterns.shape[1] / STEPS
+        if value[layer] <= bound[layer] * (1 + EQUAL) + rounding:
+            bound[layer], optimal = value[layer], optimal + 1
+    words = f"CP-SAT on {layers.size} whole layers: {better} better, {optimal} proven to be the best"
+    return found, bound, words
+
+
+def whole_layer(problem: Problem, row: Experts, bound: float) -> Choices:
+    """Return what is decided in the one layer of ``problem``, from the placement ``row`` ``[slots]``."""
+    used = np.flatnonzero(problem.slots_per_gpu > 0)
+    most = min(used.size, problem.slots - problem.experts + 1)
+    every = [sets for copies in range(1, most + 1) for sets in combinations(range(used.size), copies)]
+    patterns = np.zeros((len(every), used.size), dtype=bool)
+    for pattern, gpus in zip(patterns, every, strict=True):
+        pattern[list(gpus)] = True
+    patterns = patterns[_spread(problem, patterns, used)]
+    weight = _weights(problem, patterns, used)
+    relative = problem.loads[:, 0] * (problem.gpus / problem.loads[:, 0].sum(axis=1, keepdims=True))
+    load = relative[:, None, :, None] * weight.transpose(2, 0, 1)  # [scenarios, rows, experts, patterns]
+    held = problem.on_gpus(row[None])[0][used].T
+    number = {each.tobytes(): index for index, each in enumerate(patterns)}
+    start = np.array([number[each.tobytes()] for each in np.ascontiguousarray(held)])
+    worst = problem.objective == "worst"
+    scenario = np.repeat(np.arange(problem.scenarios) * (not worst), load.shape[1])
+    votes = np.ones(1, dtype=np.int64) if worst else _whole_votes(problem)
+    slots, speed = problem.slots_per_gpu[used], problem.speed[used]
+    return Choices(
+        patterns,
+        np.ones((problem.experts, len(patterns)), dtype=bool),
+        np.floor(load.reshape(-1, *load.shape[2:]) * STEPS).astype(np.int64),
+        scenario,
+        slots,
+        votes,
+        start,
+        math.floor(bound * (1 - EQUAL) * STEPS * int(votes.sum())) - int(votes.sum()) * problem.slots,
+        problem.spread is not None and bool(second_copies_first(patterns[start].sum(axis=1)[None])[0]),
+        homogeneous=bool(
+            (slots == slots[0]).all()
+            and (speed == speed[0]).all()
+            and problem.each_alone
+            and not hangs_on_places(problem.split)
+        ),
+    )
+
+
+def _spread(problem: Problem, patterns: Bools, used: Ints) -> Bools:
+    """Which patterns have copies spread over failure domains, ``[patterns]``."""
+    domain = np.unique(problem.failure_domain[used], return_inverse=True)[1]
+    there = patterns.astype(np.int64) @ (domain[:, None] == np.arange(domain.max() + 1)).astype(np.int64)
+    fine: Bools = there.max(axis=1) <= problem.most_in_domain(patterns.sum(axis=1))
+    return fine
+
+
+def _weights(problem: Problem, patterns: Bools, used: Ints) -> Floats:
+    """What an expert's load is multiplied by on each row, ``[experts, patterns, rows]``."""
+    speed = problem.speed[used]
+    if problem.split == "lp":
+        sets = (np.arange(1, 2**used.size)[:, None] >> np.arange(used.size)) & 1
+        inside = ~(patterns[:, None, :] & (sets == 0)).any(axis=2)
+        weight: Floats = (inside / (sets @ speed))[None]
+    elif not hangs_on_places(problem.split):
+        weight = (patterns / patterns.sum(axis=1, keepdims=True) / speed)[None]
+    else:
+        weight = np.stack(
+            [_shares(problem, patterns, used, e)[:, used] / speed for e in range(problem.experts)]
+        )
+    return np.broadcast_to(weight, (problem.experts, *weight.shape[1:]))
+
+
+def _shares(problem: Problem, patterns: Bools, used: Ints, expert: int) -> Floats:
+    """Share of an expert's load that each GPU takes with each pattern, ``[patterns, gpus]``."""
+    held = np.zeros((len(patterns), problem.gpus), dtype=bool)
+    held[:, used] = patterns
+    other = problem.experts  # whoever has the other GPUs
+    rows = np.where(held, expert, other).astype(np.int32)
+    one = Assignment(rows, np.arange(problem.gpus, dtype=np.int32), problem.experts + 1, problem.gpus)
+    shares: Floats = np.where(held, slot_shares(one, problem.split, nodes=problem.nodes), 0.0)
+    return shares
+
+
+def _whole_votes(problem: Problem) -> Ints:
+    """Votes of the scenarios as whole numbers."""
+    if problem.votes is None:
+        return np.ones(problem.scenarios, dtype=np.int64)
+    parts = [Fraction(vote).limit_denominator(10_000) for vote in problem.votes.tolist()]
+    scale = math.lcm(*(part.denominator for part in parts))
+    return np.array([int(part * scale) for part in parts], dtype=np.int64)
+
+
+def _row(held: Bools) -> Experts:
+    """Return the slots of a layer, ``[slots]``, for who is on which GPU with slots, ``[experts, gpus]``."""
+    return np.nonzero(held.T)[1].astype(np.int32)
 
 
 def improve(
@@ -229,20 +385,19 @@ def improve(
 
     Always the layers with the largest gap to their ``bound`` ``[layers]`` (multiples of the mean GPU load),
     a few at once: the hottest GPU, the coldest and two drawn by ``seed`` are dealt out
-    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``budget``; the incumbent
-    stands in all cases.
+    again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``budget``.
     """
     search = _Search(problem, slot_expert, bound, seed)
-    with budget, budget.stepwise(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
-        if budget.goes_on() and search.widest(1).size:
-            from ortools.sat.python import cp_model  # noqa: F401 - loaded before the first step's speed is measured
-
-            budget.mark()
+    with budget.keeping(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
         while budget.goes_on() and search.widest(_AT_ONCE).size:
-            budget.spend(search.try_layers(search.widest(_AT_ONCE), pool))
+            parts = [search.part(int(layer)) for layer in search.widest(_AT_ONCE)]
+            found = list(pool.map(search.solved, parts))
+            for part, (chosen, _) in zip(parts, found, strict=True):
+                search.keep(part, chosen)
+            budget.spend(sum(_FIXED_COST + _COST * took for _, took in found))
             budget.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
     ran = (
-        f"CP-SAT: {search.tried} sub-packings of up to {_PARTNERS + 1} GPUs, {search.gained} of them better, "
+        f"CP-SAT: groups of up to {_PARTNERS + 1} GPUs {search.tried} times, {search.gained} of them better, "
         f"seed {seed}; {search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
     )
     return search.slot_expert, ran
@@ -256,7 +411,7 @@ class _Part:
     gpus: Ints
     slots: tuple[Ints, ...]
     experts: Experts
-    sub: SubPacking
+    choices: Choices
     seed: int
 
 
@@ -273,8 +428,6 @@ class _Search:
         scale = problem.gpus / problem.mean.sum(axis=1, keepdims=True)
         self.share = problem.mean * scale / start.copies
         self.gpu_load = start.gpu_load(problem.mean) * scale / problem.speed
-        self.alike = problem.equal_speeds
-        self.spread = not problem.each_alone
         self.failures = np.zeros(problem.layers, dtype=np.int64)
         self.tried = self.gained = 0
 
@@ -296,14 +449,6 @@ class _Search:
         rest: Ints = order[gap[order] > CLOSE]
         return rest
 
-    def try_layers(self, layers: Sequence[int] | Ints, pool: ThreadPoolExecutor) -> float:
-        """Deal out a few GPUs of each layer again; keep what makes the hottest of them cooler; return the work."""
-        parts = [self.part(int(layer)) for layer in layers]
-        found = list(pool.map(lambda part: repack(part.sub, limit=_SUB_LIMIT, seed=part.seed), parts))
-        for part, (on, _) in zip(parts, found, strict=True):
-            self._keep(part, on)
-        return added(_FIXED_COST + _COST * work for _, work in found)
-
     def part(self, layer: int) -> _Part:
         """Choose GPUs of ``layer`` and describe what they hold."""
         gpus = self._choose(layer)
@@ -311,16 +456,34 @@ class _Search:
         slots = tuple(np.arange(first[gpu], first[gpu + 1]) for gpu in gpus)
         experts = np.unique(np.concatenate([self.slot_expert[layer, here] for here in slots]))
         on = np.stack([np.isin(experts, self.slot_expert[layer, here]) for here in slots], axis=1)
-        share = self.share[layer, experts]
-        load = share if self.alike else share[:, None] / self.problem.speed[gpus]
-        sub = SubPacking(
-            on,
-            np.rint(load * STEPS).astype(np.int64),
-            int(self.bound[layer] * (1 + CLOSE / 2) * STEPS),
-            self.problem.failure_domain[gpus] if self.spread else None,
-            self._barred(layer, gpus, experts) if self.spread else None,
+        target = float(self.bound[layer]) * (1 + CLOSE / 2)
+        choices = few_gpus(
+            self.problem, gpus, on, self.share[layer, experts], self._barred(layer, gpus, experts), target
         )
-        return _Part(layer, gpus, slots, experts, sub, int(self.rng.integers(2**31)))
+        return _Part(layer, gpus, slots, experts, choices, int(self.rng.integers(2**31)))
+
+    @staticmethod
+    def solved(part: _Part) -> tuple[Ints | None, float]:
+        """Return better patterns, if there are some, and the solver's seconds."""
+        chosen, _, took = choose(part.choices, Budget(_FEW_S), most_s=_FEW_S, seed=part.seed)
+        return chosen, took
+
+    def keep(self, part: _Part, chosen: Ints | None) -> None:
+        """Keep what makes the hottest of the GPUs cooler."""
+        self.tried += 1
+        if chosen is None:
+            self.failures[part.layer] += 1
+            return
+        on = part.choices.patterns[chosen]
+        load = (self.share[part.layer, part.experts, None] * on).sum(axis=0) / self.problem.speed[part.gpus]
+        if load.max() >= self.gpu_load[part.layer, part.gpus].max():
+            self.failures[part.layer] += 1
+            return
+        for column, here in enumerate(part.slots):
+            self.slot_expert[part.layer, here] = part.experts[on[:, column]]
+        self.gpu_load[part.layer, part.gpus] = load
+        self.failures[part.layer] = 0
+        self.gained += 1
 
     def _barred(self, layer: int, gpus: Ints, experts: Experts) -> Bools:
         """Where another GPU of the failure domain holds the expert, ``[experts, gpus]``."""
@@ -329,24 +492,6 @@ class _Search:
         held = np.zeros((int(domain.max()) + 1, self.problem.experts), dtype=bool)
         held[domain[slot_gpu[outside]], self.slot_expert[layer, outside]] = True
         return held[domain[gpus][None, :], experts[:, None]]
-
-    def _keep(self, part: _Part, on: Bools | None) -> None:
-        self.tried += 1
-        load = None
-        if on is not None:
-            load = (self.share[part.layer, part.experts, None] * on).sum(axis=0) / self.problem.speed[
-                part.gpus
-            ]
-        if on is None or load is None or load.max() >= self.gpu_load[part.layer, part.gpus].max():
-            self.failures[part.layer] += 1
-            return
-        row = self.slot_expert[part.layer].copy()
-        for column, here in enumerate(part.slots):
-            row[here] = part.experts[on[:, column]]
-        self.slot_expert[part.layer] = row  # in one step: Ctrl-C never sees half a layer
-        self.gpu_load[part.layer, part.gpus] = load
-        self.failures[part.layer] = 0
-        self.gained += 1
 
     def _choose(self, layer: int) -> Ints:
         """Pick the hottest GPU, the coldest one, and others drawn among those that have slots."""
@@ -357,3 +502,38 @@ class _Search:
             return order
         drawn = self.rng.choice(order[1:-1], size=_PARTNERS - 1, replace=False)
         return np.concatenate([order[-1:], order[:1], drawn])
+
+
+def few_gpus(problem: Problem, gpus: Ints, on: Bools, share: Floats, barred: Bools, target: float) -> Choices:
+    """Return what is decided when some ``gpus`` are dealt out again, counts as they are.
+
+    Parameters
+    ----------
+    on:
+        The incumbent: who has a copy on which of the GPUs, ``[experts, gpus]``.
+    share:
+        Load of a copy of each expert, in multiples of the mean GPU load.
+    barred:
+        ``[experts, gpus]``: where an expert may not come, since another GPU of the domain holds it.
+    target:
+        A largest load below which nothing is gained.
+    """
+    every = (np.arange(1, 2**gpus.size)[:, None] >> np.arange(gpus.size)) & 1
+    patterns = every.astype(bool)
+    domain = problem.failure_domain[gpus]
+    same = (domain[:, None] == domain) & ~np.eye(gpus.size, dtype=bool)
+    apart = ~(patterns[:, :, None] & patterns[:, None, :] & same).any(axis=(1, 2))
+    fits = every.sum(axis=1)[None] == on.sum(axis=1)[:, None]
+    clash = (barred[:, None, :] & patterns).any(axis=2)
+    load = np.floor(share[:, None, None] * patterns / problem.speed[gpus] * STEPS).astype(np.int64)
+    start = (on @ (1 << np.arange(gpus.size))) - 1
+    return Choices(
+        patterns,
+        (fits & ~clash & apart) | (np.arange(len(patterns)) == start[:, None]),
+        np.moveaxis(load, 2, 0),
+        np.zeros(gpus.size, dtype=np.int64),
+        on.sum(axis=0),
+        np.ones(1, dtype=np.int64),
+        start,
+        math.floor(target * STEPS),
+    )

@@ -11,15 +11,15 @@ from cost.assignment import Assignment
 from cost.dispatch import DispatchPolicy
 from cost.loads import ExpertLoads
 from placement.arrays import Floats
+from placement.budget import Budget
 from placement.findings import ScenarioReport, ScenarioRow
 from placement.layout_choice import Placed
 from placement.options import PlanOptions
 from placement.placing import group_problem
 from placement.problem import Problem
+from placement.progress import Say, silent
 from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve
-from placement.budget import Budget
-from placement.progress import Say, silent
 
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""

@@ -18,10 +18,9 @@ import numpy as np
 from cost.dispatch import slot_shares
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats, Index, least_of_each
-from placement.baselines import take_where_ahead
 from placement.bounds import lower_bound
 from placement.local_search import swap_down
-from placement.pack import distinct_copies, pack
+from placement.pack import pack
 from placement.problem import Problem
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
@@ -44,8 +43,7 @@ def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
     """Return ``result``, found for even shares, fitted to the split of ``problem``: copies, largest loads and bound.
 
     ``even``: returned as it is. ``source`` and ``rank``: best swaps under the shares by source rank, until within the
-    slack. ``lp``: copies that bear drift. A layer where a baseline, its copies apart, has the smaller largest load
-    (with ``lp``: by more than the slack) takes that one's placement.
+    slack. ``lp``: copies that bear drift.
     """
     if problem.split == "even":
         return result
@@ -57,11 +55,7 @@ def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
         slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
         better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
         ran = f"swaps under shares by source rank: {better} layers better"
-    apart = distinct_copies if problem.can_be_apart else spread_evenly
-    slack = SLACK if problem.split == "lp" else 0.0
     log = (*result.log, ran)
-    for name, layers in take_where_ahead(problem, slot_expert, result.baselines, apart, slack=slack):
-        log += (f"{name} is better under the split and taken in {layers} layers",)
     return checked_result(problem, slot_expert, bound, log, result.baselines, interrupted=result.interrupted)
 
 

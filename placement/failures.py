@@ -18,8 +18,8 @@ from placement.failure_domains import domain_name, stage_domains
 from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
-from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from placement.progress import Say, silent
+from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.errors import RackplanError
 
 if TYPE_CHECKING:

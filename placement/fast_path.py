@@ -1,44 +1,40 @@
-"""The fast placement: greedy counts, largest first, best swaps; other counts where that falls short."""
+"""The fast placement of one load: greedy counts, largest first, best swaps; other counts where that falls short."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.bounds import of_one_load, priced
-from placement.copy_exchange import best_of_all_counts, few_counts, recount
-from placement.count_search import best_divided, exact_fold, search_counts
+from placement.count_search import search_counts
 from placement.local_search import swap_down
-from placement.pack import distinct_copies, pack
-from placement.problem import EQUAL, WIDE, Problem, keep_better
+from placement.pack import pack
+from placement.problem import WIDE, Problem, keep_better
 from placement.replication import replicate
 
 TRIED = 6
 """Exchanges of copies that a step of the count search looks at in each layer."""
-
-Rival = Callable[[Index], Experts | None]
-"""A baseline's answer for some layers, ``[layers, slots]``; None where its policy does not apply."""
+NEAR = 1.5e-3
+"""To the mean load: where the fast path stops swapping, and what no engine can measure."""
 
 _ROOTS = 3  # square roots of the load, one of the other, for counts where GPUs differ in speed
-_CLOSE = 1.5e-3  # to the mean load: where the fast path stops swapping, and what no engine can measure
 # All work is counted by layer, so that the other layers of a call change nothing.
 _WORK = 70_000  # slots of all counts that a layer's search looks at...
 _FEWEST_STEPS, _MOST_STEPS = 80, 400  # ... but so many steps at least and at most
 _PATIENCE = 16  # steps without a gain, or a quarter of all
-_MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots squared
 
 
-def fast_placement(problem: Problem, rivals: Mapping[str, Rival]) -> tuple[Experts, Floats, tuple[str, ...]]:
-    """Greedy counts, largest first, best swaps; other counts, and a rival's start, where that falls short.
+def fast_placement(problem: Problem) -> tuple[Experts, Floats, tuple[str, ...]]:
+    """Greedy counts, largest first, best swaps; other counts where that falls short.
 
     Returns ``[layers, slots]``, the bound ``[layers]`` (raised where a gap was wide and prices prove more) and
     what ran, in words. Deterministic, and layer by layer.
     """
     copies = replicate(problem)
-    slot_expert = swap_down(problem, pack(problem, copies), close=_CLOSE)
+    slot_expert = swap_down(problem, pack(problem, copies), close=NEAR)
     bound = of_one_load(problem, copies)
     log = ["greedy counts, largest first, best swaps"]
     if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
@@ -54,15 +50,6 @@ def fast_placement(problem: Problem, rivals: Mapping[str, Rival]) -> tuple[Exper
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         log.append(_other_counts(problem, slot_expert, copies, wide))
-        load = problem.evaluate(slot_expert)
-        wide = np.flatnonzero(load > bound * (1 + WIDE))
-        recount(problem, slot_expert, wide, rounds=min(_MOST_ROUNDS, _EXCHANGE_WORK // problem.slots**2))
-        load = problem.evaluate(slot_expert)
-    # Who starts from EPLB's own packing and comes that near to the mean load is not behind by more than that.
-    apart = np.flatnonzero(load > 1 + _CLOSE)
-    if apart.size:
-        for name, rival in rivals.items():
-            log += _not_behind(problem, slot_expert, load, apart, name, rival(apart))
     return slot_expert, bound, tuple(log)
 
 
@@ -78,7 +65,7 @@ def _unlike_copies(problem: Problem, slot_expert: Experts, copies: Ints, wide: I
     for _ in range(_ROOTS):
         flat = np.sqrt(flat)  # which all CPUs round alike
         counts = replicate(replace(part, loads=flat))
-        trial = swap_down(part, pack(part, counts), close=_CLOSE)
+        trial = swap_down(part, pack(part, counts), close=NEAR)
         better = part.evaluate(trial) < part.evaluate(slot_expert[wide])
         slot_expert[wide[better]], copies[wide[better]] = trial[better], counts[better]
     return f"counts by powers of the load tried in {wide.size} layers, for GPUs of unlike speed"
@@ -87,58 +74,17 @@ def _unlike_copies(problem: Problem, slot_expert: Experts, copies: Ints, wide: I
 def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at other copy counts in the ``wide`` layers, in place; return what ran, in words."""
     part = problem.rows(wide)
-    if few_counts(part):
-        keep_better(problem, slot_expert, wide, best_of_all_counts(part))
-        return f"all copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}"
     spare = problem.slots - problem.experts
     steps = min(_MOST_STEPS, max(_FEWEST_STEPS, spare // 3, _WORK // (TRIED * problem.slots)))
-    start = best_divided(part, copies[wide])
     patience = max(_PATIENCE, steps // 4)
-    found = search_counts(part, start, tried=TRIED, spent=step_counter(steps), patience=patience)
-    # Where the fold is exact, the last is the best of them.
-    for counts, before in (
-        ((found, copies[wide]),) if exact_fold(problem) else ((start, copies[wide]), (found, start))
-    ):
-        other = np.flatnonzero((counts != before).any(axis=1))
-        if other.size == 0:
-            continue
+    found = search_counts(part, copies[wide], tried=TRIED, spent=step_counter(steps), patience=patience)
+    other = np.flatnonzero((found != copies[wide]).any(axis=1))
+    if other.size:
         trial = part.rows(other)
         keep_better(
-            problem, slot_expert, wide[other], swap_down(trial, pack(trial, counts[other]), close=_CLOSE)
+            problem, slot_expert, wide[other], swap_down(trial, pack(trial, found[other]), close=NEAR)
         )
     return f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
-
-
-def _not_behind(
-    problem: Problem, slot_expert: Experts, load: Floats, layers: Index, name: str, rival: Experts | None
-) -> list[str]:
-    """Take what a rival has in the ``layers`` where it is ahead of ``load``, in place; return what ran, in words."""
-    if rival is None:
-        return []
-    rival_load = problem.rows(layers).evaluate(rival)
-    ahead = load[layers] > rival_load * (1 + EQUAL)
-    if not ahead.any():
-        return []
-    log = []
-    layers, rival, rival_load = layers[ahead], rival[ahead], rival_load[ahead]
-    start, fits = distinct_copies(problem.rows(layers), rival)
-    if (
-        not problem.each_alone
-    ):  # what knows nothing of failure domains is not worth a search where it breaks them
-        fits &= problem.apart(rival)
-    better = 0
-    if fits.any():
-        part = problem.rows(layers[fits])
-        better = keep_better(problem, slot_expert, layers[fits], swap_down(part, start[fits], close=_CLOSE))
-    if better:
-        log.append(f"best swaps from {name}: {better} layers better")
-        load[layers] = problem.rows(layers).evaluate(slot_expert[layers])
-    rows = layers[load[layers] > rival_load * (1 + EQUAL)]
-    if rows.size:
-        log.append(
-            f"{name} is ahead with two copies of an expert in one failure domain in rows {rows.tolist()}"
-        )
-    return log
 
 
 def step_counter(steps: int) -> Callable[[], float]:

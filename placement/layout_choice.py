@@ -17,6 +17,7 @@ from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
 from cost.service_limits import giving_way
 from placement.arrays import Ints
+from placement.budget import Budget
 from placement.fitting import Fitted, fitted_layouts
 from placement.goals import (
     Aim,
@@ -35,11 +36,10 @@ from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout,
 from placement.options import PlanOptions, ServiceLevel
 from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
+from placement.progress import Say, silent
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
 from placement.splits import faster_splits, promised
-from placement.budget import Budget
-from placement.progress import Say, silent
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""

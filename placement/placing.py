@@ -13,13 +13,13 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.loads import ExpertLoads
 from placement.arrays import Floats, Index, Ints
+from placement.budget import Budget
 from placement.failure_domains import stage_domains
 from placement.options import PlanOptions
 from placement.problem import Problem, make_problem
 from placement.result import ExpertResult
 from placement.scoring import moe_rows, stage_speed
 from placement.solve import solve
-from placement.budget import Budget
 
 Known = dict[tuple[object, ...], ExpertResult]
 """Fast placements by :attr:`StageGroup.key`."""

@@ -10,6 +10,7 @@ import numpy as np
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
 from cost.token_traffic import TokenTraffic
+from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
 from placement.failures import FEW_TOKENS, find_failures
@@ -20,12 +21,11 @@ from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import proven
+from placement.progress import OnProgress, Say
 from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
-from placement.budget import Budget, Cancel
-from placement.progress import OnProgress, Say
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.errors import InputError

@@ -18,14 +18,14 @@ from cost.layout import Layout
 from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from placement.arrays import Ints
+from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.fitting import Shape, stage_slots
 from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
 from placement.placing import place_stages
-from placement.scoring import moe_rows, placement_scorer
-from placement.budget import Budget
 from placement.progress import Say, silent
+from placement.scoring import moe_rows, placement_scorer
 from topology.errors import InputError
 
 if TYPE_CHECKING:

@@ -29,13 +29,6 @@ _HOT_GPUS = 8  # at least: fewer make too few swaps in a round
 _STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
-def smooth_load(problem: Problem, slot_expert: Experts) -> Floats:
-    """Return log-sum-exp of the GPU loads ``[layers]``, mean or worst over scenarios, of ``[layers, slots]``."""
-    theta = SHARPNESS[problem.objective]
-    assignment = problem.average.assignment(slot_expert)
-    return _smooth(problem, _relative(problem, [assignment.gpu_load(load) for load in problem.loads]), theta)
-
-
 def descend(problem: Problem, slot_expert: Experts, *, keep_on: Callable[[], bool] = lambda: True) -> Experts:
     """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
 
@@ -73,16 +66,6 @@ def _relative(problem: Problem, gpu_load: list[Floats]) -> Floats:
     average = problem.average
     relative: Floats = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
     return relative
-
-
-def _smooth(problem: Problem, load: Floats, theta: float) -> Floats:
-    peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
-    power = np.exp(theta * (load - peak))
-    if problem.objective == "mean":
-        each: Floats = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
-        return problem.over_scenarios(each)
-    worst: Floats = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
-    return worst
 
 
 def _exp(exponent: Floats) -> Floats:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cost.resolve import resolve_model as resolve_model
     from cost.score import Score as Score
     from cost.workload import Workload as Workload
+    from placement.budget import CancelledError as CancelledError
     from placement.compare import compare_clusters as compare_clusters
     from placement.levers import find_levers as find_levers
     from placement.options import PlanOptions as PlanOptions
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from placement.plan_file import plan_to_dict as plan_to_dict
     from placement.plan_file import read_plan as read_plan
     from placement.planner import make_plan as make_plan
-    from placement.scoring import score_placement as score_placement
-    from placement.budget import CancelledError as CancelledError
     from placement.progress import Progress as Progress
+    from placement.scoring import score_placement as score_placement
     from placement.verify import verify_plan as verify_plan
     from rackplan.library import compare as compare
     from rackplan.library import draw as draw

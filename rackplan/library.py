@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.sizing import Size
+    from placement.budget import Cancel
     from placement.engines.export import Exported
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import FleetOptions
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
-    from placement.budget import Cancel
     from placement.progress import Progress
     from rackplan.replaying import ReplayOptions
     from rackplan.results import Comparison

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
-    from placement.plan import Plan
     from placement.budget import Cancel
+    from placement.plan import Plan
     from rackplan.views.replay import Replayed
 
 STEPS = 3000
@@ -116,10 +116,10 @@ class Replay:
         CancelledError
             If ``cancel`` says so before a window was scored.
         """
+        from placement.budget import Budget
         from placement.online.policies import DEFAULT, entries, that_apply
         from placement.online.setting import plan_setting
         from placement.online.simulate import replay
-        from placement.budget import Budget
         from rackplan.views.replay import Replayed
 
         budget, asked = Budget(cancel=cancel), self.asked
@@ -149,9 +149,9 @@ class Replay:
 
     def _plan(self, say: Callable[[str], None], cancel: Cancel | None) -> tuple[Plan, str]:
         """Return the plan that runs first, and what it was made for."""
+        from placement.budget import Budget
         from placement.options import PlanOptions
         from placement.planner import make_plan
-        from placement.budget import Budget
 
         if self.given is not None:
             return self.given, f"the plan of {self.path}" if self.path else "the plan that was given"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from cost.quantity import rounded_up
 from cost.service_limits import LimitError, giving_way, left_out_words
+from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
@@ -17,7 +18,6 @@ from placement.fleet.options import FleetOptions
 from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
-from placement.budget import Budget
 from placement.progress import Say
 from topology.cluster import Cluster
 from topology.errors import InfeasibleError, InputError
@@ -127,9 +127,14 @@ class Fleet(Shown):
 
 
 def make_fleet(
-    cluster: Cluster, traffic: Traffic, options: FleetOptions, *, on_stage: Say | None = None
+    cluster: Cluster,
+    traffic: Traffic,
+    options: FleetOptions,
+    *,
+    on_stage: Say | None = None,
+    budget: Budget | None = None,
 ) -> Fleet:
-    """Return a verified fleet.
+    """Return a verified fleet; ``budget``: other than that of the options.
 
     Raises
     ------
@@ -140,7 +145,7 @@ def make_fleet(
         limit that binds and the best that is reachable.
     """
     say = on_stage or (lambda _: None)
-    budget = Budget(options.time_limit_s)
+    budget = budget or Budget(options.time_limit_s)
     say("looking for shapes of replicas")
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from cost.deployment import Deployment
 from cost.loads import ExpertLoads
+from placement.budget import Budget
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.fleet.columns import DECODE, PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.budget import Budget
 from placement.progress import Say, silent
 from topology.errors import InfeasibleError
 from topology.part import part_of

@@ -9,13 +9,13 @@ from typing import Any
 
 from cost.money import PriceBook
 from cost.service_limits import LimitError
+from placement.budget import Budget
 from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Column, Priced, Traffic
 from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer, thinned
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
-from placement.budget import Budget
 from topology.errors import InfeasibleError, NoAnswerError
 from topology.spec import GpuSpec
 from topology.units import plural
@@ -211,7 +211,9 @@ def _fewest_joints(master: Master, best: Answer, as_good: Any, budget: Budget, s
     return solve(master, budget.part(1.0), seed=seed, most=_JOINTS_S).answer or best
 
 
-def _least_cost(master: Master, most: Answer, requests: int, budget: Budget, seed: int) -> tuple[Answer, Proof]:
+def _least_cost(
+    master: Master, most: Answer, requests: int, budget: Budget, seed: int
+) -> tuple[Answer, Proof]:
     """As many requests as are asked for at the least cost."""
     master.model.add(master.requests >= requests)
     master.model.minimize(master.cost)

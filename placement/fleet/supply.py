@@ -12,14 +12,15 @@ from cost.deployment import Deployment
 from cost.lengths import Lengths
 from cost.sizing import Demand
 from cost.supply import Pool, Served, merged
+from placement.budget import Budget
 from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import Fleet, make_fleet
-from placement.fleet.options import FleetOptions
+from placement.fleet.options import WORTH_S, FleetOptions
 from topology.errors import InfeasibleError, NoAnswerError
 from topology.repeat import repeated
 
-SEARCH = 2_500_000
-"""Work of one fleet, about 2.5 s: a size shall not keep anybody waiting, and has no clock."""
+SEARCH_S = 2.5
+"""Work of one fleet: a size shall not keep anybody waiting, and has no clock."""
 
 
 @dataclass(eq=False)
@@ -117,9 +118,11 @@ class FleetSupply:
     def _fleet(self, units: int) -> Fleet | InfeasibleError | NoAnswerError:
         if units not in self._found:
             cluster = repeated(self.deployment.cluster, units)
-            options = FleetOptions(goal="throughput", work=SEARCH)
+            options = FleetOptions(goal="throughput")
             try:
-                found = make_fleet(cluster, self._traffic(replace(self.deployment, cluster=cluster)), options)
+                traffic = self._traffic(replace(self.deployment, cluster=cluster))
+                budget = Budget(None).part(SEARCH_S / WORTH_S)
+                found = make_fleet(cluster, traffic, options, budget=budget)
             except (InfeasibleError, NoAnswerError) as error:
                 self._found[units] = error
             else:

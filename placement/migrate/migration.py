@@ -9,13 +9,13 @@ import numpy as np
 
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats
+from placement.budget import CUT, Budget
 from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
 from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
-from placement.budget import Budget
 from topology.errors import InfeasibleError, NoAnswerError
 
 KNEE = 0.01
@@ -154,7 +154,7 @@ def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: 
         budget.spend(_LAYER_WORK)
         return budget.goes_on()
 
-    with budget, budget.stepwise():
+    with budget.keeping():
         for task, start in zip(tasks, starts, strict=True):
             found.append(fewest_moves(task, start, *(() if is_quick(task) else (keep_on,)))[0])
     return [*found, *starts[len(found) :]]
@@ -212,30 +212,28 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
     until = budget.search(0.0)
 
     def first(units: float) -> bool:
-        until.spend(units, clock=False)  # the first pass is whole whatever the time
-        return not until.work.over
+        until.spend(units)
+        return not budget.interrupted  # the first pass is whole whatever the time
 
     def more(units: float) -> bool:
         until.spend(units)
         return until.goes_on()
 
-    with budget, budget.stepwise():
+    with budget.keeping():
         small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
         for _ in range(_SMALL_PASSES if small else 1):
             one(first, 1.0)
             passes += 1
-        took = until.done() / passes
-        until.mark()
+        took = until.done / passes
         while until.goes_on():
             one(more, max(1.0, _REST * until.left() / took))
             passes += 1
-            until.mark()
-    if budget.work.over:
+    if budget.cut:
         for front in fronts:
             front.carry_over()
     text = f"annealing under a rising price of excess: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     text += "".join(dict.fromkeys(front.words for front in fronts))
-    return text + ("; ended early: the best so far is kept" if budget.work.over else "")
+    return text + (f"; {CUT}" if budget.cut else "")
 
 
 @dataclass(frozen=True)

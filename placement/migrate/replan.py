@@ -13,6 +13,7 @@ from cost.dispatch import DispatchPolicy
 from cost.loads import ExpertLoads
 from cost.score import Score
 from placement.arrays import Experts
+from placement.budget import Budget, Cancel
 from placement.failure_domains import require_apart, stage_domains
 from placement.failures import FEW_TOKENS, find_failures
 from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
@@ -24,6 +25,7 @@ from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, ScenarioWeights, Spread
 from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan
+from placement.progress import OnProgress
 from placement.scoring import (
     placement_proof,
     placement_scorer,
@@ -32,8 +34,6 @@ from placement.scoring import (
     score_rivals,
     stage_problem,
 )
-from placement.budget import Budget, Cancel
-from placement.progress import OnProgress
 from placement.verify import verify_plan
 from topology.cluster import Cluster
 from topology.errors import InputError

@@ -8,20 +8,23 @@ many the swaps'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import combinations, product
 
 import numpy as np
 
 from cost.dispatch import hangs_on_places
 from placement.arrays import Experts, Index, least_of_each
 from placement.dispatch_refinement import swap_round
-from placement.exhaustive import all_placements, few_placements
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
+from placement.problem import Problem
 from placement.progress import Say
 
 _Key = tuple[int, bytes]
+_MOST_WAYS = 20_000  # placements over layers and scenarios, all of which are judged
 
 
 _ROUNDS = 60
@@ -83,9 +86,9 @@ class SplitFront:
 
     def add_all(self) -> bool:
         """Add the best of all placements for each number of moves, where they are few; return whether they are."""
-        if not few_placements(self.problem, named=True):
+        rows = _all_placements(self.problem)
+        if rows is None:
             return False
-        rows = all_placements(self.problem, named=True)
         for layer in range(self.problem.layers):
             layers = np.full(len(rows), layer)
             part = self.real.task.rows(layers)
@@ -134,6 +137,16 @@ class SplitFront:
             self.real.add(layers[better], rows[better])
             say(_SWAPS_PHASE.format(turn + 1))
             active = better[value[better] > self.enough[layers[better]]]
+
+
+def _all_placements(problem: Problem) -> Experts | None:
+    """Return every legal placement of one layer, ``[ways, slots]``; None where they are many."""
+    held = [math.comb(problem.experts, slots) for slots in problem.slots_per_gpu.tolist()]
+    if math.prod(held) * problem.layers * problem.scenarios > _MOST_WAYS:
+        return None
+    sets = [list(combinations(range(problem.experts), slots)) for slots in problem.slots_per_gpu.tolist()]
+    rows = np.array([sum(each, ()) for each in product(*sets)], dtype=np.int32)
+    return rows[problem.legal(rows)]
 
 
 def _keys(layers: Index, rows: Experts) -> list[_Key]:

@@ -20,7 +20,6 @@ from placement.migrate.annealing import Annealing
 from placement.migrate.task import MigrationTask
 from placement.pack import EMPTY
 from placement.problem import Problem
-from placement.small_search import finish_small
 from placement.solve import solve
 
 _SQUARINGS = 4  # a norm of power 16 over GPU loads chooses a slot
@@ -192,6 +191,6 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
     moved = fit_to_split(replace(result, assignment=problem.assignment(even)), problem)
-    near = finish_small(moved, problem.in_order()).assignment.slot_expert
+    near = moved.assignment.slot_expert
     better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)
     return Fresh(even, np.where(better[:, None], plan, near))

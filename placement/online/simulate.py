@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from placement.arrays import Experts, Floats
-from placement.online.policy import Group, MakePolicy, Policy
 from placement.budget import Budget
+from placement.online.policy import Group, MakePolicy, Policy
 from topology.errors import InputError
 
 Placed = Sequence[Experts]
@@ -238,8 +238,8 @@ def replay(
 ) -> ReplayResult:
     """Replay ``windows``, tokens ``[windows, layers, experts]``, through all policies.
 
-    Ctrl-C, or a ``budget`` that is cancelled, ends it after the windows that all policies were scored on, at least one;
-    ``on_progress`` is called with the number of the window, of all windows, and the name of a policy.
+    Ctrl-C, or a ``budget`` that is cancelled, ends it after the windows that all policies were scored on (one or
+    more); ``on_progress`` is called with the number of the window, of all windows, and the name of a policy.
 
     Raises
     ------

@@ -7,7 +7,6 @@ on the step: ``stages`` times each stage, and the sum of all with the hops. Each
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -323,12 +322,14 @@ class Found:
     search: str
 
 
-def counts_within(problem: OrderProblem, step_s: float, budget: Budget, *, seed: int) -> tuple[bool, Ints | None]:
+def counts_within(
+    problem: OrderProblem, step_s: float, budget: Budget, *, seed: int
+) -> tuple[bool, Ints | None]:
     """Return whether no order has a step of ``step_s`` or less, proven; and counts of layers that may have one.
 
     The counts are of layers of each kind on each group, then 1 for the first group and for the last, int64 ``[kinds
-    + 2, groups]``; None where there are none, or none were found until ``budget``. There is no objective: asked for the
-    best, the solver takes far longer to prove the same bound (measured: 6 s against 0.5 s).
+    + 2, groups]``; None where there are none, or none were found within ``budget``. There is no objective: asked for
+    the best, the solver takes far longer to prove the same bound (measured: 6 s against 0.5 s).
     """
     from ortools.sat.python import cp_model
 

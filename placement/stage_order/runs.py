@@ -14,9 +14,9 @@ import numpy as np
 
 from cost.layouts.stage_order import Order, OrderProblem, Split, least_tour
 from placement.arrays import Bools, Floats
-from placement.stage_order.cpsat import STEPS
 from placement.budget import Budget
 from placement.cp_solver import solve_within
+from placement.stage_order.cpsat import STEPS
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -12,13 +12,13 @@ from cost.layouts.stage_order import OrderProblem, StageOrder, split_in_order
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from cost.loads import ExpertLoads
+from placement.budget import Budget
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.layout_choice import Placed, candidates, place
 from placement.options import PlanOptions
 from placement.partition import stage_specs
 from placement.plan import OrderProof
 from placement.stage_order import solve_order
-from placement.budget import Budget
 from topology.errors import InfeasibleError
 
 ORDER_S = 5.0

@@ -13,11 +13,11 @@ from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from cost.traces.coactivation import coactivation
 from placement.arrays import Experts, Floats, Ints
+from placement.budget import Budget
 from placement.layout_choice import Placed
 from placement.options import PlanOptions
 from placement.placing import StageGroup, group_problem
 from placement.scoring import layers_use, moe_rows, placement_uses
-from placement.budget import Budget
 
 _SMALL = 200  # pairs of slots, over layers that differ: more would take seconds, and gain little
 _MOST = 1500  # placements judged, over layers that differ

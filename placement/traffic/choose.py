@@ -15,17 +15,17 @@ from cost.terms.alltoall import group_limit, vector_sizes
 from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
+from placement.budget import Budget
 from placement.findings import FrontPoint, TrafficReport, TrafficRow
 from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
 from placement.problem import make_problem
+from placement.progress import Say
 from placement.result import ExpertResult, checked_result
 from placement.scoring import placement_scorer, routed_traffic
 from placement.solve import solve
-from placement.budget import Budget
-from placement.progress import Say
 from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front
@@ -421,8 +421,8 @@ def _by_traffic(
         for at, row in enumerate(rows):
             say(f"placing experts by what tokens choose together: layer {done + 1} of {total}")
             done += 1
-            with budget, budget.stepwise():
-                if budget.interrupted or budget.work.over:
+            with budget.keeping():
+                if budget.cut:
                     break
                 tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
                 load = loads.normalised[:, row]

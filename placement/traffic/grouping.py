@@ -39,8 +39,8 @@ class Work:
     share:
         1 is a second or less of a layer of 256 experts and 20,000 tokens; starts and exchanges are in proportion.
     goes_on:
-        Whether there is work left, given the units (:class:`placement.budget.Budget`) of what comes next; asked between starts
-        and every few steps of annealing.
+        Whether there is work left, given the units (:class:`placement.budget.Budget`) of what comes next; asked
+        between starts and every few steps of annealing.
     """
 
     share: float = 1.0

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.budget import Budget
 from placement.fleet import cpsat
 from placement.fleet.assign import _Cut, _nearest, assign
 from placement.fleet.blocks import Block, DomainClass, Shape, even, stand
 from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
 from placement.fleet.cpsat import Answer, Problem, build, hint, solve
 from placement.fleet.greedy import first_answer
-from placement.budget import Budget
 from topology import resolve_cluster
 
 SPEC = resolve_cluster("hgx-h100").spec.domains[0]

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from placement.copy_exchange import recount
 
 from placement.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
-from placement.copy_exchange import recount
+from placement.budget import Budget
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.solve import solve
-from placement.budget import Budget
 from placement.verify import verify_experts
 from topology.errors import InfeasibleError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from placement.exhaustive import few_placements
+
 from placement.migrate import fewest
 from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import migrate

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import annealing
+from placement.budget import Budget
 from placement.problem import make_problem
 from placement.solve import solve
-from placement.budget import Budget
 from placement.verify import verify_experts
 from topology.errors import InputError
 

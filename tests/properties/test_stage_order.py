@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
+from placement.budget import Budget
 from placement.stage_order import _which, solve_order
 from placement.stage_order.cpsat import counts_within, search_order
 from placement.stage_order.runs import runs_within
-from placement.budget import Budget
 from topology.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:

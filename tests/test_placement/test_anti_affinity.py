@@ -17,6 +17,7 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly
+from placement.budget import Budget
 from placement.dispatch_refinement import fit_to_split
 from placement.options import PlanOptions
 from placement.pack import pack
@@ -26,7 +27,6 @@ from placement.problem import Problem, make_problem, most_in_domain, spread_slot
 from placement.replication import replicate
 from placement.result import ExpertResult
 from placement.solve import _one_load, solve
-from placement.budget import Budget
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from placement.copy_exchange import best_of_all_counts, few_counts
+
 from placement.count_search import Estimate, best_divided, exact_fold, search_counts
 from placement.local_search import swap_down
 from placement.pack import pack

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from cost.dispatch import slot_shares
 from placement import stop as stop_module
+from placement.budget import Budget
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.task import MigrationTask, migration_task
 from placement.problem import make_problem, spread_slots
 from placement.solve import solve
-from placement.budget import Budget
 from placement.verify import verify_experts
 
 pytestmark = pytest.mark.wide
@@ -150,7 +150,7 @@ def test_ctrl_c_keeps_the_best_so_far(
         if sum(phase in each.phase for each in heard) == 3:
             raise KeyboardInterrupt
 
-    found = migrate([task], budget=Budget(600, budget))
+    found = migrate([task], budget=Budget(600, stop))
     assert found.interrupted
     assert "ended early" in found.log[-1]
     assert task.judged(check(task, found))[1].mean() > task.judged(task.old)[1].mean()

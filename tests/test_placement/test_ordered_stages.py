@@ -17,13 +17,13 @@ from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement import fitting
+from placement.budget import Budget
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
 from placement.stage_order.stages import order_stages
-from placement.budget import Budget
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.errors import InfeasibleError

@@ -10,12 +10,12 @@ from cost.deployment import Deployment
 from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
+from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.redundancy import choose_redundant
-from placement.budget import Budget
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InputError

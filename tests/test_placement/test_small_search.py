@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from placement.exhaustive import few_placements
+from placement.small_search import is_small, search_small
+
+from placement.budget import Budget
 from placement.problem import make_problem
 from placement.result import checked_result
-from placement.small_search import is_small, search_small
 from placement.solve import solve
 from placement.spread_feasibility import can_spread, spread_row
-from placement.budget import Budget
 from tiny_cases import least_objective, tiny_problem
 
 

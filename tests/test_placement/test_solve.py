@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from placement import solve as solve_module
 from placement import stop as stop_module
+from placement.budget import Budget
 from placement.problem import Problem, make_problem, spread_slots
 from placement.result import ExpertResult
 from placement.solve import solve
-from placement.budget import Budget
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))

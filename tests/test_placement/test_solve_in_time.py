@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from placement.bounds import lower_bound
+from placement.budget import Budget
 from placement.pack import pack
 from placement.problem import (
     Problem,
@@ -18,7 +19,6 @@ from placement.problem import (
 )
 from placement.replication import replicate
 from placement.solve import search
-from placement.budget import Budget
 
 WIDE = make_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))
 

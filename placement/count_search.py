@@ -8,13 +8,17 @@ that differ in speed it is largest first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
-from placement.arrays import Floats, Index, Ints, falling
+from placement.arrays import Experts, Floats, Index, Ints, falling
 from placement.bounds import fastest
+from placement.local_search import swap_down
+from placement.pack import pack
 from placement.problem import Problem
 from placement.replication import even_domains
 
@@ -250,3 +254,42 @@ class _Search:
             part = which[start : start + size]
             norms[part], peaks[part] = self.estimate.norms(self.loads[row[part]], copies[part])
         return norms, peaks
+
+
+_FEW = 8000  # ways to share out the copies
+_PACKED = 128  # of them, those that promise most, are packed
+_ROWS_AT_ONCE = 20_000  # placements at once
+
+
+def few_counts(problem: Problem) -> bool:
+    """Whether there are few enough ways to give each expert a copy or more to look at them all."""
+    return math.comb(problem.slots - 1, problem.experts - 1) <= _FEW
+
+
+def best_of_all_counts(problem: Problem) -> Experts:
+    """Look at every legal choice of counts and return the best placement of each layer, ``[layers, slots]``.
+
+    Those that promise most (:class:`Estimate`) are packed and swapped, which is not proven to
+    find the best of all.
+    """
+    bars = np.array(list(combinations(range(1, problem.slots), problem.experts - 1)), dtype=np.int64)
+    ways = math.comb(problem.slots - 1, problem.experts - 1)
+    edges = np.pad(bars.reshape(ways, problem.experts - 1), ((0, 0), (1, 1)))
+    edges[:, -1] = problem.slots
+    counts = np.diff(edges, axis=1)
+    counts = counts[problem.counts_fit(counts)]
+    estimate = Estimate(problem)
+    most = min(_PACKED, len(counts))
+    size = max(1, _ROWS_AT_ONCE // most)
+    best = []
+    for start in range(0, problem.layers, size):
+        layers = np.arange(start, min(start + size, problem.layers))
+        promise = np.stack(
+            [estimate.peaks(np.tile(load, (len(counts), 1)), counts) for load in problem.mean[layers]]
+        )
+        first = np.argsort(promise, axis=1, kind="stable")[:, :most]
+        many = problem.rows(np.repeat(layers, most))
+        rows = swap_down(many, pack(many, counts[first.reshape(-1)]))
+        load = many.evaluate(rows).reshape(layers.size, -1)
+        best.append(rows.reshape(layers.size, -1, problem.slots)[np.arange(layers.size), load.argmin(axis=1)])
+    return np.concatenate(best)

@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 STEPS = 1_000_000_000  # integer steps to the mean GPU load
-_MOST_CHOICES, _MOST_NUMBERS = (
-    2500,
-    150_000,
-)  # of experts and patterns, and of loads in the model of a small layer
-_SMALL_S = 0.2  # of CP-SAT's own seconds for a small layer
+_MOST_CHOICES = 450  # of experts and patterns of a small layer...
+_MOST_NUMBERS = 20_000  # ... and loads in its model
+_SMALL_S = 0.05  # of CP-SAT's own seconds for a small layer
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
 _PATIENCE = 12  # groups of GPUs without gain before a layer is given up
@@ -107,7 +105,7 @@ class ChoiceModel:
 
 
 def build(choices: Choices) -> ChoiceModel:
-    """Return the model with all its constraints, its objective and the incumbent as a hint."""
+    """Return the model with all its constraints and its objective; no hint, so that the incumbent decides no ties."""
     built = variables(choices)
     choose_one_pattern(built)
     fill_slots(built, choices)
@@ -115,7 +113,6 @@ def build(choices: Choices) -> ChoiceModel:
     second_before_third(built, choices)
     fix_heaviest(built, choices)
     bound_objective(built, choices)
-    hint_incumbent(built, choices)
     minimize_peaks(built, choices)
     return built
 
@@ -190,8 +187,9 @@ def fix_heaviest(built: ChoiceModel, choices: Choices) -> None:
 
 
 def bound_objective(built: ChoiceModel, choices: Choices) -> None:
-    """Say what nothing is below, or worth seeking."""
-    built.model.add(_objective(built, choices) >= min(choices.least, choices.value(choices.start)))
+    """Say what nothing is below, or worth seeking; and that the incumbent is known."""
+    known = choices.value(choices.start)
+    built.model.add_linear_constraint(_objective(built, choices), min(choices.least, known), known)
 
 
 def minimize_peaks(built: ChoiceModel, choices: Choices) -> None:
@@ -201,25 +199,6 @@ def minimize_peaks(built: ChoiceModel, choices: Choices) -> None:
 
 def _objective(built: ChoiceModel, choices: Choices) -> cp_model.LinearExprT:
     return sum(int(vote) * peak for vote, peak in zip(choices.votes, built.peak, strict=True))
-
-
-def hint_incumbent(built: ChoiceModel, choices: Choices) -> None:
-    """Start from the incumbent: a complete hint."""
-    start = _interchanged(choices)
-    for row, held in zip(built.chosen, start.tolist(), strict=True):
-        for pattern, var in row.items():
-            built.model.add_hint(var, pattern == held)
-    for peak, value in zip(built.peak, choices.peaks(start).tolist(), strict=True):
-        built.model.add_hint(peak, value)
-
-
-def _interchanged(choices: Choices) -> Ints:
-    """Return the incumbent with the GPUs of the first expert first, where they may change places."""
-    if not choices.homogeneous:
-        return choices.start
-    order = np.argsort(~choices.patterns[choices.start[0]], kind="stable")
-    number = {row.tobytes(): index for index, row in enumerate(choices.patterns)}
-    return np.array([number[row.tobytes()] for row in choices.patterns[choices.start][:, order]])
 
 
 def choose(
@@ -272,7 +251,8 @@ def finish_small(
     for done, layer in enumerate(layers.tolist()):
         part = problem.rows(np.array([layer]))
         order = np.argsort(-part.mean[0], kind="stable")  # names of experts decide nothing
-        ranked = replace(part, loads=part.loads[:, :, order])
+        loads = part.loads[:, :, order]
+        ranked = replace(part, loads=loads[np.lexsort(loads[:, 0].T[::-1])])
         choices = whole_layer(ranked, np.argsort(order)[found[layer]], float(bound[layer]))
         most_s = max(_SMALL_S, until.left() / 1000 / (layers.size - done))
         chosen, least, _ = choose(choices, until, most_s=most_s, seed=seed)
@@ -281,8 +261,9 @@ def finish_small(
         if chosen is not None:
             row = order[_row(choices.patterns[chosen])].astype(np.int32)
             reached = float(problem.rows(np.array([layer])).evaluate(row[None])[0])
-            if reached * (1 + (SLACK if problem.split == "lp" else EQUAL)) < value[layer]:
-                found[layer], value[layer], better = row, reached, better + 1
+            if reached * (1 + (SLACK if problem.split == "lp" else -EQUAL)) < value[layer]:
+                better += reached < value[layer] * (1 - EQUAL)
+                found[layer], value[layer] = row, reached
         # loads are rounded down to steps: that is all that may lie between
         rounding = problem.experts * choices.patterns.shape[1] / STEPS
         if value[layer] <= bound[layer] * (1 + EQUAL) + rounding:

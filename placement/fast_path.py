@@ -9,7 +9,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.bounds import of_one_load, priced
-from placement.count_search import search_counts
+from placement.count_search import best_of_all_counts, few_counts, search_counts
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import WIDE, Problem, keep_better
@@ -74,6 +74,9 @@ def _unlike_copies(problem: Problem, slot_expert: Experts, copies: Ints, wide: I
 def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: Index) -> str:
     """Look at other copy counts in the ``wide`` layers, in place; return what ran, in words."""
     part = problem.rows(wide)
+    if few_counts(part):
+        keep_better(problem, slot_expert, wide, best_of_all_counts(part))
+        return f"all copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}"
     spare = problem.slots - problem.experts
     steps = min(_MOST_STEPS, max(_FEWEST_STEPS, spare // 3, _WORK // (TRIED * problem.slots)))
     patience = max(_PATIENCE, steps // 4)

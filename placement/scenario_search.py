@@ -11,8 +11,6 @@ mean, so that no power of e overflows or vanishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,11 +27,18 @@ _HOT_GPUS = 8  # at least: fewer make too few swaps in a round
 _STEEPEST = 300.0  # a product of two powers of e above that would overflow
 
 
-def descend(problem: Problem, slot_expert: Experts, *, keep_on: Callable[[], bool] = lambda: True) -> Experts:
+def smooth_load(problem: Problem, slot_expert: Experts) -> Floats:
+    """Return log-sum-exp of the GPU loads ``[layers]``, mean or worst over scenarios, of ``[layers, slots]``."""
+    theta = SHARPNESS[problem.objective]
+    assignment = problem.average.assignment(slot_expert)
+    return _smooth(problem, _relative(problem, [assignment.gpu_load(load) for load in problem.loads]), theta)
+
+
+def descend(problem: Problem, slot_expert: Experts) -> Experts:
     """Swap copies between GPUs until no swap helps, and return the new ``[layers, slots]``.
 
     Copies of an expert stay spread over failure domains if they were, and on different GPUs in any case.
-    Deterministic while ``keep_on`` says yes.
+    Deterministic.
     """
     moved = slot_expert.copy()
     hot_gpus = _hot_gpus(problem)
@@ -43,7 +48,7 @@ def descend(problem: Problem, slot_expert: Experts, *, keep_on: Callable[[], boo
         state = _State(problem.rows(rows), moved[rows], hot_gpus)
         active = np.arange(rows.size)
         for _ in range(_ROUNDS):
-            if active.size == 0 or not keep_on():
+            if active.size == 0:
                 break
             active = state.step(active)
         moved[rows] = state.slot_expert
@@ -66,6 +71,16 @@ def _relative(problem: Problem, gpu_load: list[Floats]) -> Floats:
     average = problem.average
     relative: Floats = np.stack(gpu_load) * (average.gpus / average.experts) / average.speed
     return relative
+
+
+def _smooth(problem: Problem, load: Floats, theta: float) -> Floats:
+    peak = load.max(axis=2 if problem.objective == "mean" else (0, 2), keepdims=True)
+    power = np.exp(theta * (load - peak))
+    if problem.objective == "mean":
+        each: Floats = peak[:, :, 0] + np.log(power.sum(axis=2)) / theta
+        return problem.over_scenarios(each)
+    worst: Floats = peak[0, :, 0] + np.log(power.sum(axis=(0, 2))) / theta
+    return worst
 
 
 def _exp(exponent: Floats) -> Floats:

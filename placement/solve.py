@@ -15,6 +15,7 @@ from placement.arrays import Experts, Floats, Index, falling
 from placement.baselines import Baselines
 from placement.bounds import lower_bound
 from placement.budget import CUT, Budget
+from placement.copy_exchange import exchange_drawn
 from placement.count_search import CountSearch, exact_fold
 from placement.cpsat import finish_small, improve, is_small
 from placement.dispatch_refinement import SLACK, cut_short, fit_to_split
@@ -24,7 +25,7 @@ from placement.pack import distinct_copies, pack
 from placement.problem import EQUAL, WIDE, Problem, keep_better, proven
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
-from placement.scenario_search import descend
+from placement.scenario_search import descend, pairs
 from topology.host import cores
 
 EASY_S, HARD_S = 1.0, 10.0
@@ -36,7 +37,9 @@ _DRAWS = 2  # ... so often
 _STEP = 60.0  # units of work in a step, about
 _COUNT_STEP, _COUNT_COST = 0.4, 1.2e-5  # units for a step of count search, and for each slot of a count tried
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
-_FEW_SLOTS = 3  # of a GPU: swaps alone come first, since few are left
+_FEW_SLOTS = 3  # of a GPU: copy counts decide more than who lies with whom
+_ROUNDS = 24  # of exchanges of copies on the fast path, at most...
+_EXCHANGED = 120_000_000  # ... and pairs of slots over layers and scenarios in them: a second or two
 _STEPS_A_SLOT = 12  # of annealing on the fast path
 _ANNEALED = 11_000_000_000  # ... and numbers that it writes at most: some seconds
 
@@ -48,7 +51,7 @@ def solve(
     seed: int = 0,
     eplb_groups: int | None = None,
     nodes: int = 1,
-    exact: bool = True,
+    portable: bool = False,
 ) -> ExpertResult:
     """Place the experts of all layers of ``problem``, once for all its loads.
 
@@ -67,8 +70,9 @@ def solve(
         Of the search within the budget.
     eplb_groups, nodes:
         The model's expert groups and the scale-up domains, for the hierarchical baseline.
-    exact:
-        Whether small layers are solved exactly. Without, under one load, the bytes are the same on every machine.
+    portable:
+        Whether the answer of the fast path under one load is to be the same bytes on every machine: without CP-SAT
+        and random exchanges, which matter where a layer has few slots.
 
     Raises
     ------
@@ -83,9 +87,11 @@ def solve(
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
 
     def place(some: Problem, until: Budget) -> ExpertResult:
-        return (_one_load if some.scenarios == 1 else _several_loads)(some, until, seed, rivals)
+        if some.scenarios > 1:
+            return _several_loads(some, until, seed, rivals)
+        return _one_load(some, until, seed, rivals, portable=portable)
 
-    small = exact and is_small(judge)
+    small = not portable and is_small(judge)
     placed = place_spread(ordered.even, place, Budget() if small else budget)
     result = placed
     if problem.split != "even":
@@ -101,14 +107,13 @@ def solve(
 
 def _exact(problem: Problem, judge: Problem, result: ExpertResult, budget: Budget, seed: int) -> ExpertResult:
     """Solve small layers that are not proven yet; ``judge`` is ``problem`` with each kind of load once, by votes."""
-    slot_expert, bound = result.assignment.slot_expert, result.bound
-    slot_expert, bound, words = finish_small(judge, slot_expert, bound, budget, seed=seed)
-    log = (*result.log, words) if words else result.log
+    bound = result.bound if judge is problem else lower_bound(judge.without_spread())
+    slot_expert, bound, words = finish_small(judge, result.assignment.slot_expert, bound, budget, seed=seed)
     found = checked_result(
         problem,
         slot_expert,
-        bound,
-        log,
+        bound if judge is problem else result.bound,  # by votes nothing is proven of the plain mean
+        (*result.log, words) if words else result.log,
         result.baselines,
         interrupted=result.interrupted or budget.interrupted,
     )
@@ -165,7 +170,9 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     )
 
 
-def _one_load(problem: Problem, budget: Budget, seed: int, rivals: Baselines) -> ExpertResult:
+def _one_load(
+    problem: Problem, budget: Budget, seed: int, rivals: Baselines, *, portable: bool = False
+) -> ExpertResult:
     """Place for one load, with no two copies of an expert in a failure domain.
 
     The search sees experts by falling load, so that their names decide nothing, not even ties.
@@ -173,6 +180,9 @@ def _one_load(problem: Problem, budget: Budget, seed: int, rivals: Baselines) ->
     order = falling(problem.mean)
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
     slot_expert, bound, log = fast_placement(ranked)
+    wide = np.flatnonzero(ranked.evaluate(slot_expert) > bound * (1 + WIDE))
+    if wide.size and not portable and not exact_fold(problem):
+        _exchange(ranked, slot_expert, wide)
     if proven(ranked.evaluate(slot_expert), bound).all():
         log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
         why = "none, since the fast path reaches the bound in every layer"
@@ -275,15 +285,29 @@ def _several_loads(problem: Problem, budget: Budget, seed: int, rivals: Baseline
 def _annealed(judge: Problem, searched: Problem) -> Experts:
     """Copies by each expert's highest load in any scenario given, largest first, annealing; ``[layers, slots]``.
 
-    Not by loads that nobody gave: they would take copies from where they are needed. Deterministic.
+    Not by loads that nobody gave: they would take copies from where they are needed. With few slots a GPU,
+    or GPUs of unlike speed, counts decide, and exchanges of copies come first. Deterministic.
     """
     slot_expert = pack(judge.average, replicate(judge.highest))
     if int(judge.slots_per_gpu.max()) <= _FEW_SLOTS or not judge.equal_speeds:
         slot_expert = descend(searched, slot_expert)
+        _exchange(searched, slot_expert, np.arange(searched.layers))
     cells = step_cells(searched)
     steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED // cells) if cells else 0
     anneal(searched, slot_expert, spent=step_counter(steps // STEPS))
     return slot_expert
+
+
+def _exchange(problem: Problem, slot_expert: Experts, layers: Index) -> None:
+    """Exchange copies in some ``layers``, in place, where that is better."""
+    part = problem.rows(layers)
+    rounds = min(_ROUNDS, _EXCHANGED // (pairs(part) * part.scenarios * part.layers))
+    found = slot_expert[layers]
+    exchange_drawn(part, found, np.random.default_rng(0), rounds=rounds)
+    if part.scenarios > 1:
+        slot_expert[layers] = found
+    else:
+        keep_better(problem, slot_expert, layers, swap_down(part, found))
 
 
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:

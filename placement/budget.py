@@ -27,6 +27,10 @@ class CancelledError(RackplanError):
     """Ended from outside before there was anything to keep."""
 
 
+def _never() -> bool:
+    return False
+
+
 class Interrupts:
     """Whether Ctrl-C or a cancellation came, and what Ctrl-C does in the block that runs.
 
@@ -34,18 +38,20 @@ class Interrupts:
     ----------
     came:
         Whether one came.
+    cancelled:
+        Whether a cancellation is asked for now.
     held:
         Of the blocks that were entered, whether they hold Ctrl-C back.
     """
 
     def __init__(self, cancel: Cancel | None) -> None:
-        self._cancelled = cancel.is_set if isinstance(cancel, Event) else cancel or (lambda: False)
+        self.cancelled: Callable[[], bool] = cancel.is_set if isinstance(cancel, Event) else cancel or _never
         self.came = False
         self.held: list[bool] = []
 
     def here(self) -> bool:
         """Whether Ctrl-C or a cancellation came."""
-        self.came = self.came or self._cancelled()
+        self.came = self.came or self.cancelled()
         return self.came
 
     @contextmanager
@@ -142,7 +148,7 @@ class Budget:
         CancelledError
             If it was.
         """
-        if self.interrupted:
+        if self.interrupts.cancelled():
             raise CancelledError("cancelled before there was anything to keep.")
 
     def part(self, share: float) -> Budget:
@@ -218,12 +224,12 @@ class Budget:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        """Note Ctrl-C and go on after the block."""
+        """Note Ctrl-C and go on after the block; not at a second one."""
         self.interrupts.held.pop()
         if kind is None or not issubclass(kind, KeyboardInterrupt):
             return False
-        self.interrupts.came = True
-        return True
+        first, self.interrupts.came = not self.interrupts.came, True
+        return first
 
     def keeping(self) -> AbstractContextManager[None]:
         """Hold Ctrl-C back while there is an answer: it ends all search, and what follows is done the fast way.

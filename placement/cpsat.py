@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 STEPS = 1_000_000_000  # integer steps to the mean GPU load
-_MOST_CHOICES = 450  # of experts and patterns of a small layer...
+_MOST_GPUS, _MOST_CHOICES = 8, 450  # of a small layer, and of experts and patterns...
 _MOST_NUMBERS = 20_000  # ... and loads in its model
+_MOST_WAYS = 13.0  # logarithm of the ways to fill its slots
 _SMALL_S = 0.05  # of CP-SAT's own seconds for a small layer
 
 CLOSE = 1e-4  # a layer is done when its largest load is within this part of its bound
@@ -204,7 +205,7 @@ def _objective(built: ChoiceModel, choices: Choices) -> cp_model.LinearExprT:
 def choose(
     choices: Choices, budget: Budget, *, most_s: float, seed: int = 0
 ) -> tuple[Ints | None, float, float]:
-    """Return better patterns ``[experts]`` than the incumbent's, if any are found, a bound, and the solver's seconds.
+    """Return patterns ``[experts]`` no worse than the incumbent's, if any, a bound, and the solver's seconds.
 
     The bound is in steps times votes. Without the linear relaxation: it proves 16 copies on 4 GPUs in a third of the
     time (measured), and uses whole numbers alone.
@@ -218,19 +219,20 @@ def choose(
     chosen = np.array(
         [next(p for p, var in row.items() if solver.boolean_value(var)) for row in built.chosen]
     )
-    better = choices.value(chosen) < choices.value(choices.start)
-    return (chosen if better else None), solver.best_objective_bound, solver.deterministic_time
+    return chosen, solver.best_objective_bound, solver.deterministic_time
 
 
 def is_small(problem: Problem) -> bool:
-    """Whether a layer has few enough experts and patterns for one model."""
-    gpus = int((problem.slots_per_gpu > 0).sum())
-    most = min(gpus, problem.slots - problem.experts + 1)
-    if most < 1 or gpus > 16:
+    """Whether a layer has few enough experts, patterns and placements for one model."""
+    slots = problem.slots_per_gpu[problem.slots_per_gpu > 0].tolist()
+    gpus, most = len(slots), min(len(slots), problem.slots - problem.experts + 1)
+    if most < 1 or gpus > _MOST_GPUS:
         return False
     choices = problem.experts * sum(math.comb(gpus, copies) for copies in range(1, most + 1))
     rows = problem.scenarios * (2**gpus if problem.split == "lp" else gpus)
-    return choices <= _MOST_CHOICES and choices * rows <= _MOST_NUMBERS
+    ways = sum(math.log(math.comb(problem.experts, each)) for each in slots)
+    ways -= sum(math.lgamma(slots.count(each) + 1) for each in set(slots))  # GPUs change places
+    return choices <= _MOST_CHOICES and choices * rows <= _MOST_NUMBERS and ways <= _MOST_WAYS
 
 
 def finish_small(
@@ -252,10 +254,13 @@ def finish_small(
         part = problem.rows(np.array([layer]))
         order = np.argsort(-part.mean[0], kind="stable")  # names of experts decide nothing
         loads = part.loads[:, :, order]
-        ranked = replace(part, loads=loads[np.lexsort(loads[:, 0].T[::-1])])
+        turn = np.lexsort(loads[:, 0].T[::-1])  # nor the order of scenarios
+        ranked = replace(part, loads=loads[turn], votes=None if part.votes is None else part.votes[turn])
         choices = whole_layer(ranked, np.argsort(order)[found[layer]], float(bound[layer]))
         most_s = max(_SMALL_S, until.left() / 1000 / (layers.size - done))
-        chosen, least, _ = choose(choices, until, most_s=most_s, seed=seed)
+        chosen, least, _ = choose(replace(choices, second_first=False), until, most_s=most_s, seed=seed)
+        if choices.second_first and chosen is not None and not _second_first(choices.patterns[chosen]):
+            chosen = choose(choices, until, most_s=most_s, seed=seed)[0]
         scale = STEPS * int(choices.votes.sum())
         bound[layer] = max(bound[layer], least / scale)
         if chosen is not None:
@@ -270,6 +275,11 @@ def finish_small(
             bound[layer], optimal = value[layer], optimal + 1
     words = f"CP-SAT on {layers.size} whole layers: {better} better, {optimal} proven to be the best"
     return found, bound, words
+
+
+def _second_first(held: Bools) -> bool:
+    """Whether no expert has three copies while another has one, of ``[experts, gpus]``."""
+    return bool(second_copies_first(held.sum(axis=1)[None])[0])
 
 
 def whole_layer(problem: Problem, row: Experts, bound: float) -> Choices:
@@ -300,7 +310,7 @@ def whole_layer(problem: Problem, row: Experts, bound: float) -> Choices:
         votes,
         start,
         math.floor(bound * (1 - EQUAL) * STEPS * int(votes.sum())) - int(votes.sum()) * problem.slots,
-        problem.spread is not None and bool(second_copies_first(patterns[start].sum(axis=1)[None])[0]),
+        problem.spread is not None and _second_first(patterns[start]),
         homogeneous=bool(
             (slots == slots[0]).all()
             and (speed == speed[0]).all()
@@ -369,7 +379,7 @@ def improve(
     again. Ends when every layer is within :data:`CLOSE` of its bound or was given up, or at ``budget``.
     """
     search = _Search(problem, slot_expert, bound, seed)
-    with budget.keeping(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
+    with budget, budget.keeping(), ThreadPoolExecutor(min(_AT_ONCE, cores())) as pool:
         while budget.goes_on() and search.widest(_AT_ONCE).size:
             parts = [search.part(int(layer)) for layer in search.widest(_AT_ONCE)]
             found = list(pool.map(search.solved, parts))

@@ -9,6 +9,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.bounds import of_one_load, priced
+from placement.copy_exchange import recount
 from placement.count_search import best_of_all_counts, few_counts, search_counts
 from placement.local_search import swap_down
 from placement.pack import pack
@@ -25,6 +26,7 @@ _ROOTS = 3  # square roots of the load, one of the other, for counts where GPUs 
 _WORK = 70_000  # slots of all counts that a layer's search looks at...
 _FEWEST_STEPS, _MOST_STEPS = 80, 400  # ... but so many steps at least and at most
 _PATIENCE = 16  # steps without a gain, or a quarter of all
+_MOST_ROUNDS, _EXCHANGE_WORK = 20, 16_000  # of exchanges in the placement itself: slots squared
 
 
 def fast_placement(problem: Problem) -> tuple[Experts, Floats, tuple[str, ...]]:
@@ -50,6 +52,8 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, tuple[str, ...]]:
         wide = np.flatnonzero(load > bound * (1 + WIDE))
     if wide.size:
         log.append(_other_counts(problem, slot_expert, copies, wide))
+        wide = np.flatnonzero(problem.evaluate(slot_expert) > bound * (1 + WIDE))
+        recount(problem, slot_expert, wide, rounds=min(_MOST_ROUNDS, _EXCHANGE_WORK // problem.slots**2))
     return slot_expert, bound, tuple(log)
 
 

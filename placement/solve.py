@@ -38,7 +38,7 @@ _STEP = 60.0  # units of work in a step, about
 _COUNT_STEP, _COUNT_COST = 0.4, 1.2e-5  # units for a step of count search, and for each slot of a count tried
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
 _FEW_SLOTS = 3  # of a GPU: copy counts decide more than who lies with whom
-_ROUNDS = 24  # of exchanges of copies on the fast path, at most...
+_ROUNDS = 12  # of exchanges of copies on the fast path, at most...
 _EXCHANGED = 120_000_000  # ... and pairs of slots over layers and scenarios in them: a second or two
 _STEPS_A_SLOT = 12  # of annealing on the fast path
 _ANNEALED = 11_000_000_000  # ... and numbers that it writes at most: some seconds
@@ -71,8 +71,7 @@ def solve(
     eplb_groups, nodes:
         The model's expert groups and the scale-up domains, for the hierarchical baseline.
     portable:
-        Whether the answer of the fast path under one load is to be the same bytes on every machine: without CP-SAT
-        and random exchanges, which matter where a layer has few slots.
+        Whether the answer of the fast path under one load is to be the same bytes on every machine: without CP-SAT.
 
     Raises
     ------
@@ -87,9 +86,7 @@ def solve(
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
 
     def place(some: Problem, until: Budget) -> ExpertResult:
-        if some.scenarios > 1:
-            return _several_loads(some, until, seed, rivals)
-        return _one_load(some, until, seed, rivals, portable=portable)
+        return (_one_load if some.scenarios == 1 else _several_loads)(some, until, seed, rivals)
 
     small = not portable and is_small(judge)
     placed = place_spread(ordered.even, place, Budget() if small else budget)
@@ -108,7 +105,8 @@ def solve(
 def _exact(problem: Problem, judge: Problem, result: ExpertResult, budget: Budget, seed: int) -> ExpertResult:
     """Solve small layers that are not proven yet; ``judge`` is ``problem`` with each kind of load once, by votes."""
     bound = result.bound if judge is problem else lower_bound(judge.without_spread())
-    slot_expert, bound, words = finish_small(judge, result.assignment.slot_expert, bound, budget, seed=seed)
+    own = seed if budget.seconds else 0
+    slot_expert, bound, words = finish_small(judge, result.assignment.slot_expert, bound, budget, seed=own)
     found = checked_result(
         problem,
         slot_expert,
@@ -170,9 +168,7 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     )
 
 
-def _one_load(
-    problem: Problem, budget: Budget, seed: int, rivals: Baselines, *, portable: bool = False
-) -> ExpertResult:
+def _one_load(problem: Problem, budget: Budget, seed: int, rivals: Baselines) -> ExpertResult:
     """Place for one load, with no two copies of an expert in a failure domain.
 
     The search sees experts by falling load, so that their names decide nothing, not even ties.
@@ -180,9 +176,6 @@ def _one_load(
     order = falling(problem.mean)
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
     slot_expert, bound, log = fast_placement(ranked)
-    wide = np.flatnonzero(ranked.evaluate(slot_expert) > bound * (1 + WIDE))
-    if wide.size and not portable and not exact_fold(problem):
-        _exchange(ranked, slot_expert, wide)
     if proven(ranked.evaluate(slot_expert), bound).all():
         log += ("the fast placement reaches the bound in every layer: nothing is left to a solver",)
         why = "none, since the fast path reaches the bound in every layer"
@@ -211,7 +204,7 @@ def search(
     def wide(gap: float) -> Index:
         return np.flatnonzero(problem.evaluate(found) > bound * (1 + gap))
 
-    with budget.keeping():
+    with budget, budget.keeping():
         layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
         keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
         # Where the fold is exact, counts are all there is to find, and CP-SAT has little to add.
@@ -248,7 +241,7 @@ def _other_counts(
     rows = wide.size * (_DRAWS if few else 1) * (3 * TRIED if few else TRIED)
     each = _COUNT_STEP + _COUNT_COST * rows * problem.slots
     steps = max(1, round(_STEP / each))
-    with ThreadPoolExecutor(len(searches)) as pool:
+    with budget, ThreadPoolExecutor(len(searches)) as pool:
         while budget.goes_on():
             done = budget.progress()
             list(pool.map(partial(CountSearch.advance, steps=steps, done=done), searches))
@@ -291,23 +284,13 @@ def _annealed(judge: Problem, searched: Problem) -> Experts:
     slot_expert = pack(judge.average, replicate(judge.highest))
     if int(judge.slots_per_gpu.max()) <= _FEW_SLOTS or not judge.equal_speeds:
         slot_expert = descend(searched, slot_expert)
-        _exchange(searched, slot_expert, np.arange(searched.layers))
+        work = pairs(searched) * searched.scenarios * searched.layers
+        rounds = min(_ROUNDS, _EXCHANGED // work)
+        exchange_drawn(searched, slot_expert, np.random.default_rng(0), rounds=rounds)
     cells = step_cells(searched)
     steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED // cells) if cells else 0
     anneal(searched, slot_expert, spent=step_counter(steps // STEPS))
     return slot_expert
-
-
-def _exchange(problem: Problem, slot_expert: Experts, layers: Index) -> None:
-    """Exchange copies in some ``layers``, in place, where that is better."""
-    part = problem.rows(layers)
-    rounds = min(_ROUNDS, _EXCHANGED // (pairs(part) * part.scenarios * part.layers))
-    found = slot_expert[layers]
-    exchange_drawn(part, found, np.random.default_rng(0), rounds=rounds)
-    if part.scenarios > 1:
-        slot_expert[layers] = found
-    else:
-        keep_better(problem, slot_expert, layers, swap_down(part, found))
 
 
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:
@@ -321,7 +304,8 @@ def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Bu
         first = False
         return budget.progress()
 
-    with budget.keeping():
+    better = 0
+    with budget, budget.keeping():
         better = anneal(
             problem.searched,
             slot_expert,

@@ -154,7 +154,7 @@ def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: 
         budget.spend(_LAYER_WORK)
         return budget.goes_on()
 
-    with budget.keeping():
+    with budget, budget.keeping():
         for task, start in zip(tasks, starts, strict=True):
             found.append(fewest_moves(task, start, *(() if is_quick(task) else (keep_on,)))[0])
     return [*found, *starts[len(found) :]]
@@ -219,7 +219,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
         until.spend(units)
         return until.goes_on()
 
-    with budget.keeping():
+    with budget, budget.keeping():
         small = sum(front.problem.layers * front.problem.gpus for front in fronts) <= _SMALL
         for _ in range(_SMALL_PASSES if small else 1):
             one(first, 1.0)

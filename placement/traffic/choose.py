@@ -421,7 +421,7 @@ def _by_traffic(
         for at, row in enumerate(rows):
             say(f"placing experts by what tokens choose together: layer {done + 1} of {total}")
             done += 1
-            with budget.keeping():
+            with budget, budget.keeping():
                 if budget.cut:
                     break
                 tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])

@@ -79,24 +79,17 @@ def test_second_copies_before_third_ones() -> None:
 
 
 def test_nothing_below_what_is_worth_seeking() -> None:
-    for least, peak, wanted in ((7, 7, "OPTIMAL"), (7, 6, "INFEASIBLE"), (99, 7, "OPTIMAL")):
-        some = replace(SMALL, least=least)  # 7 is what the incumbent has
+    """7 is what the incumbent has."""
+    for least, peak, wanted in (
+        (5, 5, "OPTIMAL"),
+        (5, 4, "INFEASIBLE"),
+        (99, 7, "OPTIMAL"),
+        (5, 8, "INFEASIBLE"),
+    ):
+        some = replace(SMALL, least=least)
         built = cpsat.variables(some)
         cpsat.bound_objective(built, some)
         assert status(built, [2, 0, 1], peak) == wanted
-
-
-def test_the_hint_is_complete_and_feasible() -> None:
-    """Also where the incumbent has the heaviest expert on other GPUs than the model."""
-    for start in ([2, 0, 1], [1, 2, 0]):
-        some = replace(SMALL, start=np.array(start))
-        built = cpsat.build(some)
-        assert len(built.model.proto.solution_hint.vars) >= 9 + 1
-        solver = cp_model.CpSolver()
-        solver.parameters.catch_sigint_signal = False
-        solver.parameters.fix_variables_to_their_hinted_value = True
-        assert solver.solve(built.model) == cp_model.OPTIMAL
-        assert solver.objective_value == some.value(some.start)
 
 
 def solved_from_a_poor_start(seed: int) -> None:
@@ -117,7 +110,7 @@ def solved_from_a_poor_start(seed: int) -> None:
     assert value <= rule * (1 + slack)
     assert value >= best * (1 - 1e-9)
     assert bound[0] <= rule * (1 + 1e-7)
-    assert problem.split == "lp" or bound[0] == pytest.approx(value)
+    assert bound[0] >= best * (1 - 1e-7)
 
 
 @pytest.mark.parametrize("start", [0, 20, 40])
@@ -160,28 +153,19 @@ def test_what_is_small() -> None:
     assert is_small(tiny_problem(1))
     assert is_small(make_problem(np.ones((2000, 4)), [2, 2, 2]))
     assert not is_small(make_problem(np.ones((1, 256)), np.full(72, 4)))
-    assert not is_small(make_problem(np.ones((1, 64)), np.full(8, 9)))
-
-
-def test_eight_experts_on_eight_gpus() -> None:
-    """FlashLB's example: EPLB comes to 232, FlashLB to 205, the best there is to 196.67."""
-    problem = make_problem([[600.0, 560, 120, 120, 20, 10, 10, 10]], np.full(8, 2))
-    found = solve(problem)
-    assert found.objective * 1450 / 8 == pytest.approx(590 / 3)
-    assert found.status == "OPTIMAL"
+    assert not is_small(make_problem(np.ones((1, 36)), np.full(9, 4)))
+    assert not is_small(make_problem(np.ones((1, 16)), np.full(4, 5)))
 
 
 def test_names_of_experts_and_order_of_scenarios_decide_nothing() -> None:
     rng = np.random.default_rng(3)
-    loads, slots, spread = (
-        rng.lognormal(0, 1, (3, 1, 7)),
-        np.array([4, 4, 3, 4, 3]),
-        np.array([0, 0, 1, 1, 2]),
+    loads = rng.lognormal(0, 1, (3, 1, 5))
+    problem = make_problem(
+        loads, [3, 2, 3, 2], spread=np.array([0, 0, 1, 1]), objective="worst", split="source"
     )
-    problem = make_problem(loads, slots, spread=spread, objective="worst", split="source")
     assert is_small(problem)
     found = solve(problem)
-    names = rng.permutation(7)
+    names = rng.permutation(5)
     other = solve(replace(problem, loads=loads[[2, 0, 1]][:, :, names]), seed=1)
     np.testing.assert_array_equal(names[other.assignment.slot_expert], found.assignment.slot_expert)
 
@@ -190,7 +174,7 @@ def test_votes_count() -> None:
     """Two of three scenarios alike share a vote: the model's objective is the problem's."""
     rng = np.random.default_rng(5)
     loads = rng.lognormal(0, 1, (3, 1, 5))
-    loads[2] = loads[1] * 1.0001
+    loads[2] = loads[1] * (1 + 1e-4 * np.arange(5))
     problem: Problem = make_problem(loads, [3, 3, 2]).by_votes
     assert problem.votes is not None
     row = pack(problem.average, replicate(problem.average))[0]

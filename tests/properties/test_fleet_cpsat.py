@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from functools import cache
 from itertools import product
@@ -215,32 +214,18 @@ def told(found: cpsat.Found) -> tuple[object, ...]:
     return found.bound, None if found.answer is None else vars(found.answer)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
-def test_a_search_that_is_cut_keeps_what_it_has_found_and_is_repeated(
-    steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    budget, heard = Budget(20.0), []
-    with monkeypatch.context() as patch:
-        keep = cpsat._Steps.count
-
-        def slow(self: cpsat._Steps, *, enough: bool = False) -> None:
-            keep(self, enough=enough)
-            heard.append(self.bound)
-            time.sleep(0.002)
-
-        patch.setattr(cpsat._Steps, "count", slow)
-        patch.setattr(cpsat, "_POLL_S", 1e-4)
-        patch.setattr(Budget, "out_of_time", lambda _: len(heard) >= steps)
-        found = solve(many_steps(), budget.search(20.0), seed=0)
-    assert budget.work.cut
-    again = Budget(None, work=budget.number)
-    assert told(solve(many_steps(), again.search(20.0), seed=0)) == told(found)
-    assert again.number == budget.number
-    whole = solve(many_steps(), Budget(None).search(20.0), seed=0)
+def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
+    whole = solve(many_steps(), Budget(20.0), seed=0)
     assert whole.answer is not None
     assert whole.answer.optimal
-    if found.answer is not None:
-        assert found.answer.requests <= whole.answer.requests <= found.bound
+    for work_s in (1e-4, 3e-3, 1e-2, 3e-2):
+        cut = solve(many_steps(), Budget(work_s), seed=0)
+        assert told(solve(many_steps(), Budget(work_s), seed=0)) == told(cut)
+        if cut.answer is not None:
+            assert cut.answer.requests <= whole.answer.requests <= cut.bound
+    cancelled = Budget(20.0, cancel=lambda: True)
+    assert solve(many_steps(), cancelled, seed=0).answer is None
+    assert cancelled.cut
 
 
 def test_the_first_answer_cuts_whole_domains() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.dispatch import slot_shares
-from placement import stop as stop_module
+from placement import budget as budget_module
 from placement.budget import Budget
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
@@ -141,7 +141,7 @@ def test_budgets_and_failure_domains_are_kept(
 def test_ctrl_c_keeps_the_best_so_far(
     split: DispatchPolicy, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(budget_module, "EVERY_S", 0.0)
     task = drift(6, split, layers=4, experts=64, gpus=16, redundant=16, per_node=8)
     heard: list[State] = []
 

@@ -203,8 +203,6 @@ class Prediction:
         Interval of the measured value where the model has one (time to first token), also where it gives no value.
     chosen:
         What the model chose where the row left its layout or its batch to it.
-    physics:
-        The value without the learned correction (:mod:`cost.calibration.residual`); None where none was applied.
     """
 
     value: float | None
@@ -212,4 +210,3 @@ class Prediction:
     low: float | None = None
     high: float | None = None
     chosen: str = ""
-    physics: float | None = None

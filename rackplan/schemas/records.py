@@ -237,8 +237,8 @@ class ErrorsData(TypedDict):
         Measured rows, those of them with a prediction, and their share.
     median_abs_error, mean_abs_error:
         Of ``|predicted - measured| / measured``; null where nothing was predicted, like all that follow.
-    bias, mean_error:
-        Median and mean of ``(predicted - measured) / measured``: below 0, predictions are too small.
+    bias:
+        Median of ``(predicted - measured) / measured``: below 0, predictions are too small.
     within_20_percent:
         Share of the predicted rows within 20 percent.
     intervals, inside_interval:
@@ -250,50 +250,10 @@ class ErrorsData(TypedDict):
     median_abs_error: float | None
     mean_abs_error: float | None
     bias: float | None
-    mean_error: float | None
     within_20_percent: float | None
     intervals: int
     inside_interval: float | None
     coverage: float
-
-
-class QuantityErrorsData(ErrorsData):
-    """Errors with the learned correction.
-
-    Attributes
-    ----------
-    physics:
-        Those of the physics alone.
-    """
-
-    physics: ErrorsData
-
-
-class OrderedPairData(TypedDict):
-    """Two points in an order.
-
-    Attributes
-    ----------
-    ids, right:
-        Which, and whether the predictions have the order of the measured ones.
-    """
-
-    ids: list[str]
-    right: bool
-
-
-class OrderData(TypedDict):
-    """Pairs of points whose order is compared.
-
-    Attributes
-    ----------
-    compared, right, list:
-        How many, how many are right, and each.
-    """
-
-    compared: int
-    right: int
-    list: Sequence[OrderedPairData]
 
 
 class PointData(TypedDict):
@@ -303,28 +263,24 @@ class PointData(TypedDict):
     ----------
     id, quantity, measured:
         Which, what of it, and the figure in the unit of the quantity's name.
-    predicted, physics, error, reason:
-        The prediction, that of the physics alone, its signed error; null where there is none, and why.
+    predicted, error, reason:
+        The prediction and its signed error; null where there is none, and why.
     low, high, inside:
         The interval where one is given, and whether it holds the measured figure.
     chosen:
         What was chosen where the point does not say it.
-    labelled:
-        Whether it says how many drafts ran.
     """
 
     id: str
     quantity: str
     measured: float
     predicted: float | None
-    physics: float | None
     error: float | None
     reason: str
     low: float | None
     high: float | None
     inside: bool | None
     chosen: str
-    labelled: bool
 
 
 class ValidationData(TypedDict):
@@ -332,23 +288,17 @@ class ValidationData(TypedDict):
 
     Attributes
     ----------
-    rows, residual, corrected:
-        Its rows, whether the learned correction was used, and the rows that it moved.
-    quantities, strata:
-        Errors by quantity, and by kind of row and quantity.
-    pairs, served_pairs:
-        Orders by quantity: of pairs that are named, and of served configurations.
+    rows, residual:
+        Its rows, and whether the learned correction was used.
+    quantities:
+        Errors by quantity.
     points:
         Each.
     """
 
     rows: int
     residual: bool
-    corrected: int
-    quantities: dict[str, QuantityErrorsData]
-    strata: dict[str, dict[str, QuantityErrorsData]]
-    pairs: dict[str, OrderData]
-    served_pairs: dict[str, OrderData]
+    quantities: dict[str, ErrorsData]
     points: list[PointData]
 
 

@@ -143,7 +143,6 @@ class Told(Group):
         opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
     ] = None
     nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None
-    uplink: Annotated[str | None, opt("--uplink", "One link between switches.", "RATE")] = None
     oversubscription: Annotated[
         float | None,
         opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
@@ -167,10 +166,6 @@ class Told(Group):
     hosts: Annotated[str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")] = (
         None
     )
-    topology: Annotated[str | None, opt("--topology", "Which topology of a Slurm topology.yaml.", "NAME")] = (
-        None
-    )
-    name: Annotated[str | None, opt("--name", "Name of the cluster; default: the first file's.")] = None
 
 
 def import_(

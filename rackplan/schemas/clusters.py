@@ -134,13 +134,12 @@ class ReadFileData(TypedDict):
 
     Attributes
     ----------
-    name, kind, notes:
-        What it is called, what it is, and what was found in it.
+    name, kind:
+        What it is called, and what it is.
     """
 
     name: str
     kind: str
-    notes: list[str]
 
 
 class ImportPrinted(TypedDict):

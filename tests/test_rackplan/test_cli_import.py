@@ -26,7 +26,6 @@ def test_writes_a_cluster_that_other_commands_read(
     done = run("import", tree, "--gpu", "hgx-h100", "-o", "c.yaml")
     assert done.code == 0
     for words in (
-        "3 switches, 4 hosts",
         "32 GPUs (h100-sxm) in 4 hosts",
         "Nothing is unlike",
         "catalog system hgx-h100",

@@ -108,7 +108,6 @@ def test_equal_bundles_that_are_all_links_of_a_gpu_are_direct(take: Any) -> None
     imported = take({"t.txt": topo_m(4, "NV6")}, gpu="h100-sxm")
     assert imported.spec.domains[0].structure == "mesh"
     assert rates(imported) == {("gpu", "gpu", 150.0): 6}
-    assert any("NV6 to 3 peers are all 18 links of a GPU" in line for line in imported.taken)
 
 
 @pytest.mark.parametrize(
@@ -304,11 +303,6 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
 
-def test_options_that_nothing_needs_are_said_to_be_so(take: Any, ib_rails: Any) -> None:
-    imported = take({"ib.out": ib_rails(rails=8).text()}, gpu="h100-sxm", nic="200 Gb/s", pcie="64 GB/s")
-    assert imported.taken[-2:] == ("Not needed: option `nic`.", "Not needed: option `pcie`.")
-
-
 LEAVES = "SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
 
 
@@ -352,7 +346,6 @@ blocks:
 @pytest.mark.wide
 def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> None:
     racks = take({"m.yaml": NESTED}, gpu="gb200-nvl72")
-    assert racks.files[0].notes == ("5 switches, 72 hosts, 2 accelerator domains (4 sub-domains).",)
     assert [domain.gpus for domain in racks.spec.domains] == [72] * 4
     assert list(racks.domains) == ["d1.rack1", "d1.rack2", "d2.rack3", "d2.rack4"]
     wide = take({"m.yaml": NESTED}, gpu="rubin-576", oversubscription=1.0)
@@ -494,7 +487,6 @@ def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any)
     imported = take({"ib.out": fabric.text()}, gpu="h100-sxm")
     assert imported.spec.faults == (Fault(link=("d1.n0.g5", "f.p0.l5")),)
     assert imported.hosts[1] == "node-01"
-    assert any("no NIC of rail 5 is cabled at node-01" in line for line in imported.anomalies)
 
 
 def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
@@ -505,7 +497,6 @@ def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
     graph = build_cluster(imported.spec).graph
     # rails are the places of GPUs in their hosts: the first is that of the NIC beside the first GPU
     assert "f.p0.l0" in graph["d0.n0.g0"]
-    assert any("GPU0 mlx5_2, GPU1 mlx5_1 (nearest to that GPU)" in line for line in imported.taken)
 
 
 def test_a_cabled_nic_that_the_node_does_not_have(take: Any, ib_rails: Any) -> None:

@@ -35,12 +35,11 @@ class NicFound:
 class Found:
     """What is told of every file; :func:`topology.importers.registry.read_found` fills it in.
 
-    ``place`` is the file's name; ``notes`` say what was counted in it, ``anomalies`` what is unlike its siblings.
+    ``place`` is the file's name; ``anomalies`` say what is unlike its siblings.
     """
 
     place: str = ""
     kind: str = ""
-    notes: tuple[str, ...] = ()
     anomalies: tuple[str, ...] = ()
 
 

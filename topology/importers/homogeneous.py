@@ -404,7 +404,7 @@ def _faults(
     if (at < 0).any():
         stray = links[int(np.argmax(at < 0))]
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-        parts.note(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
+        parts.take(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
     np.add.at(rate, at, [link.count * link.fabric.link_bytes_per_s.value for link in links])
@@ -425,7 +425,7 @@ def _faults(
         part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
         told.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
     if faults:
-        parts.note(
+        parts.take(
             f"Regular but for {len(faults)} of `broken:`: GPUs that are absent, links that lack or are slow."
         )
         parts.anomalies += told[:_MOST_LISTED]

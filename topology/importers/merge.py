@@ -250,23 +250,23 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
     how = parts.options.domains
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
-            parts.note(
+            parts.take(
                 f"{what.capitalize()} of {place} hold several hosts, but each host is a scale-up domain of its own."
             )
         return {host: [host] for host in nodes}
     if how == "leaf":
         labels = _by_leaf(fabric)
-        parts.note("Domains: hosts under the same leaves (option `domains` leaf).")
+        parts.take("Domains: hosts under the same leaves (option `domains` leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
         if _too_many(labels, system, nodes, parts) and fabric.subdomains:
             labels = {host: fabric.subdomains.get(host, label) for host, label in labels.items()}
             most = f"a domain of {system.part} has {system.gpus} GPUs" if system else ""
-            parts.note(
+            parts.take(
                 f"Domains: the accelerator sub-domains of {place}; its domains hold several of them ({most})."
             )
         else:
-            parts.note(
+            parts.take(
                 f"Domains: the {what} of {place}{', whole: not by sub-domain' * bool(fabric.subdomains)}."
             )
     elif (
@@ -276,7 +276,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
         and design.nodes_per_pod * system.gpus_per_node == system.gpus
     ):
         labels = _by_leaf(fabric)
-        parts.note(
+        parts.take(
             f"Domains: hosts under the same leaves, as catalog system {system.part} is cabled (one set of leaves a "
             "domain)."
         )

@@ -661,18 +661,15 @@ class CablingData(TypedDict):
 
 
 class PhysicalData(LimitsData, SetData):
-    """A cluster: what it takes, and how that grows with the size of its first domain.
+    """A cluster and what it takes.
 
     Attributes
     ----------
     name:
         What it is called.
-    growth:
-        With one domain of more GPUs.
     """
 
     name: str
-    growth: list[LimitsData]
 
 
 class ClusterData(DomainData):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,18 +54,10 @@ def signed_error(point: Point, prediction: Prediction) -> float | None:
 
 def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dict[str, Errors]:
     """Return the errors by quantity, in the order in which the quantities first come."""
-    found = errors_by(points, predictions, lambda _: "")
-    return {quantity: errors for (quantity, _), errors in found.items()}
-
-
-def errors_by(
-    points: Sequence[Point], predictions: Sequence[Prediction], group: Callable[[Point], str]
-) -> dict[tuple[str, str], Errors]:
-    """Return the errors by quantity and by what ``group`` says of a point, in the order of first appearance."""
-    members: dict[tuple[str, str], list[tuple[Point, Prediction]]] = {}
+    members: dict[str, list[tuple[Point, Prediction]]] = {}
     for point, prediction in zip(points, predictions, strict=True):
-        members.setdefault((point.quantity, group(point)), []).append((point, prediction))
-    return {key: _errors(rows) for key, rows in members.items()}
+        members.setdefault(point.quantity, []).append((point, prediction))
+    return {quantity: _errors(rows) for quantity, rows in members.items()}
 
 
 def inside(point: Point, prediction: Prediction) -> bool | None:

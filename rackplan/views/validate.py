@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,6 @@ from cost.validation.point import Point, Prediction
 from cost.validation.predict import Predictor, predict
 from cost.validation.statistics import (
     Errors,
-    errors_by,
     errors_of,
     inside,
     signed_error,
@@ -26,16 +25,7 @@ from topology.units import plural
 _SHORT_FILE = 200
 _WORST = 20
 _LONGEST_ID = 46
-_LONGEST_GROUP = 32
 _MOST_REASONS = 10
-_GROUPS: dict[str, Callable[[Point], str]] = {
-    "cluster": lambda point: point.cluster,
-    "model": lambda point: point.model,
-    "engine": lambda point: point.engine,
-    "phase": lambda point: point.phase,
-    "kernel": lambda point: point.alltoall.kernel if point.alltoall else "",
-    "layout and batch": lambda point: "left to the model" if point.is_open else "stated",
-}
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
 
 
@@ -90,7 +80,7 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def validate_view(validations: Sequence[Validation], *, show_all: bool = False) -> View:
-    """Return what ``rackplan validate`` says of each file: rows, errors by quantity and group.
+    """Return what ``rackplan validate`` says of each file: rows and errors by quantity.
 
     In the data errors are fractions of the measured values, bias is the median signed one.
     """
@@ -140,7 +130,6 @@ def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
         [Text(said), _error_table("quantity", validation.errors)],
         labelled("Residual", "off: the physics alone (--physics)") if not validation.residual else [],
         _intervals(validation),
-        *(table for name, group in _GROUPS.items() for table in _breakdown(validation, name, group)),
         _chosen(validation),
         _refused(validation),
     )
@@ -205,10 +194,10 @@ def _furthest(validation: Validation, chosen: Iterable[int]) -> list[int]:
     return sorted(known, key=lambda i: (-known[i], i))[:_WORST]
 
 
-def _cut(name: str, most: int = _LONGEST_ID) -> str:
-    if len(name) <= most:
+def _cut(name: str) -> str:
+    if len(name) <= _LONGEST_ID:
         return name
-    half = (most - 3) // 2
+    half = (_LONGEST_ID - 3) // 2
     return f"{name[:half]}...{name[-half:]}"
 
 
@@ -224,21 +213,6 @@ def _error_table(title: str, errors: Mapping[str, Errors]) -> Table:
         ("bias", lambda one: _signed(one[1].bias)),
         ("within 20 %", lambda one: _share(one[1].within_20_percent)),
     )
-
-
-def _breakdown(validation: Validation, name: str, group: Callable[[Point], str]) -> list[list[Block]]:
-    """Errors by ``group``, where the file has more than one."""
-    tables: list[list[Block]] = []
-    by_group = errors_by(validation.points, validation.predictions, group)
-    for quantity in validation.errors:
-        found = {
-            _cut(key or "-", _LONGEST_GROUP): errors
-            for (one, key), errors in sorted(by_group.items())
-            if one == quantity
-        }
-        if len(found) > 1:
-            tables.append([_error_table(f"{quantity} by {name}", found)])
-    return tables
 
 
 def _refused(validation: Validation) -> list[Block]:

@@ -199,7 +199,7 @@ def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
         and parts.named_system is not None
         and (system.structure, system.gpus_per_node) == (structure, per_node)
         and _rate(system.fabric) == _rate(fabric)
-        and counts in (_ranked(system), (system.links_per_neighbour,))
+        and counts in (tuple(sorted(system.links_per_switch, reverse=True)), (system.links_per_neighbour,))
     ):
         return replace(system, gpus=gpus)
     rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
@@ -216,10 +216,6 @@ def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
         nodes_per_rack=system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
         links_per_neighbour=counts[0] if structure == "mesh" else 0,
     )
-
-
-def _ranked(unit: DomainSpec) -> tuple[int, ...]:
-    return tuple(sorted(unit.links_per_switch, reverse=True))
 
 
 def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:

@@ -115,7 +115,7 @@ def _node(host: PciHost, *, fragment: bool) -> NodeFound:
             f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
         )
     links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
-    source.anomalies += [*_unlike_links(host, names, links.found), *_unlike_nics(host)]
+    source.anomalies += _unlike_links(host, names, links.found)
     devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
     places = PciPlaces(host, list(names) or devices)
     return NodeFound(
@@ -216,17 +216,6 @@ def _unlike_links(host: PciHost, names: Mapping[str, str], links: Mapping[tuple[
         f"{f'{have} scale-up links' if have else 'no scale-up link'}, other GPUs {usual}."
         for gpu, have in zip(host.gpus, counts.values(), strict=True)
         if have != usual
-    ]
-
-
-def _unlike_nics(host: PciHost) -> list[str]:
-    """Return NIC ports that run at another rate than most."""
-    usual = commonest(net.attributes.get("speed", "") for net, _, _ in host.nets)
-    return [
-        f"{net.where}: {shown(net.attributes.get('name', '?'))} runs at "
-        f"{shown(net.attributes.get('speed', '?'))} Mb/s, other NICs at {usual}."
-        for net, _, _ in host.nets
-        if net.attributes.get("speed", "") != usual
     ]
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, Format, unlike
+from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
@@ -154,11 +154,6 @@ def _blocks(source: Source, blocks: Mapping[str, SwitchRow]) -> FabricFound:
             hosts[host], domains[host] = block.place, name
     if not hosts:
         raise source.error(None, "its blocks have no hosts; is the file cut?")
-    sizes = {name: len(block.hosts) for name, block in blocks.items() if block.hosts}
-    source.anomalies += [
-        f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
-        for name, size, usual in unlike(sizes, majority=True)
-    ]
     return FabricFound(hosts, domains=domains, blocks=True)
 
 

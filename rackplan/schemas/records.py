@@ -116,23 +116,6 @@ class DependenceData(TypedDict):
     worst_layer: int
 
 
-class PairData(TypedDict):
-    """Experts that tokens choose together.
-
-    Attributes
-    ----------
-    layer, experts:
-        Which.
-    share, lift:
-        Part of the tokens, and times as many as independent choices would give.
-    """
-
-    layer: int
-    share: float
-    lift: float
-    experts: list[int]
-
-
 class ContiguousData(TypedDict):
     """Experts in equal contiguous parts.
 
@@ -161,10 +144,10 @@ class TraceData(TypedDict):
         Whether a single layer stands for all.
     skew:
         Of tokens over experts.
-    coactivation, next_layer:
-        Choices in a layer, and from layer to layer; null: there are none.
-    pairs, contiguous:
-        Experts chosen together most, and what equal parts need by how many.
+    coactivation:
+        Choices in a layer; null: a token has one.
+    contiguous:
+        What equal parts of the experts need, by how many.
     notes:
         What a reader should know.
     """
@@ -178,8 +161,6 @@ class TraceData(TypedDict):
     one_layer_for_all: bool
     skew: SkewData
     coactivation: DependenceData | None
-    next_layer: DependenceData | None
-    pairs: list[PairData]
     contiguous: dict[str, ContiguousData]
     tokens_counted: int
     notes: list[str]

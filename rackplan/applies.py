@@ -103,7 +103,7 @@ class Asked:
     @property
     def planned(self) -> str:
         """Why nothing can be asked of a plan that a replay would make; empty where none is given."""
-        replays = "steps_per_window" in self.values and self.values.get("plan") is not None
+        replays = "policy" in self.values and self.values.get("plan") is not None
         return "the plan is given, with all of that in it" * replays
 
 

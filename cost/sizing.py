@@ -172,8 +172,6 @@ class Size(Shown):
         What the units that serve give.
     fewer:
         The levels below: a unit fewer, and a tenth of them fewer where that is another number.
-    looser:
-        Longer times per output token (None: no limit), and the units that serve at them.
     joined:
         The most output tokens per second of 1, 2, 4... units joined, by their number.
     unjoined:
@@ -185,7 +183,6 @@ class Size(Shown):
     lengths: Lengths | None
     served: Served
     fewer: tuple[Level, ...]
-    looser: tuple[tuple[float | None, int], ...]
     joined: Mapping[int, float]
     unjoined: str = ""
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
@@ -355,7 +352,6 @@ def size(
             )
             for less in fewer
         ),
-        looser=_looser(supply, demand),
         joined={k: one_shape.rate(k, demand.tpot_s) for k in supply.joinable},
         unjoined=unjoined,
     )
@@ -368,16 +364,6 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
             f"`lengths`: the domains of {unit.name} have {min(sizes)} to {max(sizes)} GPUs, and a mix of lengths is "
             "served by pools over domains of one size; size each kind of domain alone, or give one `isl` and `osl`."
         )
-
-
-def _looser(supply: Supply, demand: Demand) -> tuple[tuple[float | None, int], ...]:
-    """Return the units that serve at longer times per token; none longer than the longest that is priced."""
-    if demand.tpot_s is None or not len(supply.tpots):
-        return ()
-    longest = float(supply.tpots[-1])
-    limits = [limit for limit in demand.limits[1:] if limit < longest]
-    found = ((limit, fewest_units(supply, demand.peak_tok_s, limit)) for limit in (*limits, None))
-    return tuple((limit, units) for limit, units in found if units is not None)
 
 
 def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:

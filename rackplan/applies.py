@@ -101,16 +101,9 @@ class Asked:
         return "" if name in self.given else f"{why} without --{name.replace('_', '-')}"
 
     @property
-    def no_chance(self) -> str:
-        """Why no seed applies; empty where the pattern of traffic is drawn by chance."""
-        pattern = str(self.values.get("pattern", "random"))
-        drawn = pattern.partition(":")[0] in ("random", "zipf", "lognormal")
-        return "" if drawn else f"only random, zipf and lognormal patterns have a seed, {pattern} has none"
-
-    @property
     def planned(self) -> str:
         """Why nothing can be asked of a plan that a replay would make; empty where none is given."""
-        replays = "steps_per_window" in self.values and self.values.get("plan") is not None
+        replays = "policy" in self.values and self.values.get("plan") is not None
         return "the plan is given, with all of that in it" * replays
 
 
@@ -157,7 +150,6 @@ RULES: tuple[Rule, ...] = (
         lambda asked: asked.without("draft_tokens", "a step yields one token"),
         "give --draft-tokens too",
     ),
-    Rule("seed", lambda asked: asked.no_chance),
     Rule("weights", lambda asked: asked.planned),
 )
 

@@ -106,7 +106,7 @@ Routing = Annotated[
     opt(
         "--routing",
         "Experts that each token chose: .npy [tokens, layers, k], SGLang's per_token .pt, answers of vLLM or SGLang "
-        "(.json, .jsonl), FLAME-MoE's .parquet; repeatable.",
+        "(.json, .jsonl); repeatable.",
         "TRACE",
     ),
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import RAMP, SCHEMA_VERSION, Heading, Text, View, labelled
+from rackplan.views.blocks import SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.errors import InputError, printable
 from topology.files import PLACED, require_folder, require_place, write_folder, write_whole
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
 
-_ASCII = str.maketrans(RAMP, "_.-=+*#@")
-"""Letters that stand for the levels of a picture on a terminal that lacks them."""
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
 _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
@@ -74,12 +72,7 @@ def show(view: View, *, json: bool) -> None:
         noted = {"notes": [*view.data.get("notes", []), *_NOTES]} if _NOTES else {}
         sys.stdout.writelines(_json_parts({**view.data, **noted}))
         return
-    text = "\n".join(text_lines(view.blocks)).rstrip("\n") + "\n"
-    try:
-        RAMP.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        text = text.translate(_ASCII)
-    sys.stdout.write(text)
+    sys.stdout.write("\n".join(text_lines(view.blocks)).rstrip("\n") + "\n")
 
 
 def print_schema(name: str) -> None:

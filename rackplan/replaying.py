@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rackplan.views.replay import Replayed
 
 STEPS = 3000
-"""Steps of a window where nobody says: vLLM's from one re-plan to the next."""
+"""Steps of a window: vLLM's from one re-plan to the next."""
 _ALL = 1 << 30
 """Windows that a recording may have: none is merged."""
 
@@ -35,26 +35,17 @@ class ReplayOptions:
     policies:
         ``static``, ``vllm``, ``sglang``, or ``rackplan`` and ``rackplan-linear`` with a
         budget after a colon (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
-    intervals:
-        Steps between re-plans, or windows (``2w``); none: each engine's own.
-    steps_per_window:
-        Steps that a window stands for.
     seed:
         Of the plan that is made where none is given.
     """
 
     policies: tuple[str, ...] = ()
-    intervals: tuple[str, ...] = ()
-    steps_per_window: int = STEPS
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from placement.online.policies import DEFAULT, interval_windows, require_names
+        from placement.online.policies import DEFAULT, require_names
 
-        if self.steps_per_window < 1:
-            raise InputError(f"`steps_per_window` {self.steps_per_window}: expected 1 or more.")
         require_names(self.policies or DEFAULT)
-        interval_windows(self.intervals, self.steps_per_window)
 
     def windows_of(self, model: Model, texts: Sequence[str | NDArray[Any]]) -> ExpertLoads:
         """Read the windows in order.
@@ -73,8 +64,8 @@ class ReplayOptions:
         stepwise = [text for text in files if open_recording(text).of_steps]
         found = model_loads(model, texts, self.seed, windows=MOST_WINDOWS if stepwise else _ALL)
         if found is not None and stepwise:
-            each = f"each window stands for {self.steps_per_window:,} steps here (`steps_per_window`)"
-            note = f"{', '.join(Path(text).name for text in stepwise)}: single steps were recorded; {each}"
+            names = ", ".join(Path(text).name for text in stepwise)
+            note = f"{names}: single steps were recorded; each window stands for {STEPS:,} steps here"
             found = replace(found, notes=(*found.notes, note))
         if found is None or len(found.tokens) < 2:
             named = [text if isinstance(text, str) else "an array" for text in texts]
@@ -125,11 +116,14 @@ class Replay:
         budget, asked = Budget(cancel=cancel), self.asked
         count = len(self.loads.tokens)
         taking_part = entries(
-            asked.policies or DEFAULT, asked.intervals, steps_per_window=asked.steps_per_window, windows=count,
+            asked.policies or DEFAULT,
+            (),
+            steps_per_window=STEPS,
+            windows=count,
             planned=self.given is not None,
-        )  # fmt: skip
+        )
         plan, words = self._plan(say, cancel)
-        setting = plan_setting(plan, asked.steps_per_window, self.scenarios)
+        setting = plan_setting(plan, STEPS, self.scenarios)
         notes = list(_passed_over(plan))
         if not asked.policies:
             taking_part, left_out = that_apply(taking_part, setting.groups)

@@ -22,10 +22,7 @@ from operator import attrgetter
 import numpy as np
 
 from topology.build import build_cluster
-from topology.catalog import cluster_names, load_domain
-from topology.catalog.shapes import load_shapes, shaped
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.fabrics import switches_above
 from topology.figures import Evidence, Figure, weakest
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
@@ -35,7 +32,6 @@ from topology.wiring import Bools, Ints
 
 BOARD, COPPER, OPTICAL = range(3)
 """Where a link runs."""
-MOST_GROWN_GPUS = 1152
 _UNITS = ("domain", "rack", "node")
 """What a figure may be of, as the first that there is counts."""
 
@@ -300,52 +296,3 @@ def _counts(domains: Sequence[DomainSpec], key: str) -> dict[str, int]:
         for fabric, counts in known.items()
         if len(counts) == 1 and (count := next(iter(counts))) is not None
     }
-
-
-def growth(domain: DomainSpec) -> list[Physical]:
-    """Return what one domain takes as it grows: a rack, and by doubling past its own size.
-
-    Larger ones than the domain itself are hypothetical: the same links of each GPU, in more racks.
-    """
-    rows = []
-    for grown in _grown(domain):
-        spec = ClusterSpec(f"{domain.part} of {grown.gpus}", (grown,), None)
-        rows.append(physical_limits(build_cluster(spec)))
-    return rows
-
-
-def _grown(domain: DomainSpec) -> list[DomainSpec]:
-    """Return the domain in several sizes: racks, its own; a torus by doubling its smallest dimension."""
-    if domain.shape:
-        return _grown_torus(domain)
-    if not domain.links_per_switch or domain.links_bundled:
-        return [domain]
-    rack = domain.gpus_per_node * domain.nodes_per_rack
-    sizes = {domain.gpus, *(rack * count for count in (1, 2, 4, 8, 16))}
-    figures = {key: value for key, value in domain.figures.items() if key != "domain_power_w"}
-    return [
-        replace(domain, gpus=size, figures=domain.figures if size == domain.gpus else figures)
-        for size in sorted(sizes)
-        if size <= max(MOST_GROWN_GPUS, domain.gpus)
-    ]
-
-
-def _grown_torus(domain: DomainSpec) -> list[DomainSpec]:
-    """Return a torus that the catalog makes in several shapes, from its default by doubling; another as it is."""
-    if domain.part not in cluster_names() or load_shapes(domain.part) is None:
-        return [domain]
-    found = []
-    shape = list(load_domain(domain.part).shape)
-    while True:
-        try:
-            grown = shaped(domain, shape, domain.part)
-        except InputError:
-            break
-        if grown.gpus > max(MOST_GROWN_GPUS, domain.gpus):
-            break
-        found.append(grown)
-        shape[shape.index(min(shape))] *= 2
-        shape.sort()
-    if all(one.shape != domain.shape for one in found):
-        found.append(domain)
-    return sorted(found, key=lambda one: one.gpus)

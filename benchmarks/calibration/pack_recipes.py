@@ -1,4 +1,4 @@
-"""Packs InferenceX's public configurations into the facts that rackplan ships (cost/validation/data/recipes.csv).
+"""Packs InferenceX's public configurations into the facts that a fit joins (benchmarks/calibration/data/recipes.csv).
 
 ``python benchmarks/calibration/pack_recipes.py CONFIGS.csv``: one row a configuration, without its name, with all
 request counts that it was run at.

@@ -17,7 +17,7 @@ odd ones mean; the counts are those of the calibration part.
   (0: a count that never limits).
 
 Whether a run drafted tokens is recorded nowhere; rows of the database dump (``db-dump``) did not. InferenceX's public
-configurations (``cost/validation/data/recipes.csv``) say what really ran: a row is joined to them by chip, engine,
+configurations (``data/recipes.csv``) say what really ran: a row is joined to them by chip, engine,
 model, precision, lengths and requests, by the widths that it does record, by image and date; what the remaining
 configurations agree on is taken.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from cost.model import Model
 
-RECIPES = Path(__file__).parents[2] / "cost" / "validation" / "data" / "recipes.csv"
+RECIPES = Path(__file__).parent / "data" / "recipes.csv"
 BEFORE, AFTER = timedelta(days=21), timedelta(days=7)
 """How long before its commit, and after the next one, a configuration may have been run."""
 

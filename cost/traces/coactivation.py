@@ -1,4 +1,4 @@
-"""How far the choices of a routing trace are from independent: within a layer, and from layer to layer."""
+"""How far the choices of a token in a layer are from independent in a routing trace."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from cost.traces.routing import RoutingTrace
 
 SAMPLE = 2**14
-"""Tokens whose pairs of choices are counted: a million pairs of consecutive layers each."""
+"""Tokens whose pairs of choices are counted."""
 DOMAINS = (4, 8)
 """Into how many equal parts the experts are cut, in their order."""
-_NAMED = 3
 _ROUNDS = 40  # of the fixed point of odds
-_BY_CHANCE = 0.01
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,16 +45,6 @@ class Dependence:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two experts of a layer that tokens use together: ``lift`` times as often as if independently."""
-
-    layer: int
-    experts: tuple[int, int]
-    share: float
-    lift: float
-
-
-@dataclass(frozen=True)
 class CoActivation:
     """What is found in a trace.
 
@@ -64,10 +52,6 @@ class CoActivation:
     ----------
     within:
         Of two experts of one token in a layer; None where a token has one.
-    next_layer:
-        Of an expert of a token and one of the same token in the next layer; None with one layer.
-    pairs:
-        The pairs most above independence (by their number), the strongest layer first.
     domains:
         By number of equal parts of the experts, in order: parts that a token needs in a layer, and what independent
         choices would need.
@@ -76,8 +60,6 @@ class CoActivation:
     """
 
     within: Dependence | None
-    next_layer: Dependence | None
-    pairs: tuple[Pair, ...]
     domains: dict[int, tuple[float, float]]
     tokens: int
 
@@ -86,47 +68,34 @@ def coactivation(trace: RoutingTrace) -> CoActivation:
     """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
     sample = trace.sample(SAMPLE)
     layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
-    within, pairs = [], []
-    following = []
+    within = []
     for layer in range(layers):
-        here = sample.layer(layer)
-        observed = _pairs(here, here, trace.experts)
-        np.fill_diagonal(observed, 0)
+        observed = _pairs(sample.layer(layer), trace.experts)
         if observed.any():
-            expected = _product(observed, observed, diagonal=False)
-            within.append((layer, *_distance(observed, expected)))
-            used = int((here >= 0).any(axis=1).sum())
-            pairs += _strongest(layer, layers, observed, expected, used)
-        if layer + 1 < layers:
-            joint = _pairs(here, sample.layer(layer + 1), trace.experts)
-            if joint.any():
-                following.append((layer, *_distance(joint, _product(joint, joint.T, diagonal=True))))
-    pairs.sort(key=lambda found: (-found[0], found[1].layer, found[1].experts))
+            within.append((layer, *_distance(observed, _independent(observed))))
     return CoActivation(
         _dependence(within),
-        _dependence(following),
-        tuple(pair for _, pair in pairs[:_NAMED]),
         {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts},
         sample.kept,
     )
 
 
-def _pairs(first: NDArray[np.int16], second: NDArray[np.int16], experts: int) -> Floats:
-    """Tokens with one expert among ``first [tokens, k]`` and another among ``second``, ``[experts, experts]``."""
+def _pairs(chosen: NDArray[np.int16], experts: int) -> Floats:
+    """Tokens with two different experts among ``chosen [tokens, k]``, ``[experts, experts]``."""
     width = experts + 1  # the last: of choices that were not used
     found = np.zeros(width * width, dtype=np.int64)
-    rows = np.where(first < 0, experts, first).astype(np.int64) * width
-    columns = np.where(second < 0, experts, second).astype(np.int64)
-    for choice in range(rows.shape[1]):
-        found += np.bincount((rows[:, choice : choice + 1] + columns).ravel(), minlength=width * width)
-    return found.reshape(width, width)[:experts, :experts].astype(np.float64)
+    used = np.where(chosen < 0, experts, chosen).astype(np.int64)
+    for choice in range(used.shape[1]):
+        found += np.bincount((used[:, choice : choice + 1] * width + used).ravel(), minlength=width * width)
+    pairs = found.reshape(width, width)[:experts, :experts].astype(np.float64)
+    np.fill_diagonal(pairs, 0)
+    return pairs
 
 
-def _product(observed: Floats, other: Floats, *, diagonal: bool) -> Floats:
+def _independent(observed: Floats) -> Floats:
     """Pairs of independent choices: in proportion to how often each side is in a pair, and as many in all."""
-    expected: Floats = np.outer(observed.sum(axis=1), other.sum(axis=1))
-    if not diagonal:
-        np.fill_diagonal(expected, 0)
+    expected: Floats = np.outer(observed.sum(axis=1), observed.sum(axis=1))
+    np.fill_diagonal(expected, 0)
     scaled: Floats = expected * (observed.sum() / max(expected.sum(), 1e-300))
     return scaled
 
@@ -151,27 +120,6 @@ def _dependence(found: list[tuple[int, float, float]]) -> Dependence | None:
     worst = max(found, key=lambda one: one[1])
     distance, chance = (float(np.mean([one[at] for one in found])) for at in (1, 2))
     return Dependence(distance, chance, worst[1], worst[0])
-
-
-def _strongest(
-    layer: int, layers: int, observed: Floats, expected: Floats, tokens: int
-) -> list[tuple[float, Pair]]:
-    """Return the pairs of a layer most above independence, with by how many tokens; none that chance explains.
-
-    Chance explains what one of all pairs of all layers would reach once in a hundred traces (Bonferroni).
-    """
-    from scipy.special import gammainc
-
-    above = np.triu(observed - expected, 1)
-    most = np.argsort(-above, axis=None, kind="stable")[:_NAMED]
-    tried = layers * observed.size / 2
-    found = []
-    for a, b in zip(*np.unravel_index(most, above.shape), strict=True):
-        times, mean = float(observed[a, b]), float(expected[a, b])
-        if times > mean and gammainc(times, mean) * tried < _BY_CHANCE:  # the chance of as many or more
-            pair = Pair(layer, (int(a), int(b)), times / tokens, times / max(mean, 1e-300))
-            found.append((times - mean, pair))
-    return found
 
 
 def _parts(sample: RoutingTrace, layers: int, parts: int) -> tuple[float, float]:

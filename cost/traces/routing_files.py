@@ -1,11 +1,8 @@
-"""From a path to the routed experts in it: NumPy arrays, SGLang's recordings, answers of servers, Parquet."""
+"""From a path to the routed experts in it: NumPy arrays, SGLang's recordings, answers of servers."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +16,13 @@ from cost.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, Routing
 from cost.traces.routing_answers import KEY, read_answers
 from cost.traces.sglang import Rank, sglang_ranks
 from cost.traces.torch_file import load_torch_file
-from topology.errors import InputError, one_line
+from topology.errors import InputError
 
-_LAYER_FILE = re.compile(r"layer_(\d{1,4})\.parquet")
-_COLUMN = "indices"
-_BATCH = 2**16
 _HEAD = 2**24
 """Bytes of JSON that are looked through for the key of routed experts."""
 FORMS = (
     ".npy [tokens, layers, k], .npz (key routed_experts), SGLang's per_token .pt or their folder, .json or .jsonl "
-    "answers of vLLM or SGLang, FLAME-MoE's .parquet or their folder"
+    "answers of vLLM or SGLang"
 )
 
 
@@ -88,8 +82,6 @@ def is_routing(text: str, wanted: Wanted | None = None) -> bool:
 
 
 def _is_routing(path: Path, wanted: Wanted | None) -> bool:
-    if path.is_dir():
-        return any(_LAYER_FILE.fullmatch(file.name) for file in path.iterdir())
     suffix = path.suffix.lower()
     if not path.is_file() or suffix not in _READERS:
         return False
@@ -98,7 +90,7 @@ def _is_routing(path: Path, wanted: Wanted | None) -> bool:
             return f'{KEY}"'.encode() in file.read(_HEAD)
     if suffix == ".npz":
         return KEY in npz_names(path)
-    return _holds_ids(npy_array(path), wanted) if suffix == ".npy" else suffix == ".parquet"
+    return suffix == ".npy" and _holds_ids(npy_array(path), wanted)
 
 
 def _holds_ids(array: NDArray[Any], wanted: Wanted | None) -> bool:
@@ -116,8 +108,6 @@ def _holds_ids(array: NDArray[Any], wanted: Wanted | None) -> bool:
 def _opened(path: Path, wanted: Wanted | None) -> RoutedTokens:
     suffix = path.suffix.lower()
     if path.is_dir():
-        if any(_LAYER_FILE.fullmatch(file.name) for file in path.iterdir()):
-            return _read_parquet(path)
         return _read_sglang(path, sglang_ranks(path), wanted)
     if suffix not in _READERS:
         raise InputError(f"{path}: routing traces are {FORMS}; this one's suffix is {suffix or 'absent'}.")
@@ -228,93 +218,6 @@ def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[A
     return experts
 
 
-def _read_parquet(path: Path, wanted: Wanted | None = None) -> RoutedTokens:  # noqa: ARG001 - as every reader
-    """Open FLAME-MoE's traces: a file for each MoE layer, a row for each token, the same tokens in all of them.
-
-    Column ``indices`` holds the ids of its experts; ``layer_02.parquet`` is of the second layer, counted from 1, but
-    only the order of files counts: layers are the MoE layers in order.
-    """
-    files = [path]
-    if path.is_dir():
-        named = {
-            int(found[1]): file for file in path.iterdir() if (found := _LAYER_FILE.fullmatch(file.name))
-        }
-        files = [named[number] for number in sorted(named)]
-        if absent := sorted(set(range(min(named), max(named))) - set(named)):
-            raise InputError(
-                f"{path}: layer_{absent[0]:02d}.parquet is missing; a trace needs every MoE layer."
-            )
-    opened = [_parquet(file) for file in files]
-    rows = {file.metadata.num_rows for file in opened}
-    if len(rows) != 1:
-        raise InputError(
-            f"{path}: its layers have {min(rows):,} to {max(rows):,} tokens; row i must be the same token in each."
-        )
-    first = next(_batches(files[0], opened[0], 1), np.zeros((0, 0), dtype=np.int16))
-    k = first.shape[1]
-
-    def pieces() -> Iterator[NDArray[Any]]:
-        batches = (_batches(*each, _BATCH) for each in zip(files, opened, strict=True))
-        for layers in zip_longest(
-            *batches, fillvalue=np.zeros((0, 0), dtype=np.int16)
-        ):  # a broken file ends early
-            if {layer.shape for layer in layers} != {(len(layers[0]), k)}:
-                raise InputError(f"{path}: its layers have unlike numbers of choices.")
-            yield np.stack(layers, axis=1)
-
-    notes = (f"{files[0].name} to {files[-1].name}, as the MoE layers in order",) * (len(files) > 1)
-    return RoutedTokens(
-        str(path),
-        "FLAME-MoE trace",
-        rows.pop(),
-        len(files),
-        k,
-        pieces,
-        one_layer=len(files) == 1,
-        notes=notes,
-    )
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        from pyarrow import ArrowException, types
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise InputError(
-            f"{path}: reading Parquet needs pyarrow (pip install pyarrow); or save the ids as .npy "
-            "[tokens, layers, k]."
-        ) from None
-    try:
-        opened = ParquetFile(os.path.realpath(path))  # pyarrow takes `x:y` for an address and `~` for a home
-        schema = opened.schema_arrow
-    except (ArrowException, ValueError) as error:
-        raise InputError(f"{path}: not a whole Parquet file ({one_line(error)}).") from error
-    if _COLUMN not in schema.names:
-        has = ", ".join(schema.names)[:200]
-        raise InputError(f"{path}: has no column {_COLUMN!r} of routed experts, only {has}.")
-    kind = schema.field(_COLUMN).type
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-        raise InputError(f"{path}: {_COLUMN} holds {kind}, not a list of ids in each row.")
-    return opened
-
-
-def _batches(path: Path, opened: Any, size: int) -> Iterator[NDArray[Any]]:
-    """Yield ``[tokens, k]`` of one layer's file."""
-    from pyarrow import ArrowException
-    from pyarrow.compute import list_value_length, min_max
-
-    try:
-        for batch in opened.iter_batches(size, columns=[_COLUMN]):
-            column = batch.column(0)
-            flat = column.flatten().to_numpy(zero_copy_only=False)
-            lengths = min_max(list_value_length(column)).as_py()
-            if flat.dtype.kind not in "iu" or column.null_count or lengths["min"] != lengths["max"]:
-                raise InputError(f"{path}: {_COLUMN} holds {column.type}, not equally many ids in each row.")
-            yield flat.reshape(len(column), -1)
-    except (ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path}: broken where it is read ({one_line(error)}).") from error
-
-
 _READERS: dict[str, Callable[[Path, Wanted | None], RoutedTokens]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
@@ -322,5 +225,4 @@ _READERS: dict[str, Callable[[Path, Wanted | None], RoutedTokens]] = {
     ".json": read_answers,
     ".jsonl": read_answers,
     ".ndjson": read_answers,
-    ".parquet": _read_parquet,
 }

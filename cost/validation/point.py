@@ -5,16 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-QUANTITIES = {
-    "tpot_ms": "time per output token after the first, in ms, of one request",
-    "ttft_ms": "time to the first token, in ms, queueing included",
-    "tok_s_per_gpu": "tokens per second over the GPUs of the row; `token_kind` says which tokens",
-    "step_ms": "one step (one forward pass of the whole batch), in ms",
-    "dispatch_us": "one dispatch of one MoE layer, in us",
-    "combine_us": "one combine of one MoE layer, in us",
-}
-"""What can be measured, by the name that files and reports use."""
-
 
 @dataclass(frozen=True)
 class Pool:
@@ -97,7 +87,8 @@ class Point:
     id, source:
         Name of the row, and where it was published.
     quantity, measured:
-        One of :data:`QUANTITIES`, and the figure in its unit.
+        ``tpot_ms``, ``ttft_ms``, ``tok_s_per_gpu``, ``step_ms``, ``dispatch_us`` or ``combine_us``, and the figure
+        in that unit.
     phase:
         ``decode`` or ``prefill`` (one pool, that phase alone), ``aggregated`` (one pool serves both phases of each
         request), ``disaggregated`` (``pool`` decodes, ``prefill_pool`` prefills), ``alltoall``.
@@ -203,8 +194,6 @@ class Prediction:
         Interval of the measured value where the model has one (time to first token), also where it gives no value.
     chosen:
         What the model chose where the row left its layout or its batch to it.
-    physics:
-        The value without the learned correction (:mod:`cost.calibration.residual`); None where none was applied.
     """
 
     value: float | None
@@ -212,4 +201,3 @@ class Prediction:
     low: float | None = None
     high: float | None = None
     chosen: str = ""
-    physics: float | None = None

@@ -196,11 +196,9 @@ def predict_serving(
     for group in groups:
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = physics = group_times(group, efficiency)
-        corrected = np.zeros(group.index.shape, bool)
         if residual and efficiency_of is None:
             factor, _ = group_residual(group, efficiency, physics)
-            corrected = factor != 1
-            times = group_times(group, efficiency, factor=factor) if corrected.any() else physics
+            times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):
             if points[i].quantity == "ttft_ms" and physics.first_token is not None:
                 found[i] = _first_token(physics.first_token, position)
@@ -209,8 +207,7 @@ def predict_serving(
             if not np.isfinite(value):
                 found[i] = Prediction(None, "the phase has no such time")
                 continue
-            alone = quantity_of(points[i], group, physics, position) if corrected[position] else None
-            found[i] = Prediction(value, physics=alone)
+            found[i] = Prediction(value)
     return found
 
 

@@ -86,8 +86,7 @@ def traffic(
         str,
         opt(
             "--pattern",
-            "all-to-all, ring, incast, permutation, shift:N, random, zipf[:S], lognormal:SIGMA, or a .npy of "
-            "[gpus, gpus] bytes.",
+            "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.",
             "PATTERN",
         ),
     ] = "all-to-all",
@@ -99,7 +98,6 @@ def traffic(
     no_fair: Annotated[
         bool, opt("--no-fair", "Leave out the time under max-min fair sharing, beside the bound.")
     ] = False,
-    seed: Annotated[int, opt("--seed", "Seed of random, zipf and lognormal.", min=0)] = 0,
     settings: options.Settings = None,
     output: options.Written = None,
     json: options.JsonFlag = False,
@@ -114,7 +112,7 @@ def traffic(
 
     finish = written(output, "traffic", json=json)
     target = options.given_clusters([cluster], settings)[0]
-    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus), seed)
+    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus))
     router = Router(target)
     loads = router.loads(sent)
     note = drained_note(target, sent, loads)
@@ -143,7 +141,6 @@ class Told(Group):
         opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
     ] = None
     nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None
-    uplink: Annotated[str | None, opt("--uplink", "One link between switches.", "RATE")] = None
     oversubscription: Annotated[
         float | None,
         opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
@@ -167,10 +164,6 @@ class Told(Group):
     hosts: Annotated[str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")] = (
         None
     )
-    topology: Annotated[str | None, opt("--topology", "Which topology of a Slurm topology.yaml.", "NAME")] = (
-        None
-    )
-    name: Annotated[str | None, opt("--name", "Name of the cluster; default: the first file's.")] = None
 
 
 def import_(
@@ -216,9 +209,7 @@ def import_(
     show(view, json=json)
 
 
-def traffic_from_options(
-    pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int, seed: int = 0
-) -> Traffic:
+def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int) -> Traffic:
     """Return the traffic that the options ask for, on a cluster of ``count`` GPUs.
 
     Raises
@@ -240,7 +231,7 @@ def traffic_from_options(
     amount = options.amount(text, "--bytes-per-gpu")
     if not LEAST_BYTES <= amount <= MOST_BYTES:
         raise InputError(f"--bytes-per-gpu {text}: must be greater than zero, at most {MOST_BYTES:g}.")
-    return pattern_traffic(pattern, count, amount, members, seed)
+    return pattern_traffic(pattern, count, amount, members)
 
 
 def _range(text: str, count: int) -> range:

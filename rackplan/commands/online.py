@@ -9,7 +9,6 @@ import typer
 
 from rackplan import options
 from rackplan.options import arg, opt
-from rackplan.replaying import STEPS
 
 
 def replay(
@@ -36,9 +35,6 @@ def replay(
             show_default=False,
         ),
     ] = None,
-    steps_per_window: Annotated[
-        int, opt("--steps-per-window", "Steps that a window stands for.", "N")
-    ] = STEPS,
     weights: Annotated[str | None, opt("--weights", "Format of the weights.", "DTYPE")] = None,
     settings: options.Settings = None,
     seed: options.Seed = 0,
@@ -61,7 +57,7 @@ def replay(
     from rackplan.views.replay_page import replay_page
 
     finish = written(output, "replay", "replay.csv", json=json, html="report.html")
-    asked = ReplayOptions(policies=tuple(policy or ()), steps_per_window=steps_per_window, seed=seed)
+    asked = ReplayOptions(policies=tuple(policy or ()), seed=seed)
     priced = options.Pricing(weights=weights, settings=settings)
     given = None if plan is None else options.with_settings(options.read_noted(plan), settings)
     where = deployment_of(given, model, cluster, lambda m, c: priced.deployment(m, c, options.Serving()))

@@ -24,7 +24,7 @@ _INDENT = {"-": "  ", "[": "    "}
 _PARAMETERS = """
 accept_length batch cluster context draft_tokens engine ep goal gpus isl kv_dtype lengths loads lost
 max_bytes max_moves model objective osl overlap phase policy power prefix_hit price price_basis redundant seed
-set spares sparse_attention split spread stages steps_per_window time_limit tok_s tolerance tp tpot_ms ttft_ms
+set spares sparse_attention split spread stages time_limit tok_s tolerance tp tpot_ms ttft_ms
 utilization weights work
 """
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} | {

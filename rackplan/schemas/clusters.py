@@ -134,13 +134,12 @@ class ReadFileData(TypedDict):
 
     Attributes
     ----------
-    name, kind, notes:
-        What it is called, what it is, and what was found in it.
+    name, kind:
+        What it is called, and what it is.
     """
 
     name: str
     kind: str
-    notes: list[str]
 
 
 class ImportPrinted(TypedDict):
@@ -583,21 +582,6 @@ class LevelData(TypedDict):
     power_w: float | None
 
 
-class LooserData(TypedDict):
-    """A fleet at a longer time per token.
-
-    Attributes
-    ----------
-    tpot_s, gpus, domains, usd_per_hour:
-        The time (null: no limit), how many it takes, and what they cost.
-    """
-
-    tpot_s: float | None
-    gpus: int
-    domains: int
-    usd_per_hour: float | None
-
-
 class JoinedData(TypedDict):
     """Units joined by their fabric.
 
@@ -635,8 +619,6 @@ class SizePrinted(BillData, SetData):
         Of the traffic asked for, and if all that they can give were used.
     next, fewer:
         The next smaller fleet (null: this is the least), and all that are smaller.
-    looser:
-        At longer times per token.
     joined, not_joined:
         What joined units give, and why none are.
     calibration:
@@ -669,7 +651,6 @@ class SizePrinted(BillData, SetData):
     tok_s_per_mw_full: float | None
     next: LevelData | None
     fewer: list[LevelData]
-    looser: list[LooserData]
     joined: list[JoinedData]
     not_joined: str | None
     calibration: CalibrationData | None

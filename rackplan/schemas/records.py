@@ -116,23 +116,6 @@ class DependenceData(TypedDict):
     worst_layer: int
 
 
-class PairData(TypedDict):
-    """Experts that tokens choose together.
-
-    Attributes
-    ----------
-    layer, experts:
-        Which.
-    share, lift:
-        Part of the tokens, and times as many as independent choices would give.
-    """
-
-    layer: int
-    share: float
-    lift: float
-    experts: list[int]
-
-
 class ContiguousData(TypedDict):
     """Experts in equal contiguous parts.
 
@@ -161,10 +144,10 @@ class TraceData(TypedDict):
         Whether a single layer stands for all.
     skew:
         Of tokens over experts.
-    coactivation, next_layer:
-        Choices in a layer, and from layer to layer; null: there are none.
-    pairs, contiguous:
-        Experts chosen together most, and what equal parts need by how many.
+    coactivation:
+        Choices in a layer; null: a token has one.
+    contiguous:
+        What equal parts of the experts need, by how many.
     notes:
         What a reader should know.
     """
@@ -178,8 +161,6 @@ class TraceData(TypedDict):
     one_layer_for_all: bool
     skew: SkewData
     coactivation: DependenceData | None
-    next_layer: DependenceData | None
-    pairs: list[PairData]
     contiguous: dict[str, ContiguousData]
     tokens_counted: int
     notes: list[str]
@@ -237,8 +218,8 @@ class ErrorsData(TypedDict):
         Measured rows, those of them with a prediction, and their share.
     median_abs_error, mean_abs_error:
         Of ``|predicted - measured| / measured``; null where nothing was predicted, like all that follow.
-    bias, mean_error:
-        Median and mean of ``(predicted - measured) / measured``: below 0, predictions are too small.
+    bias:
+        Median of ``(predicted - measured) / measured``: below 0, predictions are too small.
     within_20_percent:
         Share of the predicted rows within 20 percent.
     intervals, inside_interval:
@@ -250,50 +231,10 @@ class ErrorsData(TypedDict):
     median_abs_error: float | None
     mean_abs_error: float | None
     bias: float | None
-    mean_error: float | None
     within_20_percent: float | None
     intervals: int
     inside_interval: float | None
     coverage: float
-
-
-class QuantityErrorsData(ErrorsData):
-    """Errors with the learned correction.
-
-    Attributes
-    ----------
-    physics:
-        Those of the physics alone.
-    """
-
-    physics: ErrorsData
-
-
-class OrderedPairData(TypedDict):
-    """Two points in an order.
-
-    Attributes
-    ----------
-    ids, right:
-        Which, and whether the predictions have the order of the measured ones.
-    """
-
-    ids: list[str]
-    right: bool
-
-
-class OrderData(TypedDict):
-    """Pairs of points whose order is compared.
-
-    Attributes
-    ----------
-    compared, right, list:
-        How many, how many are right, and each.
-    """
-
-    compared: int
-    right: int
-    list: Sequence[OrderedPairData]
 
 
 class PointData(TypedDict):
@@ -303,28 +244,24 @@ class PointData(TypedDict):
     ----------
     id, quantity, measured:
         Which, what of it, and the figure in the unit of the quantity's name.
-    predicted, physics, error, reason:
-        The prediction, that of the physics alone, its signed error; null where there is none, and why.
+    predicted, error, reason:
+        The prediction and its signed error; null where there is none, and why.
     low, high, inside:
         The interval where one is given, and whether it holds the measured figure.
     chosen:
         What was chosen where the point does not say it.
-    labelled:
-        Whether it says how many drafts ran.
     """
 
     id: str
     quantity: str
     measured: float
     predicted: float | None
-    physics: float | None
     error: float | None
     reason: str
     low: float | None
     high: float | None
     inside: bool | None
     chosen: str
-    labelled: bool
 
 
 class ValidationData(TypedDict):
@@ -332,23 +269,17 @@ class ValidationData(TypedDict):
 
     Attributes
     ----------
-    rows, residual, corrected:
-        Its rows, whether the learned correction was used, and the rows that it moved.
-    quantities, strata:
-        Errors by quantity, and by kind of row and quantity.
-    pairs, served_pairs:
-        Orders by quantity: of pairs that are named, and of served configurations.
+    rows, residual:
+        Its rows, and whether the learned correction was used.
+    quantities:
+        Errors by quantity.
     points:
         Each.
     """
 
     rows: int
     residual: bool
-    corrected: int
-    quantities: dict[str, QuantityErrorsData]
-    strata: dict[str, dict[str, QuantityErrorsData]]
-    pairs: dict[str, OrderData]
-    served_pairs: dict[str, OrderData]
+    quantities: dict[str, ErrorsData]
     points: list[PointData]
 
 
@@ -711,18 +642,15 @@ class CablingData(TypedDict):
 
 
 class PhysicalData(LimitsData, SetData):
-    """A cluster: what it takes, and how that grows with the size of its first domain.
+    """A cluster and what it takes.
 
     Attributes
     ----------
     name:
         What it is called.
-    growth:
-        With one domain of more GPUs.
     """
 
     name: str
-    growth: list[LimitsData]
 
 
 class ClusterData(DomainData):

@@ -64,7 +64,7 @@ _READ_AS: Mapping[str, type | tuple[type, ...]] = {
     NUMBER: (int, float),
     "timestamp": (str, datetime),
 }
-"""What a value of each type is in Python, in the dataset or in the journal."""
+"""What a value of each type is in Python, in the dataset or as a worker gives it."""
 
 
 def columns_of(study: Study) -> dict[str, str]:

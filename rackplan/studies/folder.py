@@ -1,4 +1,4 @@
-"""The folder of a study: what was asked for, its journal and its dataset; a run begins there or goes on."""
+"""The folder of a study: what was asked for and its dataset; a run begins there or goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from rackplan.studies.progress import Progress
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Study, read_content, study_of
-from rackplan.studies.store import JOURNAL, Store, read_rows, require_pyarrow, version
+from rackplan.studies.store import Store, read_rows, require_pyarrow, version
 from topology.errors import InputError
 from topology.files import TEMPORARY, require_unlinked, write_folder
 from topology.reading import parse_json, read_text, require_version
@@ -165,18 +165,22 @@ def opened(study: Study, folder: Path, *, keep: bool = False) -> Iterator[Opened
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second run out while the block runs: it would cut rows of this one off the journal."""
-    with (require_unlinked(folder, JOURNAL) / JOURNAL).open("ab") as file:
-        with suppress(ImportError):  # a system without such locks
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{folder}: another rackplan is writing there; wait for it, or choose another -o."
-                ) from None
+    """Keep a second run out while the block runs."""
+    try:
+        import fcntl
+    except ImportError:  # a system without such locks
         yield
+        return
+    handle = os.open(require_unlinked(folder), os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InputError(
+            f"{folder}: another rackplan is writing there; wait for it, or choose another -o."
+        ) from None
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Runner:
             self._take(self._engine.wait(list(self._flights), 0.0) if self._flights else [])
             raise
         finally:
-            self._sync()
+            self._sync(now=True)
 
     def _look_at_clock(self, done: Sequence[Any]) -> None:
         """Give points their time again that were stopped with this process; end a worker that does not answer."""
@@ -111,8 +111,8 @@ class Runner:
         if frozen:
             self._engine.end(frozen[0])
 
-    def _sync(self) -> None:
-        self._store.sync()
+    def _sync(self, *, now: bool = False) -> None:
+        self._store.sync(now=now)
         self._synced = time.monotonic()
         self._say(self._progress.words() + self._waiting())
 

@@ -17,8 +17,6 @@ SCHEMA_VERSION = 1
 """Of every JSON object that a command prints or writes, but for ``plan.json``, which has its own."""
 WIDTH = 100
 """Text is at most this many columns wide."""
-RAMP = "▁▂▃▄▅▆▇█"
-"""Levels of a picture in letters, from low to high; where a terminal lacks them, others stand for them."""
 
 
 class Block:

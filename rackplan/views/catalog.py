@@ -45,7 +45,7 @@ from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.figures import Figure
 from topology.names import Names, plain_words
-from topology.physical import Cabling, Physical, Total, growth, physical_limits
+from topology.physical import Cabling, Physical, Total, physical_limits
 from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_of
@@ -405,10 +405,8 @@ def _model_counts(name: str) -> ModelCountsData:
 
 
 def _physical(cluster: Cluster) -> View:
-    """Return what a cluster takes, and how that grows with the size of its first domain."""
+    """Return what a cluster takes."""
     limits = physical_limits(cluster)
-    first = cluster.spec.domains[0]
-    larger = growth(first)
     blocks = sections(
         [
             Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"]),
@@ -419,13 +417,11 @@ def _physical(cluster: Cluster) -> View:
             Text(_total(limits.mass, limits.rack_kg, "kg", "not published"), "weight"),
         ],
         [_cables(limits), Text(_LINK_RULE, "rule")],
-        _growth(larger, first) if len(larger) > 1 else [],
     )
     data = {
         "name": cluster.name,
         **set_data(cluster),
         **_limits(limits),
-        "growth": [_limits(one) for one in larger],
     }
     return View(blocks, data)
 
@@ -485,20 +481,6 @@ def _cables(limits: Physical) -> Table:
             [one.fabric, f"{one.board:,}", copper, f"{one.optical:,}", f"{one.transceivers:,}", *each]
         )
     return Table(columns, rows, indent=0)
-
-
-def _growth(larger: Sequence[Physical], domain: DomainSpec) -> list[Block]:
-    sizes = Table.of(
-        larger,
-        ("GPUs in one domain", lambda one: f"{one.gpus}{' *' * (one.gpus > domain.gpus)}"),
-        ("racks", lambda one: f"{one.racks}"),
-        ("copper", lambda one: f"{one.copper:,}"),
-        ("optical", lambda one: f"{one.optical:,}"),
-        ("optical a GPU", lambda one: f"{one.optical / one.gpus:.3g}"),
-        ("power", lambda one: "-" if one.power.value is None else format_quantity(one.power.value, "W")),
-        indent=0,
-    )
-    return [sizes, Text("* larger than this domain: the same links of each GPU, in more racks.")]
 
 
 def _cabling(one: Cabling) -> CablingData:

@@ -162,7 +162,7 @@ def _duration(value: float) -> str:
 
 def import_view(imported: Imported, output: Path | None) -> View:
     """Return what ``rackplan import`` says."""
-    files = [f"{file.place} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    files = [f"{file.place} ({file.kind})" for file in imported.files]
     count = len(imported.anomalies)
     taken: list[Block] = [
         Text("Taken from you or the catalog, as no file says it"),
@@ -186,7 +186,7 @@ def import_view(imported: Imported, output: Path | None) -> View:
 def import_comments(imported: Imported, version: str) -> list[str]:
     """Return the comments at the top of the cluster file."""
     lines = [f"Imported by rackplan {version}."]
-    lines += [f"Read {file.place} ({file.kind}): {' '.join(file.notes)}" for file in imported.files]
+    lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
     lines += [f"Taken: {taken}" for taken in imported.taken]
     lines += [f"Unlike the rest: {anomaly}" for anomaly in imported.anomalies]
     if imported.hosts:
@@ -201,9 +201,7 @@ def _import_data(imported: Imported, output: Path | None) -> ImportPrinted:
         "gpus": imported.spec.gpus,
         "domains": len(imported.spec.domains),
         "hosts": sum(len(hosts) for hosts in imported.domains.values()),
-        "read": [
-            {"name": file.place, "kind": file.kind, "notes": list(file.notes)} for file in imported.files
-        ],
+        "read": [{"name": file.place, "kind": file.kind} for file in imported.files],
         "taken": list(imported.taken),
         "anomalies": list(imported.anomalies),
     }

@@ -47,7 +47,7 @@ def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]
             pool_limit_blocks(plans),
             [Heading(fleet_title(fleet))],
             [pool_table(fleet, plans)],
-            [*_together(fleet), *_money(fleet), *_idle(fleet)],
+            [*_together(fleet), *totals_blocks(fleet_totals(fleet)), *_idle(fleet)],
             [*_compared(fleet), *_proof(fleet)],
             [
                 *_limits(fleet),
@@ -298,10 +298,6 @@ def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
         errors_in(one, phase=phase) for pair in fleet.traffic.deployments for one in pair if one is not None
     )
     return tuple(dict.fromkeys(error for errors in found for error in errors))
-
-
-def _money(fleet: Fleet) -> list[Block]:
-    return totals_blocks(fleet_totals(fleet))
 
 
 def _idle(fleet: Fleet) -> list[Block]:

@@ -15,11 +15,9 @@ from cost.traces.routing_files import is_routing
 from cost.traces.statistics import Drift, LoadStatistics, load_statistics
 from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
-from rackplan.views.blocks import RAMP, Block, Heading, Lines, Table, Text, View, picked, sections
+from rackplan.views.blocks import Block, Heading, Table, Text, View, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
 from topology.errors import InputError
-
-_PICTURE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +147,6 @@ def _file_blocks(name: str, found: Description) -> list[Block]:
         ],
         [_skew_table(found)],
         [_drift(found)],
-        [Lines(_picture(found))],
     )
 
 
@@ -187,23 +184,3 @@ def _drift(found: Description) -> Block:
     if not rows:
         return Text("one window: nothing to compare with", "drift")
     return Table(("drift, mean over layers", "tokens elsewhere", "by chance", "correlation"), rows)
-
-
-def _picture(found: Description) -> list[str]:
-    """Draw the experts of the worst and of the median layer by falling load, and max / mean of each layer."""
-    most = found.statistics.max_over_mean
-    order = np.argsort(most, kind="stable")
-    top = float(most.max())
-    lines = [f"  experts by falling load ({RAMP[-1]} = {top:.2f} x mean), and max / mean of each layer"]
-    for what, row in (("worst", int(order[-1])), ("median", int(order[len(order) // 2]))):
-        loads = np.sort(found.statistics.over_mean[row])[::-1]
-        lines.append(f"  {f'{what}, layer {found.layers[row]}':<20} {_bars(loads, top)}")
-    lines.append(f"  {'all layers':<20} {_bars(most, top)}")
-    return lines
-
-
-def _bars(values: NDArray[np.float64], top: float) -> str:
-    """One letter for each run of ``values``, the largest of the run against ``top``."""
-    runs = np.array_split(values, min(_PICTURE, len(values)))
-    levels = [min(len(RAMP) - 1, int(float(run.max()) / top * len(RAMP))) for run in runs]
-    return "".join(RAMP[level] for level in levels)

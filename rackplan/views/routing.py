@@ -1,4 +1,4 @@
-"""Routing traces: how often experts are used, which are used together, and what follows from layer to layer."""
+"""Routing traces: how often experts are used, and how far they are used together."""
 
 from __future__ import annotations
 
@@ -65,8 +65,6 @@ def trace_data(described: TraceDescription) -> TraceData:
         "one_layer_for_all": trace.repeated,
         "skew": skew,
         "coactivation": _dependence_data(found.within),
-        "next_layer": _dependence_data(found.next_layer),
-        "pairs": [picked(pair, "layer share lift") | {"experts": list(pair.experts)} for pair in found.pairs],
         "contiguous": {
             str(parts): {"domains_per_token": traced, "if_independent": alone}
             for parts, (traced, alone) in found.domains.items()
@@ -96,21 +94,14 @@ def trace_blocks(name: str, described: TraceDescription) -> list[Block]:
         ],
         [_dependence_table(found)],
         [_contiguous_table(found)],
-        [_pair_table(found)] if found.pairs else [],
     )
 
 
 def _dependence_table(found: CoActivation) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for what, one in (
-        ("two experts of a token in a layer", found.within),
-        ("its experts in a layer and in the next", found.next_layer),
-    ):
-        if one is None:
-            rows.append((what, "-", "-", "-", "-"))
-        else:
-            figures = (one.distance, one.by_chance, one.beyond_chance, one.worst)
-            rows.append((what, *(f"{figure:.1%}" for figure in figures)))
+    one = found.within
+    figures = () if one is None else (one.distance, one.by_chance, one.beyond_chance, one.worst)
+    shown = [f"{figure:.1%}" for figure in figures] or ["-"] * 4
+    rows = [("two experts of a token in a layer", *shown)]
     counted = plural(found.tokens, "token")
     return Table(
         (f"pairs of choices ({counted})", "not independent", "by chance", "beyond", "worst layer"), rows
@@ -128,16 +119,3 @@ def _contiguous_table(found: CoActivation) -> Table:
         for parts, (traced, alone) in found.domains.items()
     ]
     return Table(("domains per token in a layer", "as traced", "if independent", ""), rows)
-
-
-def _pair_table(found: CoActivation) -> Table:
-    rows = [
-        (
-            f"{pair.experts[0]} and {pair.experts[1]}",
-            str(pair.layer),
-            f"{pair.share:.2%}",
-            f"{pair.lift:.1f} x",
-        )
-        for pair in found.pairs
-    ]
-    return Table(("experts used together most", "layer row", "of tokens", "over independence"), rows)

@@ -55,7 +55,6 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
             _answer(found),
             [_pool_table(found.served.pools)],
             _fewer(found),
-            _looser(found),
             legend,
         ),
         _data(found, usual),
@@ -212,7 +211,7 @@ def _fewer(found: Size) -> list[Block]:
         return labelled("Fewer", text)
 
     def enough(level: Level) -> str:
-        if demand.tpot_s is None or not found.looser:
+        if demand.tpot_s is None:
             return "-"
         return "at none" if level.tpot_s is None else f"{level.tpot_s * 1e3:,.4g} ms"
 
@@ -226,22 +225,6 @@ def _fewer(found: Size) -> list[Block]:
         ("USD/h saved", lambda one: _saved(found, one)),
     )
     return [table, Text("enough at: the shortest time per output token at which these would serve the peak.")]
-
-
-def _looser(found: Size) -> list[Block]:
-    """Return how many it would take at longer times per output token."""
-    if not found.looser:
-        return []
-    table = Table.of(
-        found.looser,
-        ("at most", lambda one: "no limit" if one[0] is None else f"{one[0] * 1e3:,.4g} ms a token"),
-        ("tok/s/user", lambda one: "-" if one[0] is None else f"{1 / one[0]:,.3g}"),
-        ("domains", lambda one: f"{found.domains_of(one[1]):,}"),
-        ("GPUs", lambda one: f"{found.gpus_of(one[1]):,}"),
-        ("USD/h", lambda one: _usd(found.bill_of(one[1]).usd_per_h)),
-        ("USD/M tokens", lambda one: _usd(found.bill_of(one[1]).usd_per_million(found.demand.tok_s))),
-    )
-    return [table]
 
 
 def _usd(value: float | None) -> str:
@@ -383,15 +366,6 @@ def _data(found: Size, usual: Collection[str]) -> SizePrinted:
         **set_data(found.unit),
         "next": _level(found, found.fewer[0]) if found.fewer else None,
         "fewer": [_level(found, level) for level in found.fewer],
-        "looser": [
-            {
-                "tpot_s": limit,
-                "gpus": found.gpus_of(units),
-                "domains": found.domains_of(units),
-                "usd_per_hour": found.bill_of(units).usd_per_h,
-            }
-            for limit, units in found.looser
-        ],
         "joined": [
             {"units": k, "tok_s": rate, "tok_s_per_gpu": rate / (k * len(found.unit.gpus))}
             for k, rate in found.joined.items()

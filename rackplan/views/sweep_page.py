@@ -19,7 +19,7 @@ from rackplan.views.forward import forward, machine_words, rests_words, totals_l
 from rackplan.views.measured import measured_points
 from rackplan.views.money import dollars, totals_blocks
 from rackplan.views.pareto import HEIGHT, frontier_fold, measured_fold, note, says
-from rackplan.views.points import ReportPoint, sweep_points
+from rackplan.views.points import sweep_points
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section, terminal_fold
 from rackplan.views.settings import set_words
 from rackplan.views.sweep import Pools, sweep_view
@@ -170,7 +170,7 @@ def _pareto(found: Sweep, chosen: _Best | None) -> list[Block]:
     measured = measured_points(found.deployment) if workload.decodes else []
     mark, star = None, ""
     if chosen is not None:
-        mark = (found.label(chosen.index), _point_of(found, chosen.index))
+        mark = (found.label(chosen.index), sweep_points(found.rows([chosen.index]))[0])
         star = (
             "the star is the best at the usual speed" if chosen.speed else "the star has the most throughput"
         )
@@ -183,10 +183,6 @@ def _pareto(found: Sweep, chosen: _Best | None) -> list[Block]:
         frontier_fold(points),
         *measured_fold(measured),
     ]
-
-
-def _point_of(found: Sweep, index: int) -> ReportPoint:
-    return sweep_points(found.rows([index]))[0]
 
 
 def _steps(found: Sweep, targets: Sequence[float], chosen: _Best | None) -> list[Block]:

@@ -1,10 +1,10 @@
-"""Measured against predicted: rows of a file, how far off they are, and the order of pairs."""
+"""Measured against predicted: rows of a file and how far off they are."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,11 @@ from cost.validation.point import Point, Prediction
 from cost.validation.predict import Predictor, predict
 from cost.validation.statistics import (
     Errors,
-    Ordering,
-    errors_by,
     errors_of,
     inside,
-    named_orderings,
-    served_orderings,
     signed_error,
 )
-from rackplan.schemas.records import OrderData, PointData, ValidationData
+from rackplan.schemas.records import PointData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from topology.shown import Shown
 from topology.units import plural
@@ -29,17 +25,7 @@ from topology.units import plural
 _SHORT_FILE = 200
 _WORST = 20
 _LONGEST_ID = 46
-_LONGEST_GROUP = 32
 _MOST_REASONS = 10
-_GROUPS: dict[str, Callable[[Point], str]] = {
-    "cluster": lambda point: point.cluster,
-    "model": lambda point: point.model,
-    "engine": lambda point: point.engine,
-    "phase": lambda point: point.phase,
-    "kernel": lambda point: point.alltoall.kernel if point.alltoall else "",
-    "layout and batch": lambda point: "left to the model" if point.is_open else "stated",
-}
-STRATA = ("labelled", "unlabelled")
 """Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
 
 
@@ -47,8 +33,7 @@ STRATA = ("labelled", "unlabelled")
 class Validation(Shown):
     """Points of one file, a row each, and predictions in the same order.
 
-    ``residual`` says whether predictions have the correction that was learned from measured runs. Errors are by
-    quantity, those of :attr:`physics` without it.
+    ``residual`` says whether predictions have the correction that was learned from measured runs.
     """
 
     name: str
@@ -66,37 +51,9 @@ class Validation(Shown):
         return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(told) or 'none predicted'}"
 
     @cached_property
-    def uncorrected(self) -> list[Prediction]:
-        """The predictions of the physics alone, by which order of pairs is judged: corrections could turn it over."""
-        return [one if one.physics is None else replace(one, value=one.physics) for one in self.predictions]
-
-    @cached_property
     def errors(self) -> dict[str, Errors]:
         """Errors by quantity."""
         return errors_of(self.points, self.predictions)
-
-    @cached_property
-    def physics(self) -> dict[str, Errors]:
-        """Errors by quantity, without the learned correction."""
-        return errors_of(self.points, self.uncorrected)
-
-    def strata(self, predictions: Sequence[Prediction]) -> dict[str, dict[str, Errors]]:
-        """Return errors by stratum (:data:`STRATA`) and quantity; a stratum without points is empty."""
-        found = errors_by(self.points, predictions, stratum)
-        return {
-            name: {quantity: errors for (quantity, one), errors in found.items() if one == name}
-            for name in STRATA
-        }
-
-    @property
-    def corrected(self) -> int:
-        """Figures that the learned correction changed."""
-        return sum(one.physics is not None for one in self.predictions)
-
-
-def stratum(point: Point) -> str:
-    """Which of :data:`STRATA` a point is of."""
-    return STRATA[0] if point.drafts_recorded else STRATA[1]
 
 
 def validation(
@@ -123,7 +80,7 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def validate_view(validations: Sequence[Validation], *, show_all: bool = False) -> View:
-    """Return what ``rackplan validate`` says of each file: rows, errors by quantity and group, order of pairs.
+    """Return what ``rackplan validate`` says of each file: rows and errors by quantity.
 
     In the data errors are fractions of the measured values, bias is the median signed one.
     """
@@ -132,21 +89,16 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
 
 
 def _file_data(validation: Validation) -> ValidationData:
-    points = validation.points
-    physics = validation.strata(validation.uncorrected)
     return {
         "rows": len(validation.points),
         "residual": validation.residual,
-        "corrected": validation.corrected,
-        "quantities": _errors_data(validation.errors, validation.physics),
-        "strata": {
-            name: _errors_data(errors, physics[name])
-            for name, errors in validation.strata(validation.predictions).items()
-        },
-        "pairs": _orders_data(named_orderings(points, validation.uncorrected), points),
-        "served_pairs": _orders_data(served_orderings(points, validation.uncorrected), points),
+        "quantities": {name: _errors_data(one) for name, one in validation.errors.items()},
         "points": points_data(validation),
     }
+
+
+def _errors_data(errors: Errors) -> Any:
+    return {**asdict(errors), "coverage": errors.coverage}
 
 
 def points_data(validation: Validation) -> list[PointData]:
@@ -158,40 +110,15 @@ def points_data(validation: Validation) -> list[PointData]:
             "quantity": point.quantity,
             "measured": point.measured,
             "predicted": prediction.value,
-            "physics": prediction.value if prediction.physics is None else prediction.physics,
             "error": signed_error(point, prediction),
             "reason": prediction.reason,
             "low": prediction.low,
             "high": prediction.high,
             "inside": inside(point, prediction),
             "chosen": prediction.chosen,
-            "labelled": point.drafts_recorded,
         }
         for point, prediction in found
     ]
-
-
-def _errors_data(errors: Mapping[str, Errors], physics: Mapping[str, Errors]) -> dict[str, Any]:
-    """Errors by quantity, those of the physics alone inside."""
-
-    def data(one: Errors) -> dict[str, Any]:
-        return {**asdict(one), "coverage": one.coverage}
-
-    return {name: {**data(one), "physics": data(physics[name])} for name, one in errors.items()}
-
-
-def _orders_data(orderings: Mapping[str, Ordering], points: Sequence[Point]) -> dict[str, OrderData]:
-    return {
-        name: {
-            "compared": found.compared,
-            "right": found.right,
-            "list": [
-                {"ids": [points[one.first].id, points[one.second].id], "right": one.right}
-                for one in found.pairs
-            ],
-        }
-        for name, found in orderings.items()
-    }
 
 
 def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
@@ -201,42 +128,11 @@ def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
         [Heading(title)],
         *([_rows(validation, quantity, show_all=show_all)] for quantity in validation.errors),
         [Text(said), _error_table("quantity", validation.errors)],
-        _residual(validation),
+        labelled("Residual", "off: the physics alone (--physics)") if not validation.residual else [],
         _intervals(validation),
-        *_strata(validation),
-        *(table for name, group in _GROUPS.items() for table in _breakdown(validation, name, group)),
-        _orderings(validation),
         _chosen(validation),
         _refused(validation),
     )
-
-
-def _residual(validation: Validation) -> list[Block]:
-    """Whether the learned correction is in the figures, and the errors without it where it is."""
-    if not validation.residual:
-        return labelled("Residual", "off: the physics alone (--physics)")
-    if not validation.corrected:
-        return []
-    text = (
-        f"on: {validation.corrected:,} {'figure has' if validation.corrected == 1 else 'figures have'} the learned "
-        "correction; rows of the sample that it was learned from are in sample. Order is that of the physics. "
-        "Physics alone (--no-residual):"
-    )
-    changed = {
-        point.quantity
-        for point, one in zip(validation.points, validation.predictions, strict=True)
-        if one.physics is not None
-    }
-    found = {name: errors for name, errors in validation.physics.items() if name in changed}
-    strata = validation.strata(validation.uncorrected)
-    if strata[STRATA[1]]:
-        found |= {
-            f"{quantity} {name}": errors
-            for name, group in strata.items()
-            for quantity, errors in group.items()
-            if quantity in changed
-        }
-    return [Text(text, "Residual"), _error_table("physics alone", found)]
 
 
 def _intervals(validation: Validation) -> list[Block]:
@@ -250,14 +146,6 @@ def _intervals(validation: Validation) -> list[Block]:
         for quantity, errors in validation.errors.items()
         if errors.intervals
     ]
-
-
-def _strata(validation: Validation) -> list[list[Block]]:
-    """Errors of the rows that say whether tokens were drafted, and of those that do not, where there are any."""
-    if all(point.drafts_recorded for point in validation.points):
-        return []
-    said = "Unlabelled rows are those where nobody recorded whether tokens were drafted."
-    return [[Text(said)], *_breakdown(validation, "stratum", stratum)]
 
 
 def _chosen(validation: Validation) -> list[Block]:
@@ -306,10 +194,10 @@ def _furthest(validation: Validation, chosen: Iterable[int]) -> list[int]:
     return sorted(known, key=lambda i: (-known[i], i))[:_WORST]
 
 
-def _cut(name: str, most: int = _LONGEST_ID) -> str:
-    if len(name) <= most:
+def _cut(name: str) -> str:
+    if len(name) <= _LONGEST_ID:
         return name
-    half = (most - 3) // 2
+    half = (_LONGEST_ID - 3) // 2
     return f"{name[:half]}...{name[-half:]}"
 
 
@@ -325,35 +213,6 @@ def _error_table(title: str, errors: Mapping[str, Errors]) -> Table:
         ("bias", lambda one: _signed(one[1].bias)),
         ("within 20 %", lambda one: _share(one[1].within_20_percent)),
     )
-
-
-def _breakdown(validation: Validation, name: str, group: Callable[[Point], str]) -> list[list[Block]]:
-    """Errors by ``group``, where the file has more than one."""
-    tables: list[list[Block]] = []
-    by_group = errors_by(validation.points, validation.predictions, group)
-    for quantity in validation.errors:
-        found = {
-            _cut(key or "-", _LONGEST_GROUP): errors
-            for (one, key), errors in sorted(by_group.items())
-            if one == quantity
-        }
-        if len(found) > 1:
-            tables.append([_error_table(f"{quantity} by {name}", found)])
-    return tables
-
-
-def _orderings(validation: Validation) -> list[Block]:
-    ids, named = [point.id for point in validation.points], "A/B pairs"
-    blocks: list[Block] = []
-    for order, what in ((named_orderings, named), (served_orderings, "same model, cluster and requests")):
-        for quantity, found in order(validation.points, validation.uncorrected).items():
-            if found.compared:
-                pairs = f"{found.right:,} of {found.compared:,} pairs ({_share(found.share)})"
-                blocks += labelled("Order", f"{quantity}: {pairs}, {what}")
-            listed = found.pairs if what == named else ()
-            wrong = (f"wrong: {ids[one.first]} against {ids[one.second]}" for one in listed if not one.right)
-            blocks += [Text(text, "") for text in wrong]
-    return blocks
 
 
 def _refused(validation: Validation) -> list[Block]:

@@ -183,7 +183,7 @@ def _cluster(path: Path) -> None:
 def _import(path: Path) -> None:
     from topology.importers import ImportOptions, import_files
 
-    options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s", uplink="400 Gb/s")
+    options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s")
     import_files([str(path)], options)
 
 

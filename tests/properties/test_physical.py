@@ -23,7 +23,7 @@ from topology import (
     resolve_cluster,
 )
 from topology.fabrics import switches_above
-from topology.physical import Physical, growth, physical_limits
+from topology.physical import Physical, physical_limits
 
 
 def limits(name: str) -> Physical:
@@ -184,7 +184,6 @@ def test_links_that_stand_for_others_are_not_counted() -> None:
     assert [one.counted for one in found.cabling] == [False]
     assert (found.copper, found.optical, found.transceivers) == (0, 0, 0)
     assert not found.switches
-    assert len(growth(load_domain("helios-72"))) == 1
 
 
 def test_a_raw_graph_by_racks() -> None:
@@ -205,16 +204,6 @@ def test_a_raw_graph_by_racks() -> None:
         "ib-ndr400": (2, 0, 1),
     }
     assert (found.racks, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
-
-
-def test_growth_leaves_copper_behind() -> None:
-    rows = growth(load_domain("gb200-nvl72"))
-    assert [row.gpus for row in rows] == [72, 144, 288, 576, 1152]
-    assert [row.copper for row in rows] == [1296, 0, 0, 0, 0]
-    assert [row.optical for row in rows] == [0, 2592, 5184, 10368, 20736]
-    assert [row.power.value for row in rows] == [pytest.approx(132e3 * racks) for racks in (1, 2, 4, 8, 16)]
-    cubes = growth(load_domain("tpu-v5p"))
-    assert [(row.gpus, row.optical) for row in cubes] == [(64 * n, 48 * n) for n in (1, 2, 4, 8, 16)]
 
 
 @settings(deadline=None, max_examples=25)

@@ -36,29 +36,9 @@ def test_patterns_by_hand() -> None:
     assert np.argwhere(half).tolist() == [[0, 3], [1, 4], [2, 5], [3, 0], [4, 1], [5, 2]]
     everyone = dense(pattern_traffic("all-to-all", 5, 8.0))
     assert (everyone == 2.0 * (1 - np.eye(5))).all()
-    back = dense(pattern_traffic("shift:-1", 4, 5.0))
-    assert np.argwhere(back).tolist() == [[0, 3], [1, 0], [2, 1], [3, 2]]
 
 
-@pytest.mark.parametrize("pattern", ["zipf", "zipf:1.2", "lognormal:0.63", "lognormal:0"])
-def test_popular_targets_get_the_same_from_everyone(pattern: str) -> None:
-    rows = dense(pattern_traffic(pattern, 8, 12.0, range(2, 8)))
-    assert not rows[:2].any()
-    assert not rows[:, :2].any()
-    heard = rows[2:, 2:].max(axis=0)
-    assert rows[2:, 2:] == pytest.approx(np.where(np.eye(6) > 0, 0.0, heard))
-    assert heard.sum() == pytest.approx(12.0)  # what falls on a GPU itself stays there
-    parts = np.sort(heard / heard.max())
-    if pattern.startswith("zipf"):
-        assert parts == pytest.approx(np.arange(6, 0, -1.0) ** -float(pattern[5:] or 1))
-    else:
-        assert parts[0] == 1.0 if pattern == "lognormal:0" else parts[0] < 0.6
-    assert (rows == dense(pattern_traffic(pattern, 8, 12.0, range(2, 8)))).all()
-    other = dense(pattern_traffic(pattern, 8, 12.0, range(2, 8), seed=3))
-    assert (rows == other).all() == (pattern == "lognormal:0")
-
-
-@pytest.mark.parametrize("pattern", [*PATTERNS[:5], "shift:3"])
+@pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("members", [None, range(2, 7), [6, 1]])
 def test_each_gpu_sends_what_it_was_given(pattern: str, members: range | list[int] | None) -> None:
     traffic = pattern_traffic(pattern, 8, 12.0, members)
@@ -71,13 +51,6 @@ def test_each_gpu_sends_what_it_was_given(pattern: str, members: range | list[in
     assert traffic.senders == len(sends)
     others = np.setdiff1d(np.arange(8), who)
     assert not dense(traffic)[:, others].any()
-
-
-def test_random_is_seeded() -> None:
-    one, same, other = (dense(pattern_traffic("random", 9, 1.0, seed=seed)) for seed in (1, 1, 2))
-    assert (one == same).all()
-    assert not np.allclose(one, other)
-    assert one[one > 0].max() > 5 * one[one > 0].min()
 
 
 @pytest.mark.wide
@@ -145,17 +118,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     [
         ("all2all", 1.0, None, "did you mean all-to-all"),
         ("ring", 0.0, None, "greater than zero"),
-        ("ring:2", 1.0, None, "ring takes no parameter"),
-        ("zipf:", 1.0, None, "'' must be a number from 0 to 10; for example zipf:1.2"),
-        ("zipf:nan", 1.0, None, "a number from 0 to 10"),
-        ("zipf:-1", 1.0, None, "a number from 0 to 10"),
-        ("lognormal", 1.0, None, "for example lognormal:0.63"),
-        ("lognormal:11", 1.0, None, "a number from 0 to 10"),
-        ("lognormals:1", 1.0, None, "did you mean lognormal"),
-        ("shift", 1.0, None, "a whole number of GPUs; for example shift:8"),
-        ("shift:1.5", 1.0, None, "a whole number of GPUs"),
-        ("shift:16", 1.0, None, "from each to itself"),
-        ("shift:" + "9" * 400, 1.0, None, "a whole number of GPUs"),
         ("ring", float("nan"), None, "greater than zero"),
         ("ring", 5e-324, None, "greater than zero"),
         ("all-to-all", 1e308, None, "at most 1e+30"),

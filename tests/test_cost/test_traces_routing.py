@@ -157,21 +157,6 @@ def test_counts_are_no_trace(tmp_path: Path, torch_save: Callable[..., Path]) ->
     assert is_routing(str(saved(tmp_path / "trace.npy", CHOICES)))
 
 
-def test_flame_moe_folders(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    for row in range(2):
-        table = pa.table({"indices": pa.array(CHOICES[:, row].tolist(), type=pa.list_(pa.int16()))})
-        parquet.write_table(table, tmp_path / f"layer_{row + 2:02d}.parquet", row_group_size=7)
-    assert same(read(tmp_path))
-    assert read(tmp_path / "layer_03.parquet").repeated
-    parquet.write_table(pa.table({"indices": [[1, 2], [3]]}), tmp_path / "layer_02.parquet")
-    with pytest.raises(InputError, match="have 2 to 40 tokens"):
-        read(tmp_path)
-    with pytest.raises(InputError, match="not equally many ids"):
-        read(tmp_path / "layer_02.parquet")
-
-
 def test_many_tokens_are_sampled_evenly_and_counted_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,10 +45,6 @@ REFUSED = [
     ),
     ((*PLAN, "--phase", "prefill", "--tpot-ms", "30"), "--tpot-ms 30: prefill makes the first token alone"),
     ((*SWEEP, "--phase", "prefill", "--tok-s-user", "50"), "--tok-s-user 50: prefill makes the first token"),
-    (
-        ("traffic", "hgx-h100", "--pattern", "ring", "--seed", "4"),
-        "--seed 4: only random, zipf and lognormal",
-    ),
     (("replay", "no.json", "--loads", "no.npy", "--weights", "fp8"), "--weights fp8: the plan is given"),
     (("traffic", "hgx-h100", "--output", "-"), "-: results are files, and no file of that name is meant"),
 ]
@@ -74,7 +70,6 @@ def test_each_rule_has_a_test_and_an_option() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("traffic", "hgx-h100", "--pattern", "random", "--seed", "4"),
         (*SWEEP, "--phase", "prefill"),
         (*SWEEP, "--tok-s-user", "50"),
     ],

@@ -26,7 +26,6 @@ def test_writes_a_cluster_that_other_commands_read(
     done = run("import", tree, "--gpu", "hgx-h100", "-o", "c.yaml")
     assert done.code == 0
     for words in (
-        "3 switches, 4 hosts",
         "32 GPUs (h100-sxm) in 4 hosts",
         "Nothing is unlike",
         "catalog system hgx-h100",
@@ -49,12 +48,12 @@ def test_json_is_one_object(run: Callable[..., object], tree: Path) -> None:
 def test_anomalies_are_printed_and_kept_in_the_file(
     run: Callable[..., object], tree: Path, tmp_path: Path
 ) -> None:
-    tree.write_text(TREE.replace("leaf[1-2]", "leaf[1-3]") + "SwitchName=leaf3 Nodes=n[5-7]\n")
+    tree.write_text(TREE.replace("leaf[1-2]", "leaf[1-3]") + "SwitchName=leaf3 Nodes=n[4-6]\n")
     done = run("import", tree, "--gpu", "hgx-h100", "-o", "c.yaml")
     assert "Unlike the rest: 1" in done.out
-    assert "leaf leaf3 has 3 hosts" in done.out
+    assert "host n4 is under leaf3 too" in done.out
     assert (
-        "# Unlike the rest: topology.conf: line 4: leaf leaf3 has 3 hosts"
+        "# Unlike the rest: topology.conf: line 4: host n4 is under leaf3 too"
         in (tmp_path / "c.yaml").read_text()
     )
 

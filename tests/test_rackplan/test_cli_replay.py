@@ -119,7 +119,6 @@ def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
         (["--loads", "wide.npy"], "wide.npy: has shape [7, 3, 16]"),
         ([*FILES, "--policy", "eplb"], "expected static, vllm"),
         ([*FILES, "--policy", "vllm:3%"], "only rackplan and rackplan-linear take a budget"),
-        ([*FILES, "--steps-per-window", "0"], "--steps-per-window"),
     ],
 )
 def test_refused(run: Run, here: list[object], words: list[str], message: str) -> None:

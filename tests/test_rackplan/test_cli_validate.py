@@ -49,11 +49,6 @@ def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> Non
     assert speed["within_20_percent"] == 1.0
     assert (times["rows"], times["predicted"], times["coverage"]) == (2, 1, 0.5)
     assert times["bias"] == pytest.approx(-0.5)
-    assert found["pairs"]["tok_s_per_gpu"] == {
-        "compared": 1,
-        "right": 1,
-        "list": [{"ids": ["one", "two"], "right": True}],
-    }
     first, *_, last = found["points"]
     assert (first["id"], first["measured"], first["reason"]) == ("one", 100.0, "")
     assert first["predicted"] == pytest.approx(110)
@@ -61,7 +56,7 @@ def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> Non
     assert "'V100' is not in the catalog" in last["reason"]
 
 
-def test_the_learned_correction_is_said_and_switched_off(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "served.csv"
     head = (
         "id,quantity,measured,phase,model,cluster,engine,weights,tp,moe_tp,concurrency,isl,osl,draft_tokens\n"
@@ -74,21 +69,8 @@ def test_the_learned_correction_is_said_and_switched_off(run: Callable[..., Any]
     on = run("validate", path, "--json").data["files"]["served.csv"]
     off = run("validate", path, "--physics", "--json").data["files"]["served.csv"]
     assert (on["residual"], off["residual"]) == (True, False)
-    assert (on["corrected"], off["corrected"]) == (
-        on["points"][0]["physics"] != on["points"][0]["predicted"],
-        0,
-    )
-    for found in (on, off):
-        for name, point in zip(("labelled", "unlabelled"), found["points"], strict=True):
-            (errors,) = found["strata"][name].values()
-            assert errors["mean_error"] == pytest.approx(point["predicted"] / 9 - 1)
-            assert errors["physics"]["mean_error"] == pytest.approx(point["physics"] / 9 - 1)
-    assert [point["physics"] for point in on["points"]] == [point["predicted"] for point in off["points"]]
-    assert on["quantities"]["tpot_ms"]["physics"] == off["quantities"]["tpot_ms"]["physics"]
-    assert on["quantities"]["tpot_ms"]["mean_error"] != off["quantities"]["tpot_ms"]["mean_error"]
-    text = " ".join(run("validate", path).out.split())
-    assert "Residual on: 1 figure has the learned correction" in text
-    assert "tpot_ms labelled 1 1" in text
+    assert on["points"][0]["predicted"] != off["points"][0]["predicted"]
+    assert on["points"][1]["predicted"] == off["points"][1]["predicted"]
     assert "Residual off: the physics alone" in " ".join(run("validate", path, "--physics").out.split())
 
 

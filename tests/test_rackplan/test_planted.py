@@ -98,7 +98,7 @@ def test_a_link_under_the_name_of_a_result(run: Run, repository: Path, name: str
     assert state(repository.parent) == before
 
 
-@pytest.mark.parametrize("name", ["journal", "results", "results/part-00000.parquet", "study.json"])
+@pytest.mark.parametrize("name", ["results", "results/part-00000.parquet", "study.json"])
 def test_a_link_in_the_folder_of_a_study(run: Run, repository: Path, name: str) -> None:
     pytest.importorskip("pyarrow", reason="the extra `study` is not installed")
     study = repository / "study.yaml"

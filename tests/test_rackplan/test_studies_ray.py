@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 import warnings
 from pathlib import Path
@@ -39,19 +38,6 @@ CONTENT: dict[str, Any] = {
 def needed() -> None:
     pytest.importorskip("pyarrow", reason="studies write Parquet")
     pytest.importorskip("ray", reason="a Ray cluster is begun")
-
-
-def test_what_listens_and_is_no_cluster_is_said_in_seconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rackplan.studies.engines._JOIN_S", 1.0)
-    study = study_of(CONTENT, "study.yaml", tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(InputError, match=r"no Ray cluster answers there .* is it the head of a cluster"):
-            run_study(study, tmp_path / "ray", engine="ray", address=address)
-    with pytest.raises(InputError, match="no Ray cluster answers there"):
-        run_study(study, tmp_path / "ray", engine="ray", address=address)
 
 
 def test_a_node_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from rackplan.studies.spec import Files, Point, study_of
 from topology.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rackplan.studies.store import Store
     from rackplan.studies.work import Task
@@ -55,23 +55,11 @@ def row_of(task: Task) -> dict[str, Any]:
     }
 
 
-OPEN: list[Store] = []
-
-
 def opened(folder: Path) -> Store:
     from rackplan.studies.columns import columns_of
     from rackplan.studies.store import Store
 
-    OPEN.append(Store(folder, columns_of(STUDY)))
-    return OPEN[-1]
-
-
-@pytest.fixture(autouse=True)
-def killed() -> Iterator[None]:
-    """Every store ends as if its process had been killed."""
-    yield
-    while OPEN:
-        OPEN.pop()._file.close()
+    return Store(folder, columns_of(STUDY))
 
 
 class FakeEngine:
@@ -221,21 +209,6 @@ def test_a_cluster_that_is_gone_ends_the_study_with_its_rows(
     assert len(opened(tmp_path).digests) >= 2
 
 
-@pytest.mark.parametrize("lost", [1, 30, 400])
-def test_what_a_kill_left_of_a_line_is_cut_off(tmp_path: Path, lost: int) -> None:
-    store = opened(tmp_path)
-    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
-    store.add([row_of(task) for task in tasks])
-    store.sync()
-    data = (tmp_path / "journal").read_bytes()
-    (tmp_path / "journal").write_bytes(data[:-lost])
-    again = opened(tmp_path)
-    whole = data[:-lost].count(b"\n")
-    assert len(again.digests) == whole
-    again.add([row_of(task) for task in tasks])
-    assert len(again.digests) == 40
-
-
 @pytest.mark.parametrize("cell", [[0], {"a": 1}, math.nan])
 def test_a_row_that_no_study_wrote_is_none(cell: object) -> None:
     point = points()[0]
@@ -243,20 +216,6 @@ def test_a_row_that_no_study_wrote_is_none(cell: object) -> None:
     assert checked_row(row)["digest"] == row["digest"]
     with pytest.raises(ValueError, match="its cluster is"):
         checked_row(row | {"cluster": cell})
-
-
-def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> None:
-    from rackplan.studies.store import read_rows
-
-    store = opened(tmp_path)
-    tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
-    store.add([row_of(task) for task in tasks[:20]])
-    journal = (tmp_path / "journal").read_bytes()
-    store.compact()
-    (tmp_path / "journal").write_bytes(journal)  # killed before it was emptied
-    again = opened(tmp_path)
-    assert len(again.digests) == len(read_rows(tmp_path)) == 20
-    assert len(list((tmp_path / "results").iterdir())) == 1
 
 
 def test_no_thread_holds_a_file_of_python_when_python_ends(tmp_path: Path) -> None:
@@ -277,7 +236,8 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store = opened(tmp_path)
     tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
     store.add([row_of(task) for task in tasks[:20]])
-    store.sync()
+    store.sync(now=True)
+    store.add([row_of(tasks[20])])
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -285,21 +245,23 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("pyarrow.parquet.write_table", full)
     with pytest.raises(InputError, match="No space left on device"):
         store.compact()
-    assert len(opened_rows(tmp_path)) == 20
+    assert len(opened(tmp_path).digests) == 20
 
 
-def test_a_journal_that_was_removed_ends_the_study(tmp_path: Path) -> None:
+def test_many_files_become_one_and_a_row_that_is_in_two_is_taken_once(tmp_path: Path) -> None:
+    from rackplan.studies.store import PART, read_rows
+
     store = opened(tmp_path)
     tasks: list[Task] = [(point.number, point.digest, dict(point.options)) for point in points()]
-    store.add([row_of(tasks[0])])
-    store.sync()
-    (tmp_path / "journal").rename(tmp_path / "elsewhere")
-    store.add([row_of(tasks[1])])
-    with pytest.raises(InputError, match="journal: it was moved or removed"):
-        store.sync()
-
-
-def opened_rows(folder: Path) -> list[dict[str, Any]]:
-    from rackplan.studies.store import journal_rows
-
-    return journal_rows(folder)[0]
+    for task in reversed(tasks):
+        store.add([row_of(task)])
+        store.sync(now=True)
+    results = tmp_path / "results"
+    assert 1 < len(list(results.iterdir())) < 33
+    (results / "part-00099.parquet").write_bytes(
+        (results / PART).read_bytes()  # killed before it was removed
+    )
+    again = opened(tmp_path)
+    again.close()
+    assert [row["step_s"] for row in read_rows(tmp_path)] == list(range(1, 41))
+    assert [path.name for path in results.iterdir()] == [PART]

@@ -96,7 +96,7 @@ def test_a_topograph_model_is_read_back(tmp_path: Path) -> None:
 def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hosts: int, leaves: int) -> None:
     cluster = resolve_cluster(name)
     write_topology(cluster, tmp_path / "topology.yaml", "slurm")
-    found = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
+    found = read_found(read_source(tmp_path / "topology.yaml"), None)
     assert list(found.hosts) == list(dict.fromkeys(gpu.node for gpu in cluster.gpus))
     assert len(found.hosts) == hosts == len(found.ports)
     assert sum(level == 1 for level in found.switches.values()) == leaves
@@ -108,7 +108,9 @@ def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
     data = {row["topology"]: row for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())}
     assert data["tree"]["cluster_default"] is True
     assert data["block"]["block"]["block_sizes"] == [18, 36, 72]
-    found = read_found(read_source(tmp_path / "topology.yaml", "block"), None)
+    only = tmp_path / "block.yaml"
+    only.write_text(yaml.safe_dump([data["block"]]))
+    found = read_found(read_source(only), None)
     assert len(set(found.domains.values())) == 4
     assert found.domains["d2.n17"] == "d2"
 
@@ -136,7 +138,7 @@ def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     assert imported.spec.raw is not None
     write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml", "slurm")
     first = read_found(read_source(tmp_path / "topology.conf"), None)
-    second = read_found(read_source(tmp_path / "topology.yaml", "tree"), None)
+    second = read_found(read_source(tmp_path / "topology.yaml"), None)
     assert {(port.host, port.switch) for port in first.ports} == {
         (port.host, port.switch) for port in second.ports
     }

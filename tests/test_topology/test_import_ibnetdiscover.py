@@ -1,4 +1,4 @@
-"""ibnetdiscover: hosts from adapters, rails from names, and the audit of what is cabled otherwise."""
+"""ibnetdiscover: hosts from adapters, rails from names, and what is cabled otherwise."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def test_hosts_rails_and_pods_of_two_naming_schemes(ib_rails: Any) -> None:
     assert len(found.trunks) == 16
     assert {trunk.count for trunk in found.trunks} == {1}
     assert not found.anomalies
-    assert any("named in 2 ways, HCA-1/2/5/6, mlx5_0/1/4/5" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +69,6 @@ def test_a_host_swapped_into_another_pod_stays_in_its_own(ib_rails: Any) -> None
     found = read(fabric)
     assert found.pods["node-01"] == "pod0"
     assert found.pods["node-11"] == "pod1"
-    assert "node-01 HCA-5 is on leaf-1-2, a leaf of pod1; the other NICs" in found.anomalies[0]
-
-
-def test_missing_cables_and_leaves_are_named(ib_rails: Any) -> None:
-    fabric = ib_rails(pods=3)
-    fabric.cables = [
-        c for c in fabric.cables if c[2] != "p1h0r1" and c[0] != "leaf-0-3" and c[:2] != ("leaf-2-0", 34)
-    ]
-    fabric.switches.remove("leaf-0-3")
-    lines = read(fabric).anomalies
-    assert any("pod0 (node-00 ...) has no leaf of rail 3; 3 of its 3 hosts" in line for line in lines)
-    assert any("pod1: no NIC of rail 1 is cabled at node-10" in line for line in lines)
-    assert any("leaf-2-0 has 1 uplinks to 1 switches; most have 2" in line for line in lines)
-    assert len(lines) == 3
 
 
 def test_adapters_without_a_host_take_the_host_on_their_port(ib_rails: Any) -> None:
@@ -130,8 +115,7 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
         fabric.cables.append((f"leaf-0-{leaf}", port, name, 1, "4xNDR"))
     found = read(fabric)
     assert len(found.hosts) == 6
-    assert any("1 SHARP aggregation node " in note for note in found.notes)
-    assert any("x-CUFM-01" in note for note in found.notes)
+    assert any("x-CUFM-01" in line for line in found.anomalies)
     assert any(
         "ubuntu-pod0-port31: no adapter is on a leaf of its own rail" in line for line in found.anomalies
     )

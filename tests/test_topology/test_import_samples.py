@@ -111,8 +111,6 @@ def test_eight_racks_of_gb200(tmp_path: Path) -> None:
     swaps = [line for line in imported.anomalies if "a leaf of rail" in line]
     assert len(swaps) == 2
     assert all("b08-p1-dgx-08-c01" in line for line in swaps)
-    assert any("has no leaf of rail 2; 18 of its 18 hosts" in line for line in imported.anomalies)
-    assert sum("uplinks to" in line for line in imported.anomalies) == 12
     assert any("69 adapters do not name their host" in line for line in imported.anomalies)
     path = tmp_path / "c.yaml"
     path.write_text(cluster_to_yaml(imported.spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from colorsys import hls_to_rgb, rgb_to_hls
 
 from topology.draw.canvas import FONT, INK, QUIET
 
@@ -15,19 +16,8 @@ _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|black|white)"')
 _WORDS = {"black": "#000000", "white": "#ffffff"}
 _TOKENS = {"#ffffff": "--paper", INK: "--ink", QUIET: "--soft"}
 """Colours that a page around the drawing has names for."""
-_LEAST, _SPAN = 0.19, 0.88
-# lightness of what is white in a light picture, and how far apart black and white are in a dark one
-_RGB = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566),
-        (0.0883024619, 0.2817188376, 0.6299787005))  # fmt: skip
-_LAB = ((0.2104542553, 0.7936177850, -0.0040720468), (1.9779984951, -2.4285922050, 0.4505937099),
-        (0.0259040371, 0.7827717662, -0.8086757660))  # fmt: skip
-_CONES = ((1.0, 0.3963377774, 0.2158037573), (1.0, -0.1055613458, -0.0638541728),
-          (1.0, -0.0894841775, -1.2914855480))  # fmt: skip
-_BACK = ((4.0767416621, -3.3077115913, 0.2309699292), (-1.2684380046, 2.6097574011, -0.3413193965),
-         (-0.0041960863, -0.7034186147, 1.7076147010))  # fmt: skip
-"""Matrices of the OKLab colour space (Ottosson 2020, https://bottosson.github.io/posts/oklab)."""
-
-Triple = tuple[float, float, float]
+_LEAST, _SPAN = 0.12, 0.82
+"""Lightness of what is white in a light picture, and how far apart black and white are in a dark one."""
 
 
 def finished(svg: str) -> str:
@@ -68,21 +58,7 @@ def _dark(svg: str) -> str:
 
 def dark_colour(colour: str) -> str:
     """Return a colour of the same hue, as light on dark as ``colour`` (``#rrggbb``) is dark on light."""
-    linear = [_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5)]
-    cones = [value ** (1 / 3) for value in _times(_RGB, linear)]
-    light, green, blue = _times(_LAB, cones)
-    back = [value**3 for value in _times(_CONES, [_LEAST + _SPAN * (1 - light), green, blue])]
-    parts = [round(255 * _gamma(min(1.0, max(0.0, value)))) for value in _times(_BACK, back)]
-    return "#" + "".join(f"{part:02x}" for part in parts)
-
-
-def _times(matrix: tuple[Triple, Triple, Triple], vector: list[float]) -> list[float]:
-    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def _linear(value: float) -> float:
-    return value / 12.92 if value <= 0.04045 else float(((value + 0.055) / 1.055) ** 2.4)
-
-
-def _gamma(value: float) -> float:
-    return value * 12.92 if value <= 0.0031308 else float(1.055 * value ** (1 / 2.4) - 0.055)
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    hue, light, saturation = rgb_to_hls(red, green, blue)
+    parts = hls_to_rgb(hue, _LEAST + _SPAN * (1 - light), saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)

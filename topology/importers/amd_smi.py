@@ -12,7 +12,6 @@ from itertools import combinations
 from topology.importers.found import Format, NodeFound
 from topology.importers.source import Source
 from topology.reading import Fields, shown
-from topology.units import plural
 
 _TITLE = re.compile(r"\s*=*\s*(?:LINK TYPE TABLE|Link Type between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
 _OTHER = re.compile(r"\s*=*\s*(?:[A-Z ]+ TABLE|[A-Za-z ]{1,40} between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
@@ -49,7 +48,6 @@ def read_amd_smi(source: Source) -> NodeFound:
                 f"{names[a]} and {names[b]} are joined over {shown(types.get((a, b)))}, not XGMI as in an MI3xx "
                 "host; give such a host as a CSV of links.",
             )
-    source.notes.append(f"{plural(len(names), 'GPU')}, each joined to each by xGMI.")
     gpus = tuple(f"GPU{i}" for i in range(len(names)))
     return NodeFound(
         gpus=gpus,

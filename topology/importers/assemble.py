@@ -25,7 +25,7 @@ from topology.importers.found import (
 )
 from topology.importers.hosts import Draft, add_domain, gpu_count, links_of_gpus
 from topology.importers.merge import domains_of
-from topology.importers.nics import add_nics, check_nics, tell_nics
+from topology.importers.nics import add_nics, check_nics
 from topology.importers.parts import Parts, ask_all
 from topology.spec import FabricSpec, RawNode, RawTopology
 from topology.units import format_quantity, plural
@@ -66,15 +66,10 @@ def assemble_node(node: NodeFound, parts: Parts) -> Assembled:
         parts.anomalies.append(
             f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
         )
-    if system is not None and not rack_scale and system.gpus_per_node != gpus:
-        parts.note(f"{plural(gpus, 'GPU')} in this host; one of {system.part} has {system.gpus_per_node}.")
     if node.nics:
-        tell_nics(node, parts)
-        rates = sorted({nic.rate.text for nic in node.nics if nic.rate})
-        of_rate = f" of {', '.join(rates)}" if rates else ""
-        parts.note(
-            f"{plural(len(node.nics), 'NIC port')}{of_rate} without a cable in this file: left out; add the fabric's "
-            "file (Slurm topology, ibnetdiscover, ...) to join them."
+        parts.take(
+            f"{plural(len(node.nics), 'NIC port')} without a cable in this file: left out; add the fabric's file "
+            "(Slurm topology, ibnetdiscover, ...) to join them."
         )
     return Assembled(draft.topology(), {host: [host]})
 
@@ -121,9 +116,6 @@ def linked_as(node: NodeFound, parts: Parts) -> NodeFound:
         every = parts.system.links_per_gpu if parts.system else 0
         bundle, others = max(per.values()), len(per) - 1
         if set(per.values()) == {bundle} and bundle != every == bundle * others:
-            parts.note(
-                f"{node.place}: NV{bundle} to {others} peers are all {every} links of a GPU: direct ones."
-            )
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False)
     parts.check_links(node.place, list(per.values()), kind=node.link_kind, to_peers=bool(peers))
@@ -134,8 +126,6 @@ def _put_in_racks(draft: Draft, parts: Parts) -> None:
     """Give hosts that share a domain the racks that the catalog's system of these GPUs has, in their order."""
     system = parts.system
     if system is None or system.gpus == system.gpus_per_node:
-        if len({node.node for node in draft.nodes.values() if node.kind == "gpu"}) > 1:
-            parts.note("Racks: one for each host, as no file says which hosts share one.")
         return
     per_rack = system.gpus_per_node * system.nodes_per_rack
     by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
@@ -178,8 +168,6 @@ def _ask(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
         needs.append(parts.nic)
     if any(trunk.count is None for trunk in fabric.trunks):
         needs.append(parts.oversubscription)
-    elif any(trunk.rate is None for trunk in fabric.trunks) and parts.options.oversubscription is None:
-        needs.append(parts.uplink)
     if tops := _tops(fabric):
         needs.append(lambda: parts.join_leaves(len(tops)))
     ask_all(fabric.place, *needs)
@@ -190,14 +178,8 @@ def _add_trunks(draft: Draft, fabric: FabricFound, parts: Parts) -> None:
     for trunk in fabric.trunks:
         if trunk.count is not None and trunk.rate is not None:
             draft.link(*trunk.ends, parts.out_fabric(trunk.rate), trunk.count)
-    rest = [trunk for trunk in fabric.trunks if trunk.count is None or trunk.rate is None]
-    if not rest:
-        return
-    if all(trunk.count is not None for trunk in rest) and parts.options.oversubscription is None:
-        for trunk in rest:
-            draft.link(*trunk.ends, parts.uplink(), trunk.count or 1)
-        return
-    _sized_trunks(draft, fabric, rest, parts)
+    if rest := [trunk for trunk in fabric.trunks if trunk.count is None]:
+        _sized_trunks(draft, fabric, rest, parts)
 
 
 def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], parts: Parts) -> None:
@@ -219,11 +201,10 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], p
         rate = down[name] / (ratio if fabric.switches[name] == 1 else 1.0)
         if rate <= 0:
             continue
-        parallel = sum(trunk.count or 1 for trunk in own)
+        share = rate / len(own)
         for trunk in own:
-            share = rate * (trunk.count or 1) / parallel
             upper = trunk.ends[1] if trunk.ends[0] == name else trunk.ends[0]
-            fabric_one, count = _links_of(share, one.get(name), trunk.count, parts)
+            fabric_one, count = _links_of(share, one.get(name), parts)
             draft.link(name, upper, fabric_one, count)
             down[upper] += share
             one.setdefault(upper, fabric_one)
@@ -266,18 +247,15 @@ def _tops(fabric: FabricFound) -> list[str]:
     return tops if len(groups) > 1 else []
 
 
-def _links_of(
-    rate: float, below: FabricSpec | None, counted: int | None, parts: Parts
-) -> tuple[FabricSpec, int]:
-    """Return links of ``rate`` in all: as many as counted, else whole links like those below, else one."""
-    if counted is None and below is not None:
+def _links_of(rate: float, below: FabricSpec | None, parts: Parts) -> tuple[FabricSpec, int]:
+    """Return links of ``rate`` in all: whole links like those below, else one."""
+    if below is not None:
         count = rate / below.link_bytes_per_s.value
         if round(count) >= 1 and abs(count - round(count)) < 1e-6:
             return below, round(count)
-    each = rate / (counted or 1)
-    text = format_quantity(each, "byte/s", 12)
-    figure = Figure(each, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
-    return parts.out_fabric(figure), counted or 1
+    text = format_quantity(rate, "byte/s", 12)
+    figure = Figure(rate, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
+    return parts.out_fabric(figure), 1
 
 
 def assemble_graph(graph: GraphFound, parts: Parts) -> Assembled:

@@ -1,4 +1,4 @@
-"""Hosts, rails and pods from how adapters are cabled, and an audit of what is not cabled like its siblings.
+"""Hosts, rails and pods from how adapters are cabled.
 
 Rail: the rank of an adapter's number among those that its naming scheme uses in the whole file, so that
 ``HCA-1/2/5/6`` and ``mlx5_0/1/4/5`` are both rails 0 to 3. A leaf's rail is that of most of its adapters.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from topology.figures import Figure
-from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above, unlike
+from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above
 from topology.importers.source import Source
 from topology.names import natural
 
@@ -72,7 +72,6 @@ def cabled_fabric(
     leaves = {adapter.switch for adapter in cabling.adapters}
     levels = levels_above((name for name in switches if name in leaves), joined)
     cabling.audit()
-    source.anomalies += _uplinks(source.name, levels, trunks)
     if adrift := [name for name in switches if name not in levels]:
         source.anomalies.append(f"{source.name}: {_listed(adrift)}: no host is reached from there; left out.")
     hosts: dict[str, str] = {}
@@ -101,7 +100,7 @@ class _Cabling:
     """Adapters on their way from descriptions to hosts with rails."""
 
     def __init__(self, source: Source, adapters: list[Adapter]) -> None:
-        self.place, self.notes, self.anomalies = source.name, source.notes, source.anomalies
+        self.place, self.anomalies = source.name, source.anomalies
         self.adapters = adapters
         self.pod_of: dict[str, int] = {}
         self.leaf_rails: dict[str, int] = {}
@@ -111,7 +110,9 @@ class _Cabling:
         """Leave out hosts whose name says that they manage the fabric."""
         gone = {adapter.host for adapter in self.adapters if _MANAGEMENT.search(adapter.host)}
         if gone:
-            self.notes.append(f"Management hosts without GPUs ({_listed(sorted(gone))}): left out.")
+            self.anomalies.append(
+                f"{self.place}: {_listed(sorted(gone))}: management hosts without GPUs; left out."
+            )
             self.adapters = [adapter for adapter in self.adapters if adapter.host not in gone]
 
     def rank(self) -> None:
@@ -129,14 +130,6 @@ class _Cabling:
             replace(adapter, rail=ranks.get(key)) if (key := _scheme(adapter.nic)) else adapter
             for adapter in self.adapters
         ]
-        schemes = [
-            f"{scheme}{'/'.join(str(n) for n in sorted(counts) if (scheme, n) in ranks)}"
-            for scheme, counts in sorted(numbers.items())
-        ]
-        if len(schemes) > 1:
-            self.notes.append(
-                f"NICs are named in {len(schemes)} ways, {_listed(schemes)}; each is ranked by itself."
-            )
 
     def find_pods(self) -> None:
         """Group leaves that share most of their named hosts."""
@@ -265,14 +258,7 @@ class _Cabling:
         return len(groups)
 
     def audit(self) -> None:
-        """Tell adapters on a leaf of another rail, rails without a leaf, and hosts that miss a rail."""
-        if not self.leaf_rails:
-            cabled = _in_order(unlike(Counter(adapter.host for adapter in self.adapters)))
-            self.anomalies += [
-                f"{self.place}: {host} has {count} cabled NICs, most hosts have {usual}."
-                for host, count, usual in cabled
-            ]
-            return
+        """Report adapters on a leaf of another rail."""
         for adapter in sorted(self.adapters, key=_order):
             rail = self.leaf_rails.get(adapter.switch)
             if adapter.rail is not None and rail is not None and adapter.rail != rail:
@@ -281,45 +267,6 @@ class _Cabling:
                     f"{adapter.place}: {adapter.host} {adapter.nic} (rail {adapter.rail}) is on {adapter.switch}, "
                     f"a leaf of rail {rail} ({others} others there)."
                 )
-        home = self.host_pods()
-        for adapter in sorted(self.adapters, key=_order):
-            own = f"pod{self.pod_of[adapter.switch]}"
-            if own != home[adapter.host]:
-                self.anomalies.append(
-                    f"{adapter.place}: {adapter.host} {adapter.nic} is on {adapter.switch}, a leaf of {own}; the "
-                    f"other NICs of the host are in {home[adapter.host]}."
-                )
-        self._audit_rails()
-        pods = _in_order(unlike(Counter(self.host_pods().values())))
-        self.anomalies += [
-            f"{self.place}: {pod} has {size} hosts, most pods have {usual}." for pod, size, usual in pods
-        ]
-
-    def _audit_rails(self) -> None:
-        """Tell rails that a pod has no leaf for, and hosts with no adapter on a rail their pod has."""
-        pods = self.host_pods()
-        members: dict[str, list[str]] = defaultdict(list)
-        for host, pod in pods.items():
-            members[pod].append(host)
-        have: dict[str, set[int]] = defaultdict(set)
-        pod_rails: dict[str, set[int]] = defaultdict(set)
-        for adapter in self.adapters:
-            if adapter.rail is not None:
-                have[adapter.host].add(adapter.rail)
-        for leaf, rail in self.leaf_rails.items():
-            pod_rails[f"pod{self.pod_of[leaf]}"].add(rail)
-        for pod, hosts in _in_order(members.items()):
-            for rail in range(self.rails):
-                without = [host for host in hosts if rail not in have[host]]
-                if rail not in pod_rails[pod]:
-                    self.anomalies.append(
-                        f"{self.place}: {pod} ({hosts[0]} ...) has no leaf of rail {rail}; {len(without)} of its "
-                        f"{len(hosts)} hosts have no NIC on it."
-                    )
-                elif without:
-                    self.anomalies.append(
-                        f"{self.place}: {pod}: no NIC of rail {rail} is cabled at {_listed(without)}."
-                    )
 
     def host_pods(self) -> dict[str, str]:
         """Return the pod of each host: that of most of its leaves."""
@@ -327,27 +274,6 @@ class _Cabling:
         for adapter in self.adapters:
             votes[adapter.host][self.pod_of[adapter.switch]] += 1
         return {host: f"pod{count.most_common(1)[0][0]}" for host, count in _in_order(votes.items())}
-
-
-def _uplinks(place: str, levels: Mapping[str, int], trunks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Return switches with fewer uplinks than most of their level, or to fewer switches above."""
-    up: Counter[str] = Counter()
-    reach: dict[str, set[str]] = defaultdict(set)
-    for (a, b), count in trunks.items():
-        if a in levels and b in levels and levels[a] != levels[b]:
-            lower, upper = (a, b) if levels[a] < levels[b] else (b, a)
-            up[lower] += count
-            reach[lower].add(upper)
-    found = []
-    for level in sorted(set(levels.values())):
-        counts = {name: up[name] for name in levels if levels[name] == level}
-        wide = max(len(reach[name]) for name in counts)
-        found += [
-            f"{place}: {name} has {count} uplinks to {len(reach[name])} switches; most have {usual}, the widest "
-            f"reach {wide}."
-            for name, count, usual in _in_order(unlike(counts))
-        ]
-    return found
 
 
 def _scheme(nic: str) -> tuple[str, int] | None:

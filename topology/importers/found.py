@@ -35,12 +35,11 @@ class NicFound:
 class Found:
     """What is told of every file; :func:`topology.importers.registry.read_found` fills it in.
 
-    ``place`` is the file's name; ``notes`` say what was counted in it, ``anomalies`` what is unlike its siblings.
+    ``place`` is the file's name; ``anomalies`` say what is unlike its siblings.
     """
 
     place: str = ""
     kind: str = ""
-    notes: tuple[str, ...] = ()
     anomalies: tuple[str, ...] = ()
 
 
@@ -149,14 +148,9 @@ class Format:
     in_data: Callable[[object], bool] | None = None
 
 
-def unlike(counts: Mapping[str, int], *, majority: bool = False) -> list[tuple[str, int, int]]:
-    """Return the names whose count is not the commonest one, each with its count and the commonest.
-
-    With ``majority`` none where no count is that of more than half.
-    """
+def unlike(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Return the names whose count is not the commonest one, each with its count and the commonest."""
     usual = commonest(counts.values()) or 0
-    if majority and 2 * sum(count == usual for count in counts.values()) <= len(counts):
-        return []
     return [(name, count, usual) for name, count in counts.items() if count != usual]
 
 

@@ -199,7 +199,7 @@ def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
         and parts.named_system is not None
         and (system.structure, system.gpus_per_node) == (structure, per_node)
         and _rate(system.fabric) == _rate(fabric)
-        and counts in (_ranked(system), (system.links_per_neighbour,))
+        and counts in (tuple(sorted(system.links_per_switch, reverse=True)), (system.links_per_neighbour,))
     ):
         return replace(system, gpus=gpus)
     rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
@@ -216,10 +216,6 @@ def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
         nodes_per_rack=system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
         links_per_neighbour=counts[0] if structure == "mesh" else 0,
     )
-
-
-def _ranked(unit: DomainSpec) -> tuple[int, ...]:
-    return tuple(sorted(unit.links_per_switch, reverse=True))
 
 
 def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
@@ -404,7 +400,7 @@ def _faults(
     if (at < 0).any():
         stray = links[int(np.argmax(at < 0))]
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-        parts.note(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
+        parts.take(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
     np.add.at(rate, at, [link.count * link.fabric.link_bytes_per_s.value for link in links])
@@ -425,7 +421,7 @@ def _faults(
         part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
         told.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
     if faults:
-        parts.note(
+        parts.take(
             f"Regular but for {len(faults)} of `broken:`: GPUs that are absent, links that lack or are slow."
         )
         parts.anomalies += told[:_MOST_LISTED]

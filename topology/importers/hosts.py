@@ -218,7 +218,7 @@ def add_switches(
                 draft.link(own, root, link)
                 if not found:
                     rate = format_quantity(link.link_bytes_per_s.value, "byte/s")
-                    parts.note(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
+                    parts.take(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
         root = own
     return root
 

@@ -11,7 +11,6 @@ from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
 from topology.reading import shown
-from topology.units import plural
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(
@@ -55,7 +54,7 @@ def looks_like_ibnetdiscover(text: str) -> bool:
 
 
 def read_ibnetdiscover(source: Source) -> FabricFound:
-    """Return the fabric, hosts gathered from their adapters, rails and cabling audited.
+    """Return the fabric, hosts gathered from their adapters.
 
     Raises
     ------
@@ -66,12 +65,6 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
     _check_ends(source, devices)
     names = _switch_names(devices)
     adapters = _adapters(source, devices, names)
-    source.notes.append(_counted(devices))
-    sharp = sum(device.kind == "Ca" and _SHARP in device.name for device in devices.values())
-    if sharp:
-        source.notes.append(f"{plural(sharp, 'SHARP aggregation node')} (inside switches): left out.")
-    if routers := sum(device.kind == "Rt" for device in devices.values()):
-        source.notes.append(f"{plural(routers, 'router')}: left out.")
     trunks: Counter[tuple[str, str]] = Counter()
     rates: dict[tuple[str, str], Figure] = {}
     for device in devices.values():
@@ -198,14 +191,6 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
     value = int(width) * _LANE_GB_PER_S[speed] * 1e9
     where, text = f"{source.name}, line {line}: {rate}", f"{value * 8 / 1e9:g} Gb/s"
     return Figure(value, "byte/s", Evidence.MEASURED, where, text)
-
-
-def _counted(devices: dict[str, _Device]) -> str:
-    kinds = Counter(device.kind for device in devices.values())
-    cables = sum(len(device.cables) for device in devices.values()) // 2
-    return (
-        f"{plural(kinds['Switch'], 'switch')}, {plural(kinds['Ca'], 'adapter')}, {plural(cables, 'cable')}."
-    )
 
 
 FORMAT = Format("ibnetdiscover", read_ibnetdiscover, in_text=looks_like_ibnetdiscover)

@@ -63,7 +63,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
     parts = Parts(options, _sm(found), infiniband=infiniband)
     parts.anomalies += [line for one in found for line in one.anomalies]
-    name = options.name or _hosts_and_path(paths[0])[1].stem or "imported"
+    name = _hosts_and_path(paths[0])[1].stem or "imported"
     place = " and ".join(one.place for one in found)
     assembled, short = _assemble(name, found, parts, place)
     spec, hosts = short or (raw_cluster_spec(name, assembled.raw, (), place), [])
@@ -74,7 +74,7 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
         files=tuple(found),
         domains=assembled.domains,
         hosts=tuple(hosts),
-        taken=_lines([*parts.taken, *parts.notes, *(f"Not needed: {name}." for name in parts.unused())]),
+        taken=_lines(parts.taken),
         anomalies=_lines(parts.anomalies),
         rates_unusual=bool(unusual),
     )
@@ -109,7 +109,7 @@ def _read(text: str, options: ImportOptions) -> Found:
     """Read one file, with the hosts it is of where the user names them."""
     named, path = _hosts_and_path(text)
     hosts = () if named is None else tuple(expand_hosts(named, text))
-    found = read_found(read_source(path, options.topology), options.kind)
+    found = read_found(read_source(path), options.kind)
     if not hosts:
         return found
     if not isinstance(found, NodeFound):

@@ -64,7 +64,6 @@ def read_links_csv(source: Source) -> GraphFound:
             raise source.error(number, f"count {shown(count)}: must be a whole number from 1.")
         links[a, b] = int(count), given_figure(row["rate"], "byte/s", f"{where}, column rate", source.name)
     nodes = _nodes(source, links)
-    source.notes.append(f"{plural(len(nodes), 'node')}, {plural(len(links), 'link')}.")
     return GraphFound(nodes=nodes, links=tuple((a, b, *link) for (a, b), link in links.items()))
 
 

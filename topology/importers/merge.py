@@ -50,12 +50,6 @@ def merge_found(
         every, fabric = fabric, _only(fabric, expand_hosts(hosts, "option `hosts`"))
         gone = len(every.hosts) - len(fabric.hosts)
         parts.take(f"Hosts with GPUs: {hosts} (option `hosts`); {gone} others left out.")
-    short = Counter(_short(host) for host in fabric.hosts)
-    twice = [host for host in fabric.hosts if "." in host and short[_short(host)] > 1]
-    parts.anomalies += [
-        f"{fabric.hosts[host]}: host {host} and one without its domain, or with another: are they the same?"
-        for host in twice
-    ]
     by_host = _by_host(fabric, nodes, parts)
     own = {host: node for host, node in by_host.items() if node is not None}
     parts.anomalies += [
@@ -95,10 +89,9 @@ def _one_fabric(fabrics: Sequence[FabricFound], parts: Parts) -> FabricFound | N
             "one."
         )
     base = switched[0] if switched else fabrics[0]
-    for each in fabrics:
-        if each is base:
+    for other in fabrics:
+        if other is base:
             continue
-        other = _called_alike(base, each, parts)
         if base.domains and other.domains and base.domains != other.domains:
             raise InputError(
                 f"{base.place} and {other.place}: both name domains of hosts, and differ; give one."
@@ -128,29 +121,6 @@ def near_host(name: str, hosts: Collection[str]) -> str | None:
     short = _short(name)
     found = [host for host in hosts if _short(host) == short]
     return found[0] if len(found) == 1 else None
-
-
-def _called_alike(base: FabricFound, other: FabricFound, parts: Parts) -> FabricFound:
-    """Return ``other`` with the names that ``base`` has of hosts, where they differ in case or suffix alone."""
-    short = Counter(_short(host) for host in base.hosts)
-    full = {_short(host): host for host in base.hosts}
-    names = {
-        host: full[key] for host in other.hosts if host not in base.hosts and short[key := _short(host)] == 1
-    }
-    taken = set(other.hosts).intersection(names.values())
-    names = {host: name for host, name in names.items() if name not in taken}
-    if not names or len(set(names.values())) < len(names):
-        return other
-    host, name = next(iter(names.items()))
-    more = f" (and {len(names) - 1} others like it)" * (len(names) > 1)
-    parts.anomalies.append(
-        f"{other.hosts[host]}: host {host} is not in {base.place}, but {name} is: taken as that{more}."
-    )
-    hosts, domains, inner = (
-        {names.get(host, host): value for host, value in table.items()}
-        for table in (other.hosts, other.domains, other.subdomains)
-    )
-    return replace(other, hosts=hosts, domains=domains, subdomains=inner)
 
 
 def _same_hosts(base: FabricFound, other: FabricFound, parts: Parts) -> None:
@@ -250,23 +220,23 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
     how = parts.options.domains
     if how == "node" or (how is None and not wide):
         if fabric.domains and how is None:
-            parts.note(
+            parts.take(
                 f"{what.capitalize()} of {place} hold several hosts, but each host is a scale-up domain of its own."
             )
         return {host: [host] for host in nodes}
     if how == "leaf":
         labels = _by_leaf(fabric)
-        parts.note("Domains: hosts under the same leaves (option `domains` leaf).")
+        parts.take("Domains: hosts under the same leaves (option `domains` leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
         if _too_many(labels, system, nodes, parts) and fabric.subdomains:
             labels = {host: fabric.subdomains.get(host, label) for host, label in labels.items()}
             most = f"a domain of {system.part} has {system.gpus} GPUs" if system else ""
-            parts.note(
+            parts.take(
                 f"Domains: the accelerator sub-domains of {place}; its domains hold several of them ({most})."
             )
         else:
-            parts.note(
+            parts.take(
                 f"Domains: the {what} of {place}{', whole: not by sub-domain' * bool(fabric.subdomains)}."
             )
     elif (
@@ -276,7 +246,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
         and design.nodes_per_pod * system.gpus_per_node == system.gpus
     ):
         labels = _by_leaf(fabric)
-        parts.note(
+        parts.take(
             f"Domains: hosts under the same leaves, as catalog system {system.part} is cabled (one set of leaves a "
             "domain)."
         )

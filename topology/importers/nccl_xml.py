@@ -16,7 +16,6 @@ from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
 from topology.reading import Element, parse_xml, shown
-from topology.units import format_quantity, plural
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"
@@ -116,18 +115,8 @@ def _node(host: PciHost, *, fragment: bool) -> NodeFound:
             f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
         )
     links = _Links(source, names, {gpu.busid: gpu.elements for gpu in host.gpus})
-    source.anomalies += [*_unlike_links(host, names, links.found), *_unlike_nics(host)]
-    source.notes.append(f"{plural(len(host.gpus), 'GPU')} and {plural(len(host.nets), 'NIC port')}.")
+    source.anomalies += _unlike_links(host, names, links.found)
     devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
-    if not host.gpus:
-        source.notes.append(
-            f"No <gpu> (a static file, that NCCL completes at run time): 0 GPUs, {len(devices)} PCI devices of a "
-            "GPU's class."
-        )
-    if any(len(gpu.elements) > 1 for gpu in host.gpus):
-        source.notes.append(
-            "Two <gpu> in one PCI device are the dies of one package, and counted as one GPU."
-        )
     places = PciPlaces(host, list(names) or devices)
     return NodeFound(
         gpus=tuple(names.values()),
@@ -230,17 +219,6 @@ def _unlike_links(host: PciHost, names: Mapping[str, str], links: Mapping[tuple[
     ]
 
 
-def _unlike_nics(host: PciHost) -> list[str]:
-    """Return NIC ports that run at another rate than most."""
-    usual = commonest(net.attributes.get("speed", "") for net, _, _ in host.nets)
-    return [
-        f"{net.where}: {shown(net.attributes.get('name', '?'))} runs at "
-        f"{shown(net.attributes.get('speed', '?'))} Mb/s, other NICs at {usual}."
-        for net, _, _ in host.nets
-        if net.attributes.get("speed", "") != usual
-    ]
-
-
 class PciPlaces:
     """Where GPUs (by bus id) and NICs are: the PCIe switches above them, and the rates of links.
 
@@ -289,13 +267,6 @@ class PciPlaces:
             NicFound(name, own, rate, chain, socket)
             for (name, rate), own, chain, (_, socket) in zip(ports, near, above, cards, strict=True)
         )
-        for busid, name in called.items():
-            below = [f"GPU{i}" for i, chain in enumerate(self.switches) if name in chain]
-            if len(below) > 1:
-                below += [nic.name for nic in self.nics if name in nic.switches]
-                rate = self.uplinks.get(name)
-                up = f"; its uplink {format_quantity(rate.value, 'byte/s')}" if rate else ""
-                host.source.notes.append(f"PCIe switch {name} ({busid}): {', '.join(below)}{up}.")
 
 
 def _port(host: PciHost, net: Element, number: int) -> tuple[str, Figure | None]:

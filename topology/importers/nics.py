@@ -80,7 +80,7 @@ def _cables(
         leaf = ports[0].switch
         if not nics:
             count = parts.nics_per_gpu()
-            parts.note(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
+            parts.take(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
             return [_Cable("nic", leaf, parts.nic(), (gpu,), count) for gpu in range(gpus)]
         pairs = [(nic, leaf, nic.rate) for nic in (node.nics if node else ())]
     else:
@@ -90,8 +90,6 @@ def _cables(
         pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in zip(known, ports, strict=True)]
     links = [parts.nic(rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
-    if node is not None:
-        _tell(node.place, [nic for nic, _, _ in pairs], served, parts)
     return [
         _Cable(nic.name, leaf, link, members, 1, nic)
         for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
@@ -109,10 +107,7 @@ def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], parts: Par
     if any(named) or len(some) != len(ports):
         return []
     some.sort(key=lambda nic: natural(nic.name))
-    parts.note(
-        f"NIC to port: in order, {some[0].name} is {ports[0].nic or 'the first'} and so on (names differ, there are "
-        "as many)."
-    )
+    parts.take("NIC to port: in order (names differ, there are as many).")
     return some
 
 
@@ -130,9 +125,8 @@ def _unplaced(
         nic = nics.get(_base(port.nic, nics))
         if nic is not None and nic.near:
             members: Sequence[int] = nic.near
-            parts.note("NIC to GPU: as the node's dump places them on PCIe.")
         elif fabric.rails == gpus and port.rail is not None:
-            parts.note("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
+            parts.take("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
             members = [port.rail]
         elif fabric.rails and port.rail is not None:
             members = _in_order(port.rail, fabric.rails, gpus, port, parts)
@@ -146,61 +140,15 @@ def _unplaced(
 def _in_order(number: int, count: int, gpus: int, port: PortFound, parts: Parts) -> list[int]:
     """Return the GPUs of NIC ``number`` of ``count``, in order."""
     if count >= gpus and count % gpus == 0:
-        parts.note(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
+        parts.take(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
         return [number * gpus // count]
     if gpus % count == 0:
         each = gpus // count
-        parts.note(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
+        parts.take(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
         return list(range(number * each, (number + 1) * each))
     raise InputError(
         f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
         "`nvidia-smi topo -m` or NCCL XML of a node."
-    )
-
-
-def tell_nics(node: NodeFound, parts: Parts) -> None:
-    """Note which GPU of a host would use which NIC, and why."""
-    rates = [nic.rate.value if nic.rate else 1.0 for nic in node.nics]
-    served = deal([nic.near for nic in node.nics], rates, gpu_count(node, parts))
-    _tell(node.place, node.nics, served, parts)
-
-
-def _tell(place: str, nics: Sequence[NicFound], served: Sequence[tuple[int, ...]], parts: Parts) -> None:
-    """Note which GPU got which NIC, and why."""
-    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for number, nic in enumerate(nics):
-        groups[nic.near].append(number)
-    own = [f"{_gpus(near)} {_names(nics, some)}" for near, some in sorted(groups.items()) if len(near) == 1]
-    said = [f"{', '.join(own)} (nearest to that GPU)"] if own else []
-    for near, numbers in groups.items():
-        if len(near) < 2:
-            continue
-        by: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for number in numbers:
-            by[served[number]].append(number)
-        dealt = ", ".join(
-            f"{_names(nics, some)} {'shared by ' if len(gpus) > 1 else 'to '}{_gpus(gpus)}"
-            for gpus, some in by.items()
-        )
-        why = "nearest to them" if len(by) == 1 else f"the nearest of {_gpus(near)}: dealt evenly, in order"
-        said.append(f"{dealt} ({why})")
-    parts.note(f"NIC to GPU, {place}: {'; '.join(said)}.")
-    if far := groups.get((), []):
-        parts.note(f"{_names(nics, far)}, {place}: every GPU has a nearer NIC; left out.")
-
-
-def _gpus(numbers: Sequence[int]) -> str:
-    """Return GPU0, GPU1 and GPU2."""
-    names = [f"GPU{number}" for number in numbers]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _names(nics: Sequence[NicFound], numbers: Sequence[int]) -> str:
-    """Return the names of NICs, with their rates where those of a host differ."""
-    differ = len({nic.rate.value for nic in nics if nic.rate}) > 1
-    return " + ".join(
-        f"{nics[number].name}{f' ({rate.text})' if differ and (rate := nics[number].rate) else ''}"
-        for number in numbers
     )
 
 
@@ -277,12 +225,8 @@ def _attach(
         if node is not None:
             at = add_switches(draft, host, node, cable.switches[start:], root, unsaid, parts)
         draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
-    if len(gpus) == 1:
-        parts.note(
-            "PCIe that is slower than the NICs behind it is kept: a switch between a GPU and its NICs."
-        )
-    elif not known:
-        parts.note("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
+    if len(gpus) > 1 and not known:
+        parts.take("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
 
 
 def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:

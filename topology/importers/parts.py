@@ -43,8 +43,8 @@ class ImportOptions:
         are), or a name of the user's own together with ``hbm``.
     fabrics:
         Fabrics of the catalog: a scale-up one for links inside a domain, a scale-out one for NICs.
-    nic, uplink, pcie, socket_link:
-        Rate of one NIC, one link between switches, one PCIe slot and the link between sockets, each per direction.
+    nic, pcie, socket_link:
+        Rate of one NIC, one PCIe slot and the link between sockets, each per direction.
     oversubscription:
         Downlink rate of a leaf over its uplink rate, where a file does not count uplinks.
     join_leaves:
@@ -53,8 +53,6 @@ class ImportOptions:
         ``leaf`` (hosts under the same leaves share a scale-up domain) or ``node`` (each host is one).
     hosts:
         Hostlist of the hosts that have GPUs, where a fabric's file has others too.
-    topology:
-        Which topology of a Slurm file that has several.
     """
 
     kind: str | None = None
@@ -62,7 +60,6 @@ class ImportOptions:
     gpus_per_node: int | None = None
     fabrics: tuple[str, ...] = ()
     nic: str | None = None
-    uplink: str | None = None
     pcie: str | None = None
     socket_link: str | None = None
     hbm: str | None = None
@@ -70,8 +67,6 @@ class ImportOptions:
     join_leaves: str | None = None
     domains: str | None = None
     hosts: str | None = None
-    topology: str | None = None
-    name: str | None = None
 
     def __post_init__(self) -> None:
         ratio = self.oversubscription
@@ -135,9 +130,9 @@ def missing(place: str, options: Mapping[str, str]) -> InputError:
 class Parts:
     """Named parts of the catalog and rates of the user, and the report of what was made of them and the files.
 
-    ``taken`` has a line for each part or rate that was used, ``notes`` for what was assumed where files are silent,
-    ``anomalies`` for what is unlike its siblings. What neither files nor the user say is asked for: an
-    :class:`AskError` names it, and the option to give.
+    ``taken`` has a line for each part or rate that was used or assumed where files are silent, ``anomalies`` for what
+    is unlike its siblings. What neither files nor the user say is asked for: an :class:`AskError` names it, and the
+    option to give.
     """
 
     def __init__(self, options: ImportOptions, sm: str = "", *, infiniband: bool = False) -> None:
@@ -145,9 +140,7 @@ class Parts:
         self.sm = sm
         self.infiniband = infiniband
         self.taken: dict[str, None] = {}
-        self.notes: dict[str, None] = {}
         self.anomalies: list[str] = []
-        self._used: set[str] = set()
         fabrics = {name: load_fabric(name) for name in map(fabric_called, options.fabrics)}
         self._outer = next((name for name, one in fabrics.items() if one.kind in _SCALE_OUT), None)
         self._inner = next((name for name, one in fabrics.items() if one.kind not in _SCALE_OUT), None)
@@ -156,17 +149,12 @@ class Parts:
         """Note what was taken that no file says."""
         self.taken[line] = None
 
-    def note(self, line: str) -> None:
-        """Note, once, what was assumed or left out where no file says more."""
-        self.notes[line] = None
-
     def _given(self, name: str, what: str, suffix: str = "") -> Figure | None:
         """Return the rate that the user gave by an option, if so."""
         text, option = getattr(self.options, name), f"option `{name}`"
         if text is None:
             return None
         self.take(f"{what}: {text}{suffix} ({option}).")
-        self._used.add(name)
         return given_figure(text, "byte/s", option)
 
     @cached_property
@@ -382,14 +370,7 @@ class Parts:
                 "how many uplinks a leaf has", "option `oversubscription` R (1: as many as downlinks)"
             )
         self.take(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
-        self._used.add("oversubscription")
         return value
-
-    def uplink(self) -> FabricSpec:
-        """Return one link between switches."""
-        if rate := self._given("uplink", "Link between switches"):
-            return self.out_fabric(rate)
-        raise AskError("the rate of a link between switches", "option `uplink` RATE")
 
     def join_leaves(self, count: int) -> Figure:
         """Return the rate of the uplink of each of ``count`` switches to one over them all."""
@@ -413,12 +394,6 @@ class Parts:
         if rate := self._given("socket_link", "Link between sockets", " each way"):
             return self.inner_fabric("socket-link", rate)
         raise AskError("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
-
-    def unused(self) -> list[str]:
-        """Return rates and counts that the user gave and nothing needed, as options."""
-        names = ("nic", "uplink", "pcie", "socket_link", "oversubscription", "join_leaves")
-        given = [name for name in names if getattr(self.options, name) is not None]
-        return [f"option `{name}`" for name in given if name not in self._used]
 
     def out_fabric(self, rate: Figure) -> FabricSpec:
         """Return a scale-out link of ``rate``: of a catalog fabric where an InfiniBand file states its rate."""

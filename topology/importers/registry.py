@@ -72,5 +72,4 @@ def read_found(source: Source, kind: str | None) -> Found:
         raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
     kind = kind or kind_of(source)
     found = FORMATS[KINDS.index(kind)].read(source)
-    notes, anomalies = (tuple(map(printable, lines)) for lines in (source.notes, source.anomalies))
-    return replace(found, place=source.name, kind=kind, notes=notes, anomalies=anomalies)
+    return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))

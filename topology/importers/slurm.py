@@ -9,12 +9,11 @@ import re
 from collections.abc import Mapping
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, Format, unlike
+from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
 from topology.reading import Fields, shown
-from topology.units import plural
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
 _FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -41,14 +40,10 @@ def read_slurm_conf(source: Source) -> FabricFound:
     """
     switches: dict[str, SwitchRow] = {}
     blocks: dict[str, SwitchRow] = {}
-    speeds = False
     for number, line in _joined(source):
         pairs = _pairs(source, number, line)
         first = next(iter(pairs))
-        speeds = speeds or "linkspeed" in pairs
-        if first == "blocksizes":
-            source.notes.append(f"BlockSizes {pairs['blocksizes']}.")
-        elif first == "switchname":
+        if first == "switchname":
             if "switches" not in pairs and "nodes" not in pairs:
                 raise source.error(
                     number, f"switch {pairs[first]} has neither Nodes nor Switches; is the line cut?"
@@ -59,11 +54,7 @@ def read_slurm_conf(source: Source) -> FabricFound:
         elif first in ("blockname", "ringname"):
             name = pairs[first]
             _add(source, blocks, "block", name, _row(source.at(number), None, pairs.get("nodes")))
-            if first == "ringname":
-                source.notes.append(
-                    f"Ring {name}: an order of its hosts for scheduling; it says nothing of cables."
-                )
-        else:
+        elif first != "blocksizes":
             raise source.error(
                 number, f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}."
             )
@@ -71,15 +62,11 @@ def read_slurm_conf(source: Source) -> FabricFound:
         raise source.error(
             None, "has switches and blocks in one file; Slurm reads one kind. Split it in two."
         )
-    if switches:
-        if speeds:
-            source.notes.append("LinkSpeed is not used: Slurm leaves its unit open.")
-        return _tree(source, switches)
-    return _blocks(source, blocks)
+    return tree_found(source, switches) if switches else _blocks(source, blocks)
 
 
 def read_slurm_yaml(source: Source) -> FabricFound:
-    """Return what one topology of a ``topology.yaml`` says: the one chosen, else the default, else the only one.
+    """Return what one topology of a ``topology.yaml`` says: the default, else the only one.
 
     Raises
     ------
@@ -96,10 +83,6 @@ def read_slurm_yaml(source: Source) -> FabricFound:
         rows[one.name("topology")] = one
     chosen = _chosen(source, rows)
     row = rows[chosen]
-    source.notes.append(f"Topology {chosen}.")
-    if len(rows) > 1:
-        others = [name for name in rows if name != chosen]
-        source.notes.append(f"Left out: {', '.join(others)} (option `topology` NAME takes another).")
     kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if row.has(kind)]
     if len(kinds) != 1:
         raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
@@ -111,22 +94,16 @@ def read_slurm_yaml(source: Source) -> FabricFound:
     hosts = {host: row.where for text in lists for host in expand_hosts(text, row.where)}
     if not hosts:
         raise source.error(None, f"topology {chosen} is {kinds[0]}: it names no hosts and no switches.")
-    source.notes.append(f"A {kinds[0]} topology names hosts and no switches.")
     return FabricFound(hosts)
 
 
 def _chosen(source: Source, rows: Mapping[str, Fields]) -> str:
     """Return the topology to read."""
-    if source.topology is not None:
-        if source.topology not in rows:
-            raise source.error(None, f"option `topology` {source.topology}: the file has {', '.join(rows)}.")
-        return source.topology
     default = [name for name, row in rows.items() if row.get("cluster_default") is True]
     if default or len(rows) == 1:
         return next(iter(default or rows))
-    names = ", ".join(rows)
     raise source.error(
-        None, f"has {len(rows)} topologies and no default: give option `topology`, one of {names}."
+        None, f"has {len(rows)} topologies ({', '.join(rows)}) and no default: set `cluster_default` of one."
     )
 
 
@@ -136,14 +113,11 @@ def _yaml_tree(source: Source, tree: Fields) -> FabricFound:
     for item in tree.subs("switches", empty=True):
         children, nodes = (item.name(key) if item.has(key) else None for key in ("children", "nodes"))
         _add(source, switches, "switch", item.name("switch"), _row(item.where, children, nodes))
-    return _tree(source, switches)
+    return tree_found(source, switches)
 
 
 def _yaml_blocks(source: Source, block: Fields) -> FabricFound:
     """Return what the blocks of a ``topology.yaml`` say."""
-    sizes = block.get("block_sizes")
-    if isinstance(sizes, list):
-        source.notes.append(f"Block sizes {', '.join(str(size)[:12] for size in sizes[:8])}.")
     blocks: dict[str, SwitchRow] = {}
     for item in block.subs("blocks", empty=True):
         nodes = item.name("nodes") if item.has("nodes") else None
@@ -180,20 +154,7 @@ def _blocks(source: Source, blocks: Mapping[str, SwitchRow]) -> FabricFound:
             hosts[host], domains[host] = block.place, name
     if not hosts:
         raise source.error(None, "its blocks have no hosts; is the file cut?")
-    sizes = {name: len(block.hosts) for name, block in blocks.items() if block.hosts}
-    source.anomalies += [
-        f"{blocks[name].place}: block {name} has {size} hosts, most blocks have {usual}."
-        for name, size, usual in unlike(sizes, majority=True)
-    ]
-    source.notes.insert(0, f"{plural(len(sizes), 'block')}, {plural(len(hosts), 'host')}.")
     return FabricFound(hosts, domains=domains, blocks=True)
-
-
-def _tree(source: Source, switches: dict[str, SwitchRow]) -> FabricFound:
-    """Return the tree of switches."""
-    hosts = {host for row in switches.values() for host in row.hosts}
-    source.notes.insert(0, f"{plural(len(switches), 'switch')}, {plural(len(hosts), 'host')}.")
-    return tree_found(source, switches)
 
 
 def _joined(source: Source) -> list[tuple[int, str]]:

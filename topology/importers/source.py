@@ -21,14 +21,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 class Source:
     """One file: ``name`` as messages call it, and its text without terminal codes and carriage returns.
 
-    ``topology`` is the one that the user chose, of a file that has several. Its importer adds to ``notes`` what it
-    counted, and to ``anomalies`` what is unlike its siblings.
+    Its importer adds to ``anomalies`` what is unlike its siblings.
     """
 
     name: str
     text: str
-    topology: str | None = None
-    notes: list[str] = field(default_factory=list)
     anomalies: list[str] = field(default_factory=list)
 
     @cached_property
@@ -61,7 +58,7 @@ class Source:
         return f"{self.name}: line {line}"
 
 
-def read_source(path: Path, topology: str | None = None) -> Source:
+def read_source(path: Path) -> Source:
     """Read a file as text.
 
     Raises
@@ -76,7 +73,7 @@ def read_source(path: Path, topology: str | None = None) -> Source:
         raw = read_bytes(path, name)
     except OSError as error:
         raise InputError(f"{path}: cannot read it ({error.strerror}).") from None
-    return Source(name, _decoded(raw, name), topology)
+    return Source(name, _decoded(raw, name))
 
 
 def _decoded(raw: bytes, name: str) -> str:

@@ -18,7 +18,6 @@ from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
 from topology.importers.source import Source
 from topology.reading import shown
-from topology.units import plural
 
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
 _CELLS = re.compile(rf"{_CELL}+")
@@ -59,10 +58,7 @@ def read_topo_m(source: Source) -> NodeFound:
     matrix = _matrix(source)
     gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
     nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
-    source.notes.append(f"{plural(len(gpus), 'GPU')} and {plural(len(nics), 'NIC')}.")
     chips, links = _scale_up(source, matrix, gpus)
-    if not links and len(gpus) > 1:
-        source.notes.append("No NVLink (if this is `topo -mp`, it hides NVLink).")
     switches = _switches(matrix)
     sockets = _sockets(matrix, gpus)
     near = nearest([[_DISTANCES[matrix.cells[gpu, nic]] for gpu in gpus] for nic in nics])
@@ -249,9 +245,6 @@ def _scale_up(
             for gpu in gpus
             if most[gpu] != full
         ]
-        source.notes.append(
-            f"NV{full} to every peer is one bundle that all peers share: switches, not {full} links for each."
-        )
         return ("switch",), tuple((gpu, "switch", most[gpu]) for gpu in joined)
     links = tuple((a, b, nv[a, b]) for a, b in combinations(gpus, 2) if (a, b) in nv)
     source.anomalies += [
@@ -259,7 +252,6 @@ def _scale_up(
         for gpu in gpus
         if not most[gpu]
     ]
-    source.notes.append(f"{plural(len(links), 'pair')} of GPUs joined directly.")
     return (), links
 
 

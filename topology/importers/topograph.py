@@ -175,12 +175,6 @@ def _found(
         name: SwitchRow(f"{source.name}: switch {name}", tuple(below), tuple(hosts.get(name, ())))
         for name, below in children.items()
     }
-    count, named = len(set(domains.values())), {host for row in rows.values() for host in row.hosts}
-    nested = f" ({len(set(inner.values()))} sub-domains)" if inner else ""
-    source.notes.append(
-        f"{plural(len(rows), 'switch')}, {plural(len(named), 'host')}, {plural(count, 'accelerator domain')}"
-        f"{nested}."
-    )
     return replace(tree_found(source, rows, domains), subdomains=inner)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topology.errors import InputError
-from topology.importers.found import FabricFound, PortFound, TrunkFound, unlike
+from topology.importers.found import FabricFound, PortFound, TrunkFound
 from topology.importers.source import Source
 
 
@@ -70,11 +70,6 @@ def tree_found(
     if len(roots) > 1:
         some = f"{', '.join(roots[:6])}{', ...' * (len(roots) > 6)}"
         source.anomalies.append(f"{source.name}: {len(roots)} switches have no parent: {some}.")
-    leaves = {name: len(row.hosts) for name, row in rows.items() if levels[name] == 1 and row.hosts}
-    source.anomalies += [
-        f"{rows[name].place}: leaf {name} has {count} hosts, most leaves have {usual}."
-        for name, count, usual in unlike(leaves, majority=True)
-    ]
     return FabricFound(
         hosts=hosts,
         switches=levels,

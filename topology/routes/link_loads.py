@@ -109,11 +109,6 @@ class LinkLoads:
         return np.flatnonzero((self.seconds >= least) & (self.load_bytes > 0))
 
     @property
-    def bottlenecks(self) -> list[Link]:
-        """Every link that is busy as long as the busiest, in the order of the graph."""
-        return list(self.links(self.busiest))
-
-    @property
     def tiers(self) -> dict[str, TierLoad]:
         """Load of each tier by name."""
         net = self.network

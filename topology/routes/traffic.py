@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,32 +14,11 @@ from topology.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
 
-PATTERNS = ("all-to-all", "ring", "incast", "permutation", "random", "zipf", "lognormal", "shift")
+PATTERNS = ("all-to-all", "ring", "incast", "permutation")
 _BLOCK_PAIRS = 2_000_000
 _FEW_ROWS = 4  # of a matrix whose senders are alike
-_EXAMPLES = {"zipf": "zipf:1.2", "lognormal": "lognormal:0.63", "shift": "shift:8"}
-_MOST_SKEW = 10.0  # above, one GPU gets everything
-_MOST_GPUS = 1e9
 LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
 """Of a GPU or a pair that sends any: sums over pairs, and times, stay numbers of floating point."""
-
-
-@dataclass(frozen=True)
-class _RandomRows:
-    """A random matrix, each row made when it is asked for: ``total`` bytes in exponential parts."""
-
-    seed: int
-    count: int
-    total: float
-
-    def __getitem__(self, rows: slice) -> Floats:
-        made = [self._row(row) for row in range(*rows.indices(self.count))]
-        return np.array(made).reshape(-1, self.count)
-
-    def _row(self, row: int) -> Floats:
-        parts = np.random.default_rng([self.seed, row]).exponential(size=self.count)
-        parts[row] = 0.0
-        return np.asarray(parts * (self.total / parts.sum()))
 
 
 @dataclass(frozen=True)
@@ -82,7 +60,7 @@ class Traffic:
     uniform: Ints = field(default_factory=lambda: NO_PAIRS.sources)
     uniform_bytes: float = 0.0
     pairs: Pairs = NO_PAIRS
-    matrix: Floats | AlikeRows | _RandomRows | None = None
+    matrix: Floats | AlikeRows | None = None
     members: Ints = field(default_factory=lambda: NO_PAIRS.sources)
 
     @property
@@ -143,88 +121,43 @@ class Traffic:
 
 
 def pattern_traffic(
-    pattern: str,
-    gpus: int,
-    bytes_per_gpu: float,
-    members: Sequence[int] | None = None,
-    seed: int = 0,
+    pattern: str, gpus: int, bytes_per_gpu: float, members: Sequence[int] | None = None
 ) -> Traffic:
     """Return a named pattern.
 
     Parameters
     ----------
     pattern:
-        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2;
-        ``shift:N``: i to i + N; ``random``: to all others in exponentially distributed parts. As to popular experts,
-        alike from all: ``zipf`` or ``zipf:S``, the r-th GPU of an order by the seed gets parts of ``r ** -S``;
-        ``lognormal:SIGMA``, parts whose logarithm is normal with that deviation.
+        ``all-to-all``; ``ring``: i to i + 1; ``incast``: all to the first; ``permutation``: i to i + n/2.
     gpus:
         GPUs of the cluster.
     bytes_per_gpu:
-        What each GPU sends in all (the target of an incast sends nothing). Of ``zipf`` and ``lognormal`` the part
-        that falls on the GPU itself stays there.
+        What each GPU sends in all (the target of an incast sends nothing).
     members:
         Numbers of the GPUs that take part; default all.
-    seed:
-        Of ``random``, ``zipf`` and ``lognormal``.
 
     Raises
     ------
     InputError
         If the pattern is not known, fewer than two GPUs take part, or the bytes are not above zero.
     """
-    kind, value = _parameter(pattern)
+    if pattern not in PATTERNS:
+        raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(pattern, PATTERNS)}')
     if not LEAST_BYTES <= bytes_per_gpu <= MOST_BYTES:
         raise InputError(
             f"bytes per GPU: {bytes_per_gpu:g} must be greater than zero, at most {MOST_BYTES:g}."
         )
     who = _members(members, gpus)
     n = len(who)
-    if kind == "all-to-all":
+    if pattern == "all-to-all":
         return Traffic(pattern, gpus, who, bytes_per_gpu / (n - 1))
-    if kind == "random":
-        rows = _RandomRows(seed, n, bytes_per_gpu)
-        return Traffic(f"random (seed {seed})", gpus, matrix=rows, members=who)
-    if kind in ("zipf", "lognormal"):
-        rng = np.random.default_rng(seed)
-        normal = kind == "lognormal"
-        parts = np.exp(value * rng.standard_normal(n)) if normal else (1.0 + rng.permutation(n)) ** -value
-        alike = AlikeRows(bytes_per_gpu * parts[None] / parts.sum(), np.zeros(n, dtype=np.int64))
-        return Traffic(f"{pattern} (seed {seed})", gpus, matrix=alike, members=who)
     here = np.arange(n)
-    if kind == "incast":
+    if pattern == "incast":
         sources, targets = here[1:], np.zeros(n - 1, dtype=np.int64)
     else:
-        further = {"ring": 1, "permutation": n // 2, "shift": int(value)}[kind]
-        if further % n == 0:
-            raise InputError(f"{pattern}: among {n} GPUs that is from each to itself; give another number.")
-        sources, targets = here, (here + further) % n
+        sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
     return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
-
-
-def _parameter(pattern: str) -> tuple[str, float]:
-    """Return the kind of a pattern, and its parameter."""
-    kind, colon, text = pattern.partition(":")
-    if kind not in PATTERNS:
-        raise InputError(f'unknown traffic pattern "{pattern}"; {nearest(kind, PATTERNS)}')
-    if kind not in _EXAMPLES:
-        if colon:
-            raise InputError(f"traffic pattern {pattern}: {kind} takes no parameter; give {kind} alone.")
-        return kind, 0.0
-    if kind == "zipf" and not colon:
-        return kind, 1.0
-    try:
-        value = float(int(text)) if kind == "shift" else float(text)
-    except (ValueError, OverflowError):
-        value = math.nan
-    if kind == "shift" and not abs(value) < _MOST_GPUS:
-        wanted = "a whole number of GPUs"
-    elif kind != "shift" and not 0 <= value <= _MOST_SKEW:
-        wanted = f"a number from 0 to {_MOST_SKEW:g}"
-    else:
-        return kind, value
-    raise InputError(f"traffic pattern {pattern}: {text!r} must be {wanted}; for example {_EXAMPLES[kind]}.")
 
 
 def alike_rows(rows: Floats, row_of: Ints, name: str = "rows") -> Traffic:

@@ -8,19 +8,16 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import networkx as nx
 
 from cost.calibration.errors import ErrorOf, error_behind
 from cost.calibration.serving import calibrated
 from cost.config.build import model_from_config
+from cost.model import Model
 from cost.resolve import resolve_model
 from topology.catalog import load_gpu
-
-if TYPE_CHECKING:
-    import networkx as nx
-
-    from cost.model import Model
-
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,18 +14,13 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.results import page_of
 from topology import resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from placement.plan import Plan
-
-    OpenPage = Callable[..., Any]
+OpenPage = Callable[..., Any]
 
 MAP = "#picture-experts"
 

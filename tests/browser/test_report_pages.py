@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,17 +14,13 @@ import rackplan
 from cost.config.build import model_from_config
 from cost.layouts import sweep
 from cost.resolve import resolve_model
+from placement.plan import Plan
 from rackplan.render.html import page
 from rackplan.results import page_of
 from rackplan.views.sweep_page import sweep_page
 from topology import build_cluster, resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from placement.plan import Plan
-
-    OpenPage = Callable[..., Any]
+OpenPage = Callable[..., Any]
 
 MOST_BYTES = 6_000_000
 TALLEST = 6_000

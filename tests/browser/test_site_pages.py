@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from conftest import OpenPage
+from conftest import OpenPage
 
 SITE = Path(__file__).parents[2] / "site"
 PAGES = ("index", "tutorial", "glossary", "options", "reference/commands", "reference/python")

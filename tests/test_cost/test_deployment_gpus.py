@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,18 +11,13 @@ import pytest
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import Layout, StageSpec
-from cost.machine import PEAK
+from cost.machine import PEAK, Efficiency
+from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.terms.experts import expert_speed
 from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.machine import Efficiency
-    from cost.model import MoeFfn
 
 MODEL = resolve_model("mixtral-8x7b")
 STAGE = StageSpec(tuple(range(8)), range(32))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,10 +21,8 @@ from cost.resolve import resolve_model
 from cost.score import LayoutScorer, Score
 from cost.workload import Workload
 from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
+from topology.cluster import Cluster
 from topology.routes import Router, fair_s, link_loads, pattern_traffic, traffic_matrix
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
 
 ALL, HALVES = tuple(range(16)), (tuple(range(8)), tuple(range(8, 16)))
 

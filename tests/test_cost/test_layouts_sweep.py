@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +22,18 @@ from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.workload import Workload
-from topology import InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology import (
+    FabricSpec,
+    Figure,
+    InputError,
+    build_cluster,
+    load_domain,
+    load_scale_out,
+    resolve_cluster,
+)
 from topology.spec import ClusterSpec
 
 pytestmark = pytest.mark.wide
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from topology import FabricSpec, Figure
 
 WORKLOAD = Workload()
 

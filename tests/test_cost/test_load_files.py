@@ -6,16 +6,13 @@ import json
 import warnings
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.loads import ExpertLoads
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "expert_loads"
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +19,6 @@ from cost.prices import (
     usd_per_million_tokens,
 )
 from topology import Evidence, InputError, MissingFigureError, gpu_names, load_gpu, resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIXED = """
 name: mixed

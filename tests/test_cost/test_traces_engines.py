@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
 
 MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
 # slot j of a layer holds this expert; copies of 0 and 3

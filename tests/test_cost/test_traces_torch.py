@@ -6,7 +6,9 @@ import os
 import pickle
 import struct
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +19,6 @@ from hypothesis.extra.numpy import arrays
 from cost.traces.arrays import pieces
 from cost.traces.torch_file import load_torch_file
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 

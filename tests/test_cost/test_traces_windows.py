@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
 
 MOE = (1, 2)
 

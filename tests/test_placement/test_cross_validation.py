@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +16,13 @@ from helpers import few_layers
 from placement import cross_validation
 from placement.cross_validation import scenario_report
 from placement.options import Objective, PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from placement.problem import make_problem
 from placement.solve import solve
 from topology import resolve_cluster
 
 pytestmark = pytest.mark.wide
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 6), Workload(batch=8))
 

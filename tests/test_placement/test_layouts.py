@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.config.build import model_from_config
 from cost.layouts.candidates import MOST_STAGES
+from cost.model import Model
 from cost.resolve import resolve_model
 from placement.fitting import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.cluster import Cluster
 from topology.spec import ClusterSpec
-
-if TYPE_CHECKING:
-    from cost.model import Model
-    from topology.cluster import Cluster
 
 MOE, DENSE = resolve_model("deepseek-v3"), resolve_model("llama-3.1-8b")
 

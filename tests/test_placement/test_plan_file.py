@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,15 +21,11 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
 from topology import resolve_cluster
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from placement.plan import Plan
 
 REMOVED = object()
 

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import fitting, layout_choice
 from placement.goals import aim_of
 from placement.options import TOLERANCE, PlanOptions
+from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
 from placement.scoring import placement_scorer
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
-    from placement.plan import Plan
 
 MOE_CASES = [
     ("mixtral-8x7b", "hgx-h100"),

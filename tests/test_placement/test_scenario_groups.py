@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from placement.options import Objective
 from placement.problem import make_problem
 from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
 from placement.solve import solve
-
-if TYPE_CHECKING:
-    from placement.options import Objective
 
 
 def windows(steps: int, *, noise: float = 0.0) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,7 @@ import rackplan
 from rackplan.cli import app
 from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
 COMMANDS = sorted(command.name for command in app.registered_commands if command.name)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from cost.resolve import model_names
 from topology import cluster_names, gpu_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 NAMES = {"gpus": gpu_names(), "clusters": cluster_names(), "models": model_names()}
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 MIXTRAL = ("--model", "mixtral-8x7b")
 ROW = {"cluster", "model", "tok_s_per_user", "tok_s_per_gpu", "step_s", "batch", "bound_by"}

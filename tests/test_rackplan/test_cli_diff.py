@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 PLAN = ("plan", "--model", "olmoe-1b-7b", "--time-limit", "0", "--batch", "16")
 A = (*PLAN, "--cluster", "hgx-h100", "--ep", "8", "--tp", "1", "--stages", "1", "-o", "a")

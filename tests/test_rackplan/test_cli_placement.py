@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from placement.plan_file import read_plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "gb200-nvl72@8", "--batch", 8, "--time-limit", 0)
 WIDE = (*PLAN, "--ep", 8, "--tp", 1, "-o", "plan")

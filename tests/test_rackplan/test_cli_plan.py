@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -13,11 +15,7 @@ import pytest
 from cost.resolve import resolve_model
 from placement.plan_file import read_plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 MODEL, CLUSTER = ("--model", "mixtral-8x7b"), ("--cluster", "hgx-h100")
 FAST, OUT = ("--time-limit", "0"), ("-o", "plan")

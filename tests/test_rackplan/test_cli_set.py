@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from conftest import Result
+from conftest import Result
 
 DOUBLE = ("--set", "h100.hbm_bytes_per_s=2x")
 SAID = "h100-sxm hbm_bytes_per_s 6.7 TB/s (2x of 3.35 TB/s)"

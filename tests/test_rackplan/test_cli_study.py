@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
+from conftest import Result
 
 pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import rackplan
+from conftest import Result
 from pages import blocks, commands, conversation, differs, parse, run_block
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
 
 ROOT = Path(rackplan.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render.html import Markup, element, page, table
@@ -25,12 +27,7 @@ from rackplan.views.plan_page import plan_page
 from rackplan.views.points import ReportPoint, frontier
 from topology import build_cluster, resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from placement.plan import Plan
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
 DRAWING = '<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="8"><title>the drawing</title></svg>\n'

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from placement.compare import CompareRow
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 CHART = re.compile(r'id="chart-(\w+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
 CLUSTERS = ("hgx-h100", "hgx-h200")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from conftest import Result
 from rackplan.studies.spec import Study, study_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from cost.calibration.errors import error_table
 from helpers import error_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 SERVED = [chip for chip, kind in error_table().rows_of.items() if kind == "served"]
 DENSE, MOE = ("--model", "llama-3.1-8b"), ("--model", "mixtral-8x7b")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from cost.deployment import Deployment
@@ -11,13 +9,11 @@ from cost.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.views.overlay import plan_overlay
 from topology import resolve_cluster
 from topology.draw import dot_source
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
 
 
 def plan_of(model: str, cluster: str, stages: int | None = None) -> Plan:

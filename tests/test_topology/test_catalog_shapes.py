@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +14,6 @@ from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
 from topology.resolve import parse_shape
 from topology.structures.torus import default_node_shape, torus_places
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,9 +11,6 @@ import yaml
 from topology import resolve_cluster
 from topology.draw import dot_source
 from topology.draw.canvas import FAULT, SLOW_FILL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
 LEAVES: dict[str, Any] = {

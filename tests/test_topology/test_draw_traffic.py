@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from topology.draw.canvas import FAULT
 from topology.draw.overlay import Usage
 from topology.routes import link_loads, pattern_traffic
 from topology.routes.traffic import traffic_matrix
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def overlay(name: str, pattern: str) -> TrafficOverlay:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import networkx as nx
 import pytest
 import yaml
 
+from topology.cluster import Cluster
 from topology.errors import InputError
 from topology.exporters import cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import read_found
 from topology.importers.source import read_source
 from topology.resolve import resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.cluster import Cluster
 
 CLUSTERS = ["hgx-h100", "hgx-h100@32", "gb200-nvl72@144", "mi300x", "tpu-v5p@4x4x4"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import networkx as nx
 import pytest
@@ -17,10 +16,7 @@ from topology.fabric_file import read_fabric
 from topology.fabrics.dragonfly import Dragonfly
 from topology.fabrics.fat_tree import FatTree
 from topology.reading import Fields
-from topology.spec import ClusterSpec
-
-if TYPE_CHECKING:
-    from topology.spec import ScaleOutSpec
+from topology.spec import ClusterSpec, ScaleOutSpec
 
 
 def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> ScaleOutSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import networkx as nx
 import pytest
@@ -21,11 +21,7 @@ from topology import (
     build_cluster,
     resolve_cluster,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.cluster import Cluster
+from topology.cluster import Cluster
 
 
 def broken(name: str, *faults: Fault) -> Cluster:

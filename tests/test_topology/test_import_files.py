@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from topology.errors import InputError
 from topology.exporters import cluster_to_yaml
 from topology.importers import Imported, ImportOptions, import_files
 from topology.spec import Fault
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TREE = "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
 BLOCK = "BlockName=b1 Nodes=n[1-3]\nBlockName=b2 Nodes=n[4-6]\nBlockSizes=3\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +19,6 @@ from topology.importers.homogeneous import short_form
 from topology.importers.parts import Parts
 from topology.resolve import resolve_cluster
 from topology.spec import ClusterSpec, FabricSpec, RawLink, RawNode, RawTopology, ScaleOutSpec
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HGX = resolve_cluster("hgx-h100@8").spec.domains[0]
 NVL = resolve_cluster("gb200-nvl72").spec.domains[0]

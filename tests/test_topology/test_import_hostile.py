@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from topology.errors import InputError, RackplanError
 from topology.importers import ImportOptions, import_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>

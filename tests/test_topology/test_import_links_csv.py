@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +11,7 @@ from topology.build import build_cluster
 from topology.errors import InputError
 from topology.importers import Imported, ImportOptions, import_files
 from topology.resolve import resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.spec import ClusterSpec
+from topology.spec import ClusterSpec
 
 HEAD = "a,b,count,rate\n"
 

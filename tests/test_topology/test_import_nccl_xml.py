@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from topology.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
 NOWHERE = {"fffffff:ff:ff.0": 18}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -14,9 +15,6 @@ from hypothesis import strategies as st
 from topology.build import build_cluster
 from topology.importers import Imported, ImportOptions, import_files
 from topology.importers.pcie import deal, nearest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=core Switches=leaf[1-2]\n"
 

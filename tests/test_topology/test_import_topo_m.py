@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from topology.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
 

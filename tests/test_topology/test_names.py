@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from topology.catalog.spelled import counted, fabric_called, find_gpu, system_ca
 from topology.errors import InputError
 from topology.names import Names, plain_words
 from topology.resolve import cluster_called, cluster_remark, resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KNOWN = ("qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-next-80b", "kimi-k2", "kimi-k2.5")
 NAMES = Names("model", {name: name for name in KNOWN})

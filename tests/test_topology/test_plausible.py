@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from topology import InputError, cluster_names, load_domain, resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 H100 = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per_switch: [5, 5, 4, 4]"
 TPU = "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: true"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,11 +27,7 @@ from topology import (
     spec_from_dict,
     spec_to_dict,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.cluster import Cluster
+from topology.cluster import Cluster
 
 H100 = load_gpu("h100-sxm")
 NVLINK, NDR = load_fabric("nvlink4"), load_fabric("ib-ndr400")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,7 @@ from cost.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
 from topology.cluster_file import read_cluster_file
 from topology.settings import figures_set, parse_setting, scaled, with_figures, with_figures_where
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.spec import ClusterSpec
+from topology.spec import ClusterSpec
 
 RACK = resolve_cluster("gb200-nvl72@144").spec
 

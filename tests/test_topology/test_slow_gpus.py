@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from topology import (
     spec_from_dict,
     spec_to_dict,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = """
 name: warm

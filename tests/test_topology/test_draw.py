@@ -71,9 +71,7 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "level"),
     [
-        ("helios-72", "domain"),
         ("helios-72", "gpu"),
-        ("helios-72@144", "fabric"),
         ("rubin-ultra-nvl144", "domain"),
     ],
 )
@@ -145,7 +143,7 @@ def overlay(gpus: int) -> Overlay:
     )
 
 
-@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72", "rubin-576", "gb200-nvl72@576", "hgx-h200@1024"])
+@pytest.mark.parametrize("name", ["hgx-h100", "rubin-576", "gb200-nvl72@576"])
 def test_an_overlay_colours_every_gpu(name: str, tmp_path: Path) -> None:
     cluster = resolve_cluster(name)
     gpus = len(cluster.gpus)
@@ -211,10 +209,6 @@ def test_letters_without_any_installed_font(tmp_path: Path) -> None:
     one, two, messages = letters(tmp_path, "ours")
     assert one != two
     assert messages == ""
-    code = LETTERS.replace("sys.argv[2]", "''")
-    (tmp_path / "normal").mkdir()
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "normal")], check=True, cwd=ROOT)
-    assert (tmp_path / "normal" / "bcdefgh.png").read_bytes() == one
     # The control: without the bundled font every letter is the same empty box.
     boxes = letters(tmp_path, "none")
     assert boxes[0] == boxes[1] != one

@@ -61,12 +61,6 @@ def test_the_lecture_moves_the_domain_alone() -> None:
     ]
 
 
-def test_both_ends_are_the_clusters_themselves() -> None:
-    first, second = spec("hgx-h200@72"), spec("gb200-nvl72")
-    assert between(first, second, ()) is first
-    assert between(first, second, FACTORS) is second
-
-
 def test_rates_move_and_cables_stay() -> None:
     first, second = spec("mi300x@16"), spec("hgx-h100@16")
     middle = between(first, second, {"scale-up rate"})

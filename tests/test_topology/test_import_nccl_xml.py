@@ -72,12 +72,6 @@ def test_a_gpu_without_links_is_named_and_kept() -> None:
     assert "line " in node.anomalies[0]
 
 
-def test_links_of_few_gpus_are_compared_with_each_other_not_with_chips() -> None:
-    node = read(system(gpu(0, {"0000:1a:00.0": 9, "0000:1b:00.0": 9}), gpu(1, {})))
-    assert "GPU1 (0000:01:01.0) has no scale-up link, other GPUs 18" in node.anomalies[0]
-    assert not read(system(gpu(0), gpu(1))).anomalies
-
-
 def test_dies_of_one_package_are_one_gpu() -> None:
     die = '<gpu dev="0" sm="107" mlopart="{0}"><nvlink target="fffffff:ff:ff.0" count="36" tclass="0x068000"/></gpu>'
     package = f'<pci busid="0002:81:00.0" class="0x030200">{die.format(0)}{die.format(1)}</pci>'

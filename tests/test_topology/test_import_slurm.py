@@ -66,11 +66,6 @@ def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
     assert any("line 7: host n004 is under leaf2 too" in line for line in found.anomalies)
 
 
-def test_a_leaf_with_other_hosts_than_most_is_said() -> None:
-    found = read(TREE.replace("Nodes=n[005-008]", "Nodes=n[005-007]"))
-    assert found.anomalies == ("topology.conf: line 7: leaf leaf2 has 3 hosts, most leaves have 4.",)
-
-
 def test_hosts_and_switches_under_one_switch() -> None:
     found = read("SwitchName=top Switches=leaf Nodes=a[1-2]\nSwitchName=leaf Nodes=b[1-2]\n")
     assert found.switches == {"leaf": 1, "top": 2}

@@ -131,17 +131,6 @@ def test_the_map_answers_to_keys_search_and_zoom(open_page: OpenPage, report: Pa
     assert "there is no expert 9999" in told.first.inner_text()
 
 
-def test_the_map_is_sharp_on_a_dense_screen_and_follows_a_finger(open_page: OpenPage, report: Path) -> None:
-    page = open_page(report, width=390, device_scale_factor=3, has_touch=True).page
-    canvas = page.locator(f"{MAP} canvas")
-    wide, shown = canvas.evaluate("one => [one.width, one.getBoundingClientRect().width]")
-    assert wide == pytest.approx(3 * shown, abs=3)
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    page.touchscreen.tap(box["x"] + 200, box["y"] + 120)
-    assert page.locator(f"{MAP} .rp-at").last.inner_text().startswith("layer ")
-
-
 def test_the_drawing_says_what_it_shows_and_what_was_chosen(open_page: OpenPage, report: Path) -> None:
     page = open_page(report, dark=True).page
     gpu = page.locator('.drawing [data-id="d0.n3.g1"]')

@@ -188,21 +188,6 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
         assert EVIL in opened.page.locator("h1").inner_text()
 
 
-def test_ten_thousand_layers_do_not_break_a_page(pages: Path, open_page: OpenPage) -> None:
-    small = {"num_hidden_layers": 1, "hidden_size": 512, "intermediate_size": 64}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
-    one = model_from_config({**resolve_model("llama-3.1-70b").config, **small, **heads}, name="deep")
-    shallow = rackplan.plan(one, "hgx-h100", time_limit_s=0, context=128, tp=4, stages=1, batch=4)
-    served = replace(shallow.deployment, model=replace(one, layers=one.layers * 10_000))
-    every = range(10_000)
-    replicas = tuple(
-        tuple(replace(stage, layers=every) for stage in replica) for replica in shallow.layout.replicas
-    )
-    layout = replace(shallow.layout, replicas=replicas)
-    made = rackplan.score(replace(shallow, deployment=served, layout=layout))
-    require_small_on_a_phone(made, pages / "deep.html", open_page)
-
-
 def test_a_frontier_without_points_says_so(pages: Path, open_page: OpenPage) -> None:
     served = rackplan.make_deployment("deepseek-v3", "hgx-h100")
     empty = sweep(served)

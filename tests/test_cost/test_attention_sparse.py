@@ -86,11 +86,6 @@ def test_capacity_and_weights_stay_and_nothing_costs_more(inner: GroupedQuery, m
     assert float(found.prefill_flop(0)) == 0
 
 
-def test_a_window_keeps_the_smaller_of_the_two() -> None:
-    assert AsIfSparse(WINDOW, 64).read_bytes(4096, 2) == FULL.read_bytes(64, 2)
-    assert AsIfSparse(WINDOW, 512).read_bytes(4096, 2) == WINDOW.read_bytes(4096, 2)
-
-
 def test_a_rule_replaces_another_and_nothing_is_the_same_object() -> None:
     model = resolve_model("gpt-oss-120b")
     root = as_if_sparse(model, "sqrt")
@@ -134,10 +129,6 @@ def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
     assert sparse.batch[other].tolist() == dense.batch[one].tolist()
     assert np.all(sparse.step_s[other] < dense.step_s[one])
     assert np.all(sparse.lower_step_s[other] < dense.lower_step_s[one])
-
-
-def test_the_square_root_is_exact_for_a_context_that_is_a_square() -> None:
-    assert AsIfSparse(FULL, None).reach(4096) == math.sqrt(4096) == 64
 
 
 def test_caches_overtake_weights_dense_and_as_if_sparse() -> None:

@@ -16,18 +16,16 @@ import yaml
 from cost.calibration.residual import (
     COLUMNS,
     FEATURES,
-    FIGURES,
     MOST,
     NEAR,
     PATH,
     Kind,
-    kinds_of,
     read_residual,
     residual,
     shipped_residual,
     step_features,
 )
-from cost.calibration.serving import calibrated, engine_names
+from cost.calibration.serving import engine_names
 from cost.validation.choices import choices
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict
@@ -94,11 +92,6 @@ def test_without_an_engine_it_is_the_mean_of_those_measured():
     assert (factor, weight) == pytest.approx((math.exp(0.2 / count), 1 / count))
 
 
-def test_no_correction_exceeds_the_most():
-    assert told(AT, found=table([*ROW[:-1], "7"]))[0] == pytest.approx(math.exp(MOST))
-    assert told(AT, found=table([*ROW[:-1], "-7"]))[0] == pytest.approx(math.exp(-MOST))
-
-
 def test_features_by_hand():
     terms_s = {"attention": 1.0, "experts": 2.0, "dispatch": 0.5, "combine": 0.25, "head": 0.25}
     found = step_features(
@@ -114,14 +107,6 @@ def test_features_by_hand():
         batch=8.0, tp=4.0, attention_dp=2.0, hidden=4096, queries=3.0,
     )  # fmt: skip
     assert doubled[0] == pytest.approx(found[0])
-
-
-def test_kinds():
-    assert kinds_of("aggregated", "TensorRT-LLM", "h200-sxm") == KIND
-    assert kinds_of("disaggregated", "", "gb300") == Kind("disaggregated", "", "blackwell")
-    assert kinds_of("disaggregated", "any", "rubin").architecture == ""
-    with pytest.raises(InputError, match="measured are"):
-        kinds_of("aggregated", "made-up", "h200-sxm")
 
 
 def changed(place, text):
@@ -238,13 +223,6 @@ def test_what_is_like_no_measured_run_stays_physics(changes):
     assert predict_serving([point]) == predict_serving([point], residual=False)
 
 
-def test_other_coefficients_are_never_corrected():
-    def reach(group):
-        return calibrated(group.gpu, group.engine)
-
-    assert values(SERVED, efficiency_of=reach) == values(SERVED, residual=False)
-
-
 def test_the_model_chooses_by_physics(monkeypatch):
     open_ = replace(
         SERVED, pool=replace(SERVED.pool, tp=0, attention_dp=0, ep=0, moe_tp=0, best=True), gpus=8
@@ -263,15 +241,6 @@ skipped = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are no
 def script(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("fit_residual")
-
-
-@skipped
-def test_centres_are_spaced_and_cover(script):
-    features = np.random.default_rng(0).normal(size=(300, 3))
-    chosen = features[script.spaced(features)]
-    apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=-1) + 9 * np.eye(len(chosen))
-    assert apart.min() > script.SPACING
-    assert np.linalg.norm(features[:, None] - chosen[None], axis=-1).min(axis=1).max() <= script.SPACING
 
 
 def made_up(script, count=400, recorded=True):
@@ -307,10 +276,3 @@ def test_it_refuses_what_does_not_pay(script):
     assert script.against(result(-0.02, 0.005)) == []
     assert "does not pay" in script.against(result(-0.005, 0.0))[0]
     assert "model_left_out" in script.against(result(-0.02, 0.02))[0]
-
-
-def test_shipped_files_are_those_of_the_reader():
-    assert PATH.read_text(encoding="utf-8").splitlines()[0] == ",".join(COLUMNS)
-    assert yaml.safe_load(FIGURES.read_text(encoding="utf-8"))["centres"] == sum(
-        len(one.coefficients) for one in shipped_residual().centres.values()
-    )

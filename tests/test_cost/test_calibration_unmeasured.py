@@ -50,12 +50,6 @@ def test_a_published_rate_goes_before_what_is_assumed():
     assert reach["experts.fp8"].source.startswith("as mi300x: ROCm/aiter")
 
 
-def test_measured_chips_are_left_alone():
-    fitted = calibrated(load_gpu("h200-sxm")).table
-    assert derate("h200-sxm") is None
-    assert brought_down(fitted, "h200-sxm", "gb200") is None
-
-
 @pytest.mark.parametrize("chip", unmeasured_chips())
 @pytest.mark.parametrize("stand_in", ["h200-sxm", "gb200", "h20-sxm"])
 def test_coefficients_never_pass_what_kernels_reach(chip, stand_in):

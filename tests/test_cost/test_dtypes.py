@@ -3,13 +3,11 @@
 import pytest
 
 from cost.dtypes import (
-    DTYPES,
     bytes_per_param,
     cache_bytes_per_element,
     dtype,
     mixture,
     multiply_dtype,
-    wider_units,
 )
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
@@ -44,12 +42,6 @@ def test_bytes_with_scales(name, expected):
     assert bytes_per_param(name) == expected
 
 
-def test_every_format_says_where_it_is_written_down():
-    assert all(
-        entry.source and entry.multiplies_as in {"bf16", "fp8", "int8", "fp4"} for entry in DTYPES.values()
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "units", "unit", "noted"),
     [
@@ -70,14 +62,6 @@ def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted)
     assert (note is not None) == noted
     if note:
         assert name in note
-
-
-def test_int8_weights_multiply_in_int8_where_the_chip_has_a_peak_for_it():
-    assert multiply_dtype("int8", gpu("bf16", "int8")) == ("int8", None)
-    assert multiply_dtype("int8", gpu("bf16", "fp8"))[0] == "bf16"
-    assert multiply_dtype("fp8", gpu("bf16", "int8"))[0] == "bf16"
-    assert wider_units("int8") == ("bf16",)
-    assert wider_units("fp4") == ("fp8", "bf16")
 
 
 def test_no_unit_at_all_is_a_missing_figure():
@@ -101,11 +85,6 @@ def test_unknown_formats_are_one_line(name):
     with pytest.raises(InputError, match="`weights` ") as caught:
         dtype(name)
     assert "\n" not in str(caught.value)
-
-
-def test_nearest_format_is_offered():
-    with pytest.raises(InputError, match="did you mean nvfp4"):
-        dtype("nvpf4")
 
 
 def test_cache_formats():

@@ -14,7 +14,6 @@ import pytest
 from cost.loads import ExpertLoads, read_loads
 from topology.errors import InputError
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "expert_loads"
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
 GOOD = np.arange(1, 9).reshape(2, 4)
 WHOLE = np.concatenate([np.zeros((1, 4), dtype=int), GOOD])
@@ -96,16 +95,6 @@ def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
     assert loads.synthetic
 
 
-def test_what_was_done_is_noted(tmp_path: Path) -> None:
-    assert read(save(tmp_path, WHOLE)).notes == ("x.npy: 1 rows of dense layers, all zero, dropped",)
-    steps = read(save(tmp_path, {"logical_count": [GOOD.tolist()] * 3}, "s.json"))
-    assert steps.notes == ("s.json: 3 windows, each a scenario",)
-    assert (steps.tokens == GOOD).all()
-    assert steps.names == ("s.json#0", "s.json#1", "s.json#2")
-    ordinals = read(save(tmp_path, cells(GOOD, [0, 1]), "o.csv"))
-    assert ordinals.notes == ("o.csv: layers 0..1 read as the MoE layers in order",)
-
-
 def test_integers_beyond_double_precision_are_read(tmp_path: Path) -> None:
     big = GOOD.astype(np.uint64) * np.uint64(2**60)
     assert read(save(tmp_path, big)).tokens[0] == pytest.approx(GOOD * 2.0**60)
@@ -172,22 +161,6 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("keep", range(0, 52, 10))
-def test_npy_headers_cut_short(tmp_path: Path, keep: int, pad: bool) -> None:
-    """The text of the header ends early, and its length says so, or blanks stand for the rest of it."""
-    path = save(tmp_path, GOOD, "x.npy")
-    whole = path.read_bytes()
-    size = int.from_bytes(whole[8:10], "little")
-    text = whole[10 : 10 + min(keep, size)]
-    assert b"}" not in text
-    text = text.ljust(size) if pad else text
-    path.write_bytes(whole[:8] + len(text).to_bytes(2, "little") + text + whole[10 + size :])
-    with pytest.raises(InputError, match=r"not a whole \.npy file") as caught:
-        read(path)
-    assert "\n" not in str(caught.value)
-
-
 def test_one_byte_changed_never_ends_in_a_traceback(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name, values in (
@@ -239,12 +212,6 @@ def test_a_table_that_is_too_long(tmp_path: Path) -> None:
         read(tmp_path / "x.csv")
 
 
-def test_an_npz_under_the_name_of_an_npy(tmp_path: Path) -> None:
-    path = save(tmp_path, {"loads": GOOD}, "x.npz").rename(tmp_path / "y.npy")
-    with pytest.raises(InputError, match="zip archive"):
-        read(path)
-
-
 @pytest.mark.parametrize("names", [("loads.npy", "loads.npy"), ("loads.npy", "loads")])
 def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path, names: tuple[str, str]) -> None:
     array = save(tmp_path, GOOD).read_bytes()
@@ -261,12 +228,3 @@ def test_a_model_without_experts_or_no_loads_at_all() -> None:
         read_loads(["uniform"], moe_layers=[], layers=3, experts=4, seed=0)
     with pytest.raises(InputError, match="no expert loads given"):
         read()
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the reference loads are not beside the repository")
-def test_the_real_json_is_the_real_npy() -> None:
-    names = [str(SHARED / f"decode_in2000out100.{suffix}") for suffix in ("npy", "json")]
-    loads = read_loads(names, moe_layers=range(3, 61), layers=61, experts=256, seed=0)
-    assert loads.tokens.shape == (2, 58, 256)
-    assert (loads.tokens[0] == loads.tokens[1]).all()
-    assert len(loads.notes) == 1

@@ -12,11 +12,6 @@ from topology.catalog import load_gpu
 from topology.errors import InputError
 
 
-def test_kv_format_is_checked_at_once(toy):
-    with pytest.raises(InputError, match="`kv_dtype` 'fp7': no format of the KV cache; choose one of bf16"):
-        Deployment(toy.cluster(4), toy.model(), Workload(kv_dtype="fp7"))
-
-
 def test_a_cluster_without_gpus_is_refused(toy):
     with pytest.raises(InputError, match="cluster none: it has no GPU"):
         Deployment(build_cluster(ClusterSpec("none", (), None)), toy.model(), Workload())
@@ -95,12 +90,6 @@ def test_prefill_has_kernels_of_its_own(toy):
     )
     stage = StageSpec(tuple(range(8)), range(3))
     assert (decode.kernel(stage).family, prefill.kernel(stage).family) == ("per-copy", "per-node")
-
-
-def test_notes_say_what_runs_wider(toy):
-    deployment = Deployment(resolve_cluster("hgx-h100"), toy.model(precision="nvfp4"), Workload())
-    assert deployment.notes == ("h100-sxm has no fp4 peak: nvfp4 weights multiply at fp8",)
-    assert toy.deployment(toy.cluster(2)).notes == ()
 
 
 def test_a_torus_talks_slower_than_the_sum_of_its_links():

@@ -127,14 +127,6 @@ def test_the_exchange_of_counts_is_paid_both_ways(toy):
         assert part.expected_s == pytest.approx(float(alone) + kernel.notify_s.value)
 
 
-def test_figures_of_a_kernel_have_their_way_in_the_name():
-    for kernel in load_kernels().values():
-        figures = kernel.figures()
-        assert {"dispatch.up", "combine.up"} <= set(figures)
-        assert ("notify_s" in figures) == (kernel.notify_s is not None)
-        assert all(figure.source for figure in figures.values())
-
-
 def test_few_tokens_on_many_gpus_of_a_domain_take_the_kernel_with_no_cost_of_peers(toy):
     machine = toy.machine(toy.cluster(toy.domain(64)), efficiency=toy.fitted())
     kernels = machine.kernels

@@ -7,7 +7,6 @@ from cost.layouts import sweep
 from cost.machine import COEFFICIENTS
 from cost.resolve import resolve_model
 from cost.terms.registry import TERMS
-from cost.terms.work import RESOURCES
 from cost.workload import Workload
 from topology import resolve_cluster
 
@@ -19,16 +18,7 @@ def test_every_part_of_a_step_is_declared():
     assert set(found.terms_s) <= set(TERMS)
 
 
-def test_no_two_terms_share_a_colour():
-    assert len({term.colour for term in TERMS.values()}) == len(TERMS)
-
-
 @pytest.mark.parametrize("term", TERMS.values(), ids=lambda term: term.name)
 def test_delays_are_coefficients_and_stand_behind_their_term(term):
     assert set(term.delays) <= set(COEFFICIENTS)
     assert set(term.delays) <= set(term.behind)
-
-
-def test_no_term_has_the_colour_of_a_resource_and_each_says_its_formula():
-    assert not {term.colour for term in TERMS.values()} & set(RESOURCES.values())
-    assert all(term.formula for term in TERMS.values())

@@ -133,12 +133,6 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     assert f"{name}: rank 3 lacks some of the 5 passes, counted as 0" in notes
 
 
-def test_another_dump_beside_it_is_left_alone(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
-    own = torch_save(rank_file(tmp_path, 0), passes(0))
-    torch_save(rank_file(tmp_path, 1, 1700009999.0), passes(1))
-    assert f"{own.name}: rank 0 only, no other beside it" in read(own).notes
-
-
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
     tmp_path: Path, torch_save: Callable[..., Path]
 ) -> None:
@@ -362,11 +356,6 @@ def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("cost.traces.json_files.MOST_JSON_BYTES", 100)
     (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
     assert "read in pieces" in refused(tmp_path / "x.json")
-
-
-def test_json_with_a_key_twice(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"logical_count": [[1]], "logical_count": [[2]]}')
-    assert "logical_count: duplicate key" in refused(tmp_path / "x.json")
 
 
 def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[..., Path]) -> None:

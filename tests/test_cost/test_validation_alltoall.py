@@ -3,7 +3,6 @@
 import csv
 import math
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,29 +38,6 @@ def test_transcribed_points_are_predicted_within_a_few_percent():
     assert np.mean(errors < 0.2) > 0.98
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared all-to-all table is not here")
-def test_every_time_of_the_shared_table_is_transcribed():
-    with SHARED.open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    wanted, rates = Counter(), 0
-    for row in table:
-        nodes = re.fullmatch(r"(\d+)x(\d+)", row["ep"])
-        ep = int(nodes[1]) * int(nodes[2]) if nodes else int(row["ep"])
-        for leg in ("dispatch", "combine"):
-            if row[f"{leg}_us"]:
-                key = (row["source"], ep, float(row["tokens_per_rank"]), f"{leg}_us", float(row[f"{leg}_us"]))
-                wanted[key] += 1
-            else:
-                rates += len(re.findall(r"[\d.]+(?= \(|$)", row[f"{leg}_GBps"]))
-    ours = Counter(
-        (row.source, row.pool.ep, row.alltoall.tokens, row.quantity, row.measured)
-        for row in POINTS
-        if "GB/s:" not in row.notes
-    )
-    assert ours == wanted
-    assert sum("GB/s:" in row.notes for row in POINTS) == rates
-
-
 def test_rates_became_times_by_their_definition():
     for row in POINTS:
         found = re.search(
@@ -81,10 +57,6 @@ def test_the_sources_own_names_mean_the_kernels_of_the_transcription():
         for row in table
     }
     assert theirs == {(row.source, alltoall_case(row).use.kernel.name) for row in POINTS}
-
-
-def test_rows_are_unique():
-    assert max(Counter(row.id for row in POINTS).values()) == 1
 
 
 def test_a_row_says_why_it_is_not_predicted():

@@ -76,21 +76,6 @@ def test_one_domain_offers_every_divisor_and_power_of_two() -> None:
     assert {len(groups_of(shape)[0]) for shape in shapes} == {1, 2, 4, 8, 11, 16, 22, 32, 44}
 
 
-def test_whole_domains_may_be_left_over() -> None:
-    """Three hosts offer a pipeline over two of them, seven a group of six."""
-    shapes = [s.replicas for s in enumerate_shapes(resolve_cluster("hgx-h100@24"), MOE)]
-    assert ((tuple(range(8)), tuple(range(8, 16))),) in shapes
-    shapes = [s.replicas for s in enumerate_shapes(resolve_cluster("hgx-h100@56"), MOE)]
-    assert ((tuple(range(48)),),) in shapes
-
-
-def test_the_whole_of_two_domains_is_one_group() -> None:
-    shapes = list(enumerate_shapes(resolve_cluster("hgx-h100@16"), MOE))
-    assert Shape(((tuple(range(16)),),), 1) in shapes
-    assert Shape(((tuple(range(8)), tuple(range(8, 16))),), 1) in shapes
-    assert Shape(((tuple(range(8)),), (tuple(range(8, 16)),)), 8) in shapes
-
-
 def test_uneven_domains_offer_one_stage_each() -> None:
     cluster = resolve_cluster("gb200-nvl72@116")
     staged = Shape(((tuple(range(72)), tuple(range(72, 116))),), 1)

@@ -189,15 +189,6 @@ def test_a_window_is_heard_though_the_placement_is_even_under_others() -> None:
     assert objective(found) < objective(alone)
 
 
-def test_equal_loads_and_one_layer() -> None:
-    state = start(EXPERTS, SLOTS, layers=1)
-    first = replan(state, np.ones((1, EXPERTS)))
-    assert first.slot_expert.shape == (1, GPUS * EACH)
-    hot = np.ones((1, EXPERTS))
-    hot[0, 3] = 1e15
-    assert replan(first.state, hot, first.slot_expert).moves <= 0.05 * GPUS * EACH
-
-
 def bad_window(at: float) -> Floats:
     window = np.ones((LAYERS, EXPERTS))
     window[2, 3] = at

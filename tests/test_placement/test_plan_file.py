@@ -197,11 +197,6 @@ def test_a_duplicate_key_is_refused_by_place(line: str, place: str, tmp_path: Pa
     assert f": {place}: duplicate key; keep one of them." in said
 
 
-def test_no_nan_is_ever_written() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        plan_to_json({"a": math.nan})
-
-
 KEYS = [
     ("schema_version",),
     ("stages", 1, "gpus"),
@@ -334,9 +329,3 @@ def test_truncated_anywhere_is_refused(tmp_path: Path, data: st.DataObject) -> N
     text = text_of_plan()
     end = data.draw(st.integers(0, len(text.rstrip()) - 1))
     refusal(text[:end], tmp_path)
-
-
-def test_a_plan_is_read_by_a_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("plan.json").write_text(text_of_plan())
-    assert read_plan("plan.json").layout == read_plan(".").layout == four_layers().layout

@@ -180,15 +180,6 @@ def test_the_time_per_token_is_met_by_the_largest_batch(times: float) -> None:
     assert longer.layout != plan.layout or longer.score.step_s > tpot_s
 
 
-def test_time_per_token_with_a_batch() -> None:
-    tpot_s = 1.5 * fastest_s("mixtral-8x7b", "hgx-h100", batch=4)
-    plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=tpot_s)
-    assert plan.score.batch == 4
-    assert plan.score.step_s <= tpot_s
-    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 1 is out of reach.*at batch 4"):
-        fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=1e-3)
-
-
 def test_between_balanced_and_real_experts_the_refusal_names_a_time_that_works() -> None:
     """All experts on one of eight GPUs: ideal balance promises what no placement keeps."""
     with pytest.raises(InfeasibleError, match="out of reach") as refusal:
@@ -224,16 +215,6 @@ def test_the_linear_baseline_by_hand() -> None:
     by_hand = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
     np.testing.assert_allclose(list(linear.balancedness.values()), by_hand)
     assert linear.score.step_s != plan.score.step_s
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("redundant", [0, 8, 13])
-def test_redundant_copies_are_as_many_as_asked(redundant: int) -> None:
-    plan = fresh_plan("mixtral-8x7b", "hgx-h100", redundant=redundant)
-    for experts in plan.experts:
-        assert experts is not None
-        assert experts.slots == 8 + redundant
-        assert experts.slots_per_gpu.max() - experts.slots_per_gpu.min() <= 1
 
 
 def test_more_copies_than_gpus_can_hold_are_refused() -> None:

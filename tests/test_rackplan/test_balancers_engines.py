@@ -23,7 +23,6 @@ from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the engines' own policies cannot run")
 
-ROOT = Path(__file__).parents[2]
 LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 8, 24
 SHAPES = [(8, 2), (1, 1), (4, 3)]  # groups and nodes: by node, global, and groups that mean nothing
 
@@ -117,31 +116,6 @@ def test_vllm(loader: ModuleType, groups: int, nodes: int) -> None:
             old = ours
 
 
-def functions_of(loader: ModuleType, wheel: Path, path: str, *names: str) -> dict[str, Any]:
-    """Some functions of a file whose imports are not there."""
-    import ast
-    from zipfile import ZipFile
-
-    with ZipFile(wheel) as archive:
-        tree = ast.parse(archive.read(path))
-    tree.body = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name in names]
-    assert len(tree.body) == len(names)
-    inside: dict[str, Any] = {"torch": torch}
-    exec(compile(tree, path, "exec"), inside)  # noqa: S102  the engine's own code
-    return inside
-
-
-def test_vllm_commits_the_maps_of_an_answer(loader: ModuleType) -> None:
-    path = "vllm/distributed/eplb/eplb_state.py"
-    inside = functions_of(loader, sources("vllm-0*.whl"), path, "compute_logical_maps")
-    ours = vllm.rebalance_experts(window(), SLOTS, 8, 2, RANKS, linear())
-    log2phy, logcnt = inside["compute_logical_maps"](ours, EXPERTS)
-    mine = deepseek.rebalance_experts(window(), SLOTS, 8, 2, RANKS, old=linear())
-    assert torch.equal(mine[0], ours)
-    assert torch.equal(mine[1], log2phy)
-    assert torch.equal(mine[2], logcnt)
-
-
 @contextmanager
 def sglang_algorithms(loader: ModuleType) -> Iterator[Any]:
     wheel, folder = sources("sglang-0*.whl"), "sglang/srt/eplb/eplb_algorithms"
@@ -181,33 +155,6 @@ def test_sglang(loader: ModuleType, algorithm: str) -> None:
     for index, (mine, other) in enumerate(zip(*answers, strict=True)):
         alike(mine, other, width=index != 1 or "vec" in algorithm)
     consistent(*answers[0])
-
-
-def test_sglang_makes_its_metadata_of_an_answer(loader: ModuleType) -> None:
-    moe = SimpleNamespace(ep_dispatch_algorithm="static", ep_join_mode="", moe_a2a_backend="none")
-    context = ModuleType("runtime_context")
-    context.__dict__.update(
-        get_device=lambda: SimpleNamespace(device="cpu"),
-        get_exec=lambda: SimpleNamespace(moe=moe),
-        get_parallel=lambda: SimpleNamespace(ep_size=RANKS, nnodes=2),
-        get_resources=lambda: SimpleNamespace(expert_location_metadata=None),
-    )
-    elastic = ModuleType("elastic_ep")
-    elastic.__dict__["elastic_expanded_world_enabled"] = lambda: False
-    there = {"sglang.srt.runtime_context": context, "sglang.srt.elastic_ep.elastic_ep": elastic}
-    name = "sglang.srt.eplb.expert_location"
-    with loader.modules_there(**there, **{name: ModuleType(name)}):
-        import sys
-
-        # a dataclass looks its module up
-        module = loader.engine_module(sources("sglang-0*.whl"), "sglang/srt/eplb", "expert_location", name)
-        sys.modules[name].__dict__.update(module.__dict__)
-        maps = sglang.rebalance_experts(window()[None], SLOTS, SLOTS // RANKS, 8, 2, "deepseek_hierarchical")
-        for rank in range(RANKS):
-            made = module.ExpertLocationMetadata._init_raw(RANKS, maps[0], maps[1], moe_ep_rank=rank)
-            assert torch.equal(made.logical_to_all_physical_map_num_valid, maps[2])
-            chosen = made.logical_to_rank_dispatch_physical_map
-            assert torch.equal(torch.gather(maps[0], 1, chosen), torch.arange(EXPERTS).repeat(LAYERS, 1))
 
 
 @contextmanager

@@ -86,15 +86,6 @@ def test_recordings_of_single_steps_are_merged_into_windows(
     assert "single steps were recorded; each window stands for 3,000 steps" in data["notes"][-1]
 
 
-def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
-    prepared("plan", *here, "--batch", "8", "--loads", "stored.npy", "--time-limit", "0", "-o", "old")
-    data = run("replay", "old/plan.json", *FILES, "--policy", "static", "--policy", "vllm", "--json").data
-    assert {row["start"] for row in data["policies"]} == {"old/plan.json"}
-    assert data["static"] == "the plan of old/plan.json"
-    line = run("replay", "old/plan.json", *FILES, "--cluster", "hgx-b200").error_line
-    assert "the plan is for hgx-h100" in line
-
-
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
     for name in ("r.html", "r.json", "r.csv", "all"):
         assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", name).code == 0

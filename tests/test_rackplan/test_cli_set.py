@@ -42,16 +42,6 @@ def plan(
     return call
 
 
-def test_a_plan_is_made_with_the_figure_and_keeps_it(
-    run: Callable[..., Result], plan: Callable[..., Any]
-) -> None:
-    usual, fast = plan()["score"], plan(*DOUBLE)["score"]
-    assert fast["step_s"] < usual["step_s"]
-    scored = run("score", "p/plan.json")
-    assert SAID in " ".join(scored.out.split())
-    assert run("score", "p/plan.json", "--json").data["step_s"] == pytest.approx(fast["step_s"])
-
-
 def test_a_plan_is_scored_with_another_figure(run: Callable[..., Result], plan: Callable[..., Any]) -> None:
     usual = plan()["score"]
     fast = run("score", "p/plan.json", *DOUBLE, "--json").data

@@ -115,9 +115,3 @@ def test_bad_files_end_with_one_line(
     done = run("validate", points_file)
     assert done.code == 2
     assert says in done.error_line
-
-
-def test_a_missing_file(run: Callable[..., Any]) -> None:
-    done = run("validate", "none.csv")
-    assert done.code == 2
-    assert "none.csv: cannot read it" in done.error_line

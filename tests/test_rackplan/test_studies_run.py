@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -254,20 +252,6 @@ def test_a_row_that_is_in_both_after_a_kill_is_taken_once(tmp_path: Path) -> Non
     again = opened(tmp_path)
     assert len(again.digests) == len(read_rows(tmp_path)) == 20
     assert len(list((tmp_path / "results").iterdir())) == 1
-
-
-def test_no_thread_holds_a_file_of_python_when_python_ends(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    store.add([row_of((point.number, point.digest, dict(point.options))) for point in points()])
-    store.compact()
-    code = (
-        "import sys; from pathlib import Path; from rackplan.studies.store import read_rows; "
-        "print(len(read_rows(Path(sys.argv[1]))), 'pyarrow.dataset' in sys.modules)"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, timeout=60
-    )
-    assert ended.stdout.split() == [b"40", b"False"]  # a dataset's threads outlive its reading
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

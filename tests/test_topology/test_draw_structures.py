@@ -22,7 +22,6 @@ pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
-H100 = {"part": "hgx-h100"}
 
 
 class Picture:

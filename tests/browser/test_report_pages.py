@@ -12,12 +12,9 @@ import pytest
 
 import rackplan
 from cost.config.build import model_from_config
-from cost.layouts import sweep
 from cost.resolve import resolve_model
 from placement.plan import Plan
-from rackplan.render.html import page
 from rackplan.results import page_of
-from rackplan.views.sweep_page import sweep_page
 from topology import build_cluster, resolve_cluster
 
 OpenPage = Callable[..., Any]
@@ -186,21 +183,3 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
         assert opened.page.locator("#evil, img").count() == 0
         assert opened.page.title().startswith(EVIL[:10]) or EVIL[:10] in opened.page.title()
         assert EVIL in opened.page.locator("h1").inner_text()
-
-
-def test_a_frontier_without_points_says_so(pages: Path, open_page: OpenPage) -> None:
-    served = rackplan.make_deployment("deepseek-v3", "hgx-h100")
-    empty = sweep(served)
-    assert len(empty) == 0
-    path = pages / "empty.html"
-    path.write_text(page(sweep_page([empty], None, (25.0,), command="rackplan sweep")), encoding="utf-8")
-    opened = open_page(path)
-    drawn(opened)
-    assert opened.errors == []
-    assert "No layout fits" in opened.page.locator(".forward").inner_text()
-    compared = rackplan.compare(["hgx-h100"], "deepseek-v3")
-    path.write_text(page_of(compared), encoding="utf-8")
-    opened = open_page(path, width=390)
-    drawn(opened)
-    assert opened.errors == []
-    assert opened.axe() == []

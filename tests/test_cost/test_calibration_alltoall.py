@@ -53,20 +53,6 @@ def test_many_tokens_mean_the_other_kernel_of_the_library(spelling, name):
 
 
 @pytest.mark.parametrize(
-    ("family", "fabric", "crosses", "name"),
-    [
-        ("per-copy", "nvlink4", True, "deepep-ll"),
-        ("per-node", "nvlink4", True, "deepep-normal"),
-        ("per-node", "nvlink5", True, "elastic-v2"),
-        ("per-rank", "nvlink5", False, "nvlink-one-sided"),
-        ("all-gather", "nvlink4", True, "nccl-all-gather"),
-    ],
-)
-def test_a_family_means_its_implementation_on_that_fabric(family, fabric, crosses, name):
-    assert find_kernel(family, tokens=9999, up_fabric=fabric, crosses=crosses).kernel.name == name
-
-
-@pytest.mark.parametrize(
     ("phase", "fabric", "crosses", "family", "name"),
     [
         ("prefill", "nvlink4", True, "per-node", "deepep-normal"),

@@ -24,7 +24,7 @@ from cost.calibration.errors import (
     errors_in,
     widest,
 )
-from cost.calibration.serving import ANY_ENGINE, calibrated, engine_names
+from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
 from cost.machine import PEAK
 from cost.resolve import resolve_model
@@ -38,9 +38,6 @@ from topology.errors import InputError
 ROOT = Path(__file__).parents[2]
 SHIPPED = yaml.safe_load(Path(errors.PATH).read_text(encoding="utf-8"))
 SERVED = [name for name, chip in SHIPPED["chips"].items() if chip["rows_of"] == "served"]
-ALL = (ANY_ENGINE, ANY_PHASE)
-
-
 # --- the shipped file
 
 
@@ -49,25 +46,6 @@ def test_it_is_of_the_same_fit_as_the_coefficients():
     own = error_table().served[EACH_ENGINE].in_sample
     assert own.median == pytest.approx(fit["median_abs_error"], abs=0.003)
     assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.005)
-
-
-def test_rows_add_up():
-    table = error_table()
-    for kind in (ANY_ENGINE, EACH_ENGINE):
-        assert table.served[kind].rows == sum(table.chips[chip][kind, ANY_PHASE].rows for chip in SERVED)
-    for chip in SERVED:
-        cells = table.chips[chip]
-
-        def total(kinds, phases, cells=cells):
-            return sum(cells[key].rows for key in cells if key[0] in kinds and key[1] in phases)
-
-        rows = cells[ALL].rows
-        assert total({ANY_ENGINE}, {"aggregated", "disaggregated"}) == rows
-        assert total(set(engine_names()), {ANY_PHASE}) == rows
-        assert total({EACH_ENGINE}, {ANY_PHASE}) == rows
-    assert sum(cell.rows for cell in table.models.values()) == table.served[ANY_ENGINE].rows
-    recorded = table.strata["drafts recorded"].rows + table.strata["drafts not recorded"].rows
-    assert recorded == table.served[ANY_ENGINE].rows
 
 
 def test_what_a_fit_did_not_see_it_knows_less_well():
@@ -203,18 +181,6 @@ def test_figures_by_hand(scripts):
     }
     with pytest.raises(ValueError, match="1 of 5 rows have no prediction"):
         scripts[1].figures(measured, np.array([10.0, 11.0, 8.0, 5.0, np.nan]))
-
-
-@needs_scripts
-@pytest.mark.parametrize("seed", range(5))
-def test_at_least_four_fifths_are_within_the_band(scripts, seed):
-    random = np.random.default_rng(seed)
-    measured, told = random.lognormal(size=(2, 33))
-    band = scripts[1].figures(measured, told)["band"]
-    within = (measured <= told * band) & (measured >= told / band)
-    assert within.mean() >= 0.8
-    narrow = (band - 0.02) if band > 1.02 else 1.0
-    assert ((measured <= told * narrow) & (measured >= told / narrow)).mean() < 0.8
 
 
 ROW = Point(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
 import math
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from cost.calibration.residual import (
     COLUMNS,
@@ -32,7 +28,6 @@ from cost.validation.predict import predict
 from cost.validation.serving import predict_serving
 from topology.errors import InputError
 
-SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 KIND = Kind("aggregated", "trtllm", "hopper")
 AT = np.array([0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 1.0, 0.5, 0.0, 24.0, 0.0])
 ROW = ["aggregated", "trtllm", "hopper", *(f"{value:g}" for value in AT), "0.2"]
@@ -233,46 +228,3 @@ def test_the_model_chooses_by_physics(monkeypatch):
 
 
 # --- the script
-
-skipped = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("fit_residual")
-
-
-def made_up(script, count=400, recorded=True):
-    """Rows that take 1.2 times the physics everywhere."""
-    features = np.abs(np.random.default_rng(1).normal(scale=0.05, size=(count, len(FEATURES))) + AT)
-    return script.Rows([KIND] * count, features, np.full(count, 12.0), np.full(count, recorded))
-
-
-@skipped
-def test_a_common_factor_is_learned_and_written(script):
-    rows, told_ms = made_up(script), np.full(400, 10.0)
-    everything = np.arange(400)
-    factors = np.exp(rows.log_factor(script.learn(rows, told_ms, everything), everything))
-    assert 1.1 < np.median(factors) < 1.21
-    apart = script.held_out_factors(rows, told_ms, ["a", "b"] * 200)
-    assert 1.1 < np.median(apart) < 1.21
-    unknown = made_up(script, recorded=False)
-    assert (unknown.log_factor(script.learn(rows, told_ms, everything), everything) == 0).all()
-    learned = script.learn(rows, told_ms, everything)
-    figures = {name: (np.array([0.2, 0.2]), np.array([0.1, 0.1])) for name in DATA["errors"]}
-    cells, text = script.texts(learned, figures)
-    found = read_residual(yaml.safe_load(text), csv.reader(cells.splitlines()))
-    assert found.errors["cross_validated"].corrected == (0.1, 0.1)
-    assert residual(KIND, rows.features, found)[0] == pytest.approx(factors, abs=1e-2)
-
-
-@skipped
-def test_it_refuses_what_does_not_pay(script):
-    def result(across, out):
-        pairs = {"cross_validated": across, "model_left_out": out, "chip_left_out": 0.0}
-        return {name: (np.full(2, 0.2), np.full(2, 0.2 + change)) for name, change in pairs.items()}
-
-    assert script.against(result(-0.02, 0.005)) == []
-    assert "does not pay" in script.against(result(-0.005, 0.0))[0]
-    assert "model_left_out" in script.against(result(-0.02, 0.02))[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import helpers
 from cost.calibration import serving
-from cost.calibration.kernels import derate, unmeasured_chips
+from cost.calibration.kernels import derate
 from cost.calibration.serving import (
     ANY_ENGINE,
     MOST_DRAFTS,
@@ -24,7 +24,6 @@ from cost.calibration.serving import (
     engine_names,
     peak_of,
     require_engine,
-    value_at,
 )
 from cost.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
@@ -94,17 +93,6 @@ def test_other_chips_take_the_nearest_and_say_so():
     assert seen > 3
 
 
-def test_fractions_of_a_chip_whose_kernels_are_known_are_brought_down_from_the_neighbour():
-    found, neighbour = calibrated(load_gpu("mi300x")), calibrated(load_gpu(nearest(load_gpu("mi300x"))))
-    for name, reach in derate("mi300x").items():
-        assert 0 < found[name] <= reach.value, name
-    # the link is no figure of its kernels, and delays are those of its own flop/s
-    assert found["links.all_reduce"] == neighbour["links.all_reduce"]
-    delays = SHIPPED["delays"][ANY_ENGINE]["delay.step"]
-    bf16 = load_gpu("mi300x").dense_flop_per_s("bf16")
-    assert found["delay.step"] == pytest.approx(value_at([tuple(pair) for pair in delays], bf16))
-
-
 def with_rates(gpu, factor, *names):
     """The chip with figures (all rates, if none is named) times ``factor``."""
     return replace(
@@ -116,18 +104,6 @@ def with_rates(gpu, factor, *names):
             for key, figure in gpu.figures.items()
         },
     )
-
-
-def test_changed_figures_of_a_known_chip_change_no_neighbour():
-    gpu, neighbours = load_gpu(unmeasured_chips()[0]), set()
-    for factor in (0.01, 100.0):
-        changed = with_rates(gpu, factor)
-        assert calibrated(changed).chip == calibrated(gpu).chip
-        unknown = replace(changed, name=f"mine, times {factor}")
-        assert calibrated(unknown).chip == nearest(unknown)
-        assert calibrated(unknown).stand_in_for == unknown.name
-        neighbours.add(nearest(unknown))
-    assert len(neighbours) == 2
 
 
 def test_engines_are_known_by_their_names():

@@ -6,7 +6,6 @@ from cost.dtypes import (
     bytes_per_param,
     cache_bytes_per_element,
     dtype,
-    mixture,
     multiply_dtype,
 )
 from topology.errors import InputError, MissingFigureError
@@ -67,17 +66,6 @@ def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted)
 def test_no_unit_at_all_is_a_missing_figure():
     with pytest.raises(MissingFigureError, match="chip: the catalog has no dense peak for bf16"):
         multiply_dtype("bf16", gpu("fp8"))
-
-
-def test_mixture_keeps_the_bytes_and_multiplies_in_the_wider_unit():
-    name = mixture({"nvfp4": 0.75, "bf16": 0.25})
-    assert name == "nvfp4*0.7500+bf16*0.2500"
-    assert bytes_per_param(name) == 0.75 * 0.5625 + 0.25 * 2
-    assert multiply_dtype(name, gpu("bf16", "fp8", "fp4")) == (
-        "bf16",
-        f"{name} weights are stored in 7.375 bits and multiply at bf16",
-    )
-    assert mixture({"fp8": 1.0, "bf16": 0.0}) == "fp8"
 
 
 @pytest.mark.parametrize("name", ["fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -210,17 +208,6 @@ def test_a_table_that_is_too_long(tmp_path: Path) -> None:
         file.truncate(2**40)  # a hole, of one line
     with pytest.raises(InputError, match="1,099,511,627,776 bytes is too long for a table"):
         read(tmp_path / "x.csv")
-
-
-@pytest.mark.parametrize("names", [("loads.npy", "loads.npy"), ("loads.npy", "loads")])
-def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path, names: tuple[str, str]) -> None:
-    array = save(tmp_path, GOOD).read_bytes()
-    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            archive.writestr(name, array)
-    with pytest.raises(InputError, match="loads, loads"):
-        read(tmp_path / "x.npz")
 
 
 def test_a_model_without_experts_or_no_loads_at_all() -> None:

@@ -122,20 +122,6 @@ def test_every_model_has_a_checkpoint_that_an_engine_loads(name):
     assert re.fullmatch(r"[\w.-]+/[\w.-]+", checkpoint_of(resolve_model(name)))
 
 
-@pytest.mark.parametrize("name", model_names())
-def test_positions_have_the_source_where_they_were_read(name):
-    for one, found in hugging_face_ids(name).items():
-        where = re.match(r"config\.json of (\S+?)(,| )|(\S+) in |\S+\.json, cut from ", found.source)
-        assert (found.positions is None) == (found.source == "")
-        assert found.positions is None or where, one
-        stated = where and where[3] and where[3].replace(",", "").upper()
-        if stated and found.positions:
-            scale = {"K": 1 << 10, "M": 1 << 20}
-            assert int(stated.rstrip("KM")) * scale.get(stated[-1], 1) == found.positions
-        if where and where[1] and where[1] != one:
-            assert found.source.endswith(f", made from {one}")
-
-
 def test_a_file_or_folder_goes_before_a_spelling_and_after_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("Qwen3-235B", "deepseek-v3", "deepseek-ai/DeepSeek-V3"):
@@ -144,18 +130,6 @@ def test_a_file_or_folder_goes_before_a_spelling_and_after_a_name(tmp_path, monk
     assert resolve_model("Qwen3-235B").hidden == GOOD["hidden_size"]
     assert resolve_model("deepseek-ai/DeepSeek-V3").name == "DeepSeek-V3"
     assert resolve_model("deepseek-v3").name == "deepseek-v3"
-
-
-def test_a_file_is_named_for_its_folder(tmp_path):
-    path = tmp_path / "My-Model" / "config.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(GOOD))
-    model = resolve_model(str(path))
-    assert (model.name, model.source) == ("My-Model", str(path))
-    assert model.total_params == model_from_config(GOOD, name="x").total_params
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(GOOD))
-    assert resolve_model(str(other)).name == "other"
 
 
 @pytest.mark.parametrize(

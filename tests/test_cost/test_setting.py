@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost.calibration.serving import calibrated_chips, engine_names
+from cost.calibration.serving import calibrated_chips
 from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
@@ -58,17 +58,6 @@ def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
     assert where.kernels_reach().chip == names[0]
     given = Deployment(where.cluster, where.model, where.workload, toy.coefficients())
     assert given.machine(both).efficiency is given.kernels_reach() is given.efficiency
-
-
-def test_an_engine_brings_its_own_delays(toy):
-    chip = toy.domain(2, chip=load_gpu(calibrated_chips()[0]))
-    settings = {
-        engine: Deployment(toy.cluster(chip), toy.model(), Workload(), engine=engine)
-        for engine in ("", *engine_names())
-    }
-    for engine, where in settings.items():
-        assert where.kernels_reach().engine == (engine or "any")
-        assert where.with_batch(7).engine == engine
 
 
 def test_the_kernel_of_a_stage(toy):

@@ -64,20 +64,6 @@ def test_one_attention_group_sends_nothing(toy):
     )
 
 
-def test_of_many_shapes_those_with_one_group_send_nothing(toy):
-    machine = toy.machine(toy.cluster(4), efficiency=toy.fitted())
-    shape = StepShape(
-        tp=np.array([4.0, 2.0, 1.0]),
-        attention_dp=np.array([1.0, 2.0, 4.0]),
-        ep=4.0,
-        sequences=10.0,
-        domain_gpus=4.0,
-    )
-    for part in even_alltoall_parts(toy.model(), toy.moe.ffn, shape, machine):
-        assert part.expected_s[0] == part.up_s[0] == 0
-        assert (part.expected_s[1:] > 0).all()
-
-
 def test_experts_cut_in_parts_get_every_token(toy):
     # an all-gather: 3 other GPUs' 10 tokens of 128 bytes arrive, at 100 GB/s
     machine = toy.machine(toy.cluster(4))

@@ -11,7 +11,6 @@ from cost.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.evaluate import sweep
 from cost.layouts.order_exchange import exchanged_order
-from cost.layouts.stage_order import split_in_order
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem, unlike_arrangements, with_free_orders
 from cost.workload import Workload
@@ -119,19 +118,6 @@ def test_orders_are_the_same_every_time():
     where = deployment(mixed())
     first, again = (unlike_arrangements(Pricer(where)) for _ in range(2))
     assert [what.replicas for what in first] == [what.replicas for what in again]
-
-
-def test_an_exchanged_order_is_never_worse_than_a_known_one():
-    where = deployment("gb200-nvl72@148")
-    groups = domain_gpus(where.cluster)
-    for sequences in (148.0, 148.0 * 64):
-        problem = order_problem(Pricer(where), groups, sequences=sequences, stages=len(groups))
-        order = tuple(range(len(groups)))
-        ranges = split_in_order(problem, order)
-        found = exchanged_order(problem, [order])
-        assert ranges is not None
-        assert found is not None
-        assert found.step_s <= problem.step_seconds(order, ranges)
 
 
 def test_groups_alike_count_as_one():

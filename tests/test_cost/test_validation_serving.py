@@ -76,23 +76,6 @@ def test_formats_of_each_part(model, weights, experts, parts):
     assert (group.model.precision["router"], group.model.precision["head"]) == (own["router"], own["head"])
 
 
-@pytest.mark.parametrize(
-    ("engine", "weights", "stated", "kv"),
-    [
-        ("trtllm", "", "", "fp8"),
-        ("TRTLLM", "", "", "fp8"),
-        ("trtllm", "bf16", "", "bf16"),
-        ("sglang", "", "", "bf16"),
-        ("", "", "", "bf16"),
-        ("sglang", "", "fp8", "fp8"),
-        ("trtllm", "", "bf16", "bf16"),
-    ],
-)
-def test_format_of_the_cache(engine, weights, stated, kv):
-    group = group_of(replace(DECODE, engine=engine, weights=weights, kv_dtype=stated))
-    assert group.workload.kv_dtype == kv
-
-
 @pytest.mark.parametrize("missing", [None, NO_LAYOUT])
 def test_a_prefill_pool_that_is_not_given_is_like_the_other_and_never_limits(missing):
     group = group_of(replace(SPLIT, prefill_pool=missing))
@@ -220,17 +203,6 @@ def test_overlap_runs_two_halves():
     assert stepper(plain, machine)(shape) == pytest.approx(even_step(group.model, shape, machine).total_s)
 
 
-def test_the_kernel_of_a_row_is_that_of_the_pool_it_measures():
-    named = group_of(replace(SPLIT, kernel="DeepEP normal"))
-    usual = group_of(SPLIT)
-    decode, prefill = machines(named, calibrated(named.gpu))
-    plain_decode, plain_prefill = machines(usual, calibrated(usual.gpu))
-    assert decode.kernels.across.family != plain_decode.kernels.across.family
-    assert prefill.kernels.across == plain_prefill.kernels.across
-    _, own = machines(group_of(replace(PREFILL, kernel="DeepEP LL", isl=1000)), calibrated(named.gpu))
-    assert own.kernels.across.family != plain_prefill.kernels.across.family
-
-
 # --- predictions
 
 
@@ -266,18 +238,6 @@ def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():
         [replace(SERVED, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
     )
     assert first.value == same.value
-
-
-@pytest.mark.parametrize("drafts", [1, 2, 3])
-def test_drafts_alone_yield_what_is_calibrated(drafts):
-    row = replace(DECODE, draft_tokens=drafts, accept_length=0.0)
-    efficiency = calibrated(group_of(DECODE).gpu)
-    given = replace(row, accept_length=efficiency[f"accept.{drafts}"])
-    alone, stated = predict_serving([row, given])
-    assert alone.value == pytest.approx(stated.value, rel=1e-12)
-    # what nobody drafts is one token a step, whatever stands there
-    none, one = predict_serving([replace(DECODE, accept_length=x) for x in (0.0, 1.0)])
-    assert none.value == one.value
 
 
 def test_prompts_in_step_delay_answers_by_their_own_share():

@@ -104,24 +104,6 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
-def test_left_out_is_planned_without_the_scenario() -> None:
-    tokens = np.random.default_rng(0).lognormal(0, 1, (3, 4, 24))
-    problem = make_problem(tokens, np.full(6, 5))
-    plan = solve(problem)
-    report = scenario_report(problem, plan.assignment, ["a", "b", "c"])
-    others = solve(make_problem(tokens[[0, 2]], np.full(6, 5)))
-    row = report.rows[1]
-    assert row.name == "b"
-    assert row.in_sample == pytest.approx(plan.assignment.balancedness(tokens[1]).mean())
-    assert row.worst_layer == pytest.approx(plan.assignment.balancedness(tokens[1]).min())
-    assert row.left_out == pytest.approx(others.assignment.balancedness(tokens[1]).mean())
-    assert report.left_out == pytest.approx(np.mean([row.left_out for row in report.rows]))
-    assert report.left_out < report.in_sample
-    lines = report.lines()
-    assert len(lines) == 5
-    assert lines[2].split() == ["b", f"{row.in_sample:.3f}", f"{row.left_out:.3f}", f"{row.worst_layer:.3f}"]
-
-
 @pytest.mark.skipif(not REAL.is_dir(), reason="no published workloads beside the repository")
 @pytest.mark.parametrize(("gpus", "slots", "seen", "unseen"), [(72, 4, 0.95, 0.89), (32, 9, 0.98, 0.95)])
 def test_real_workloads_not_seen(gpus: int, slots: int, seen: float, unseen: float) -> None:

@@ -57,20 +57,6 @@ def test_shapes_left_out_do_not_fit() -> None:
     assert checked, "some shape must be refused for this to say anything"
 
 
-@pytest.mark.parametrize(("model", "cluster"), CASES)
-def test_layouts_are_at_their_largest_batch_or_the_users(model: str, cluster: str) -> None:
-    largest = fitted_layouts(setting_of(model, cluster), None)
-    assert largest
-    for fit in largest:
-        assert (fit.fixed, fit.batch <= fit.scorer.max_batch) == (False, True)
-        if fit.layout.stages == 1:
-            assert fit.batch == fit.scorer.max_batch
-    chosen = fitted_layouts(setting_of(model, cluster, batch=2), None)
-    assert chosen
-    assert all(fit.fixed and fit.batch == 2 for fit in chosen)
-    assert len(chosen) == sum(fit.batch >= 2 for fit in largest)
-
-
 @pytest.mark.wide
 @pytest.mark.parametrize("times", [1.1, 3.0])
 def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:

@@ -141,19 +141,6 @@ def test_the_service_level_is_what_was_asked_for_or_the_plans_own() -> None:
     assert ServiceLevel.of(given) == ServiceLevel(given.score.tpot_s, asked=False)
 
 
-def test_of_the_least_latency_the_speed_of_a_user_counts_and_the_batch_stays() -> None:
-    before, found = (
-        plan("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
-        levers("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
-    )
-    faster = row(found, "HBM bandwidth", "x2")
-    kept = reached(faster.layout_kept)
-    assert kept.gain == pytest.approx(kept.tok_s_per_user / before.score.tok_s_per_user - 1)
-    assert (kept.batch, kept.gain > 0) == (before.score.batch, True)
-    assert faster.layout_kept == faster.batch_kept
-    assert reached(faster.layout_free).gain >= kept.gain
-
-
 def test_a_time_to_the_first_token_holds_under_every_change() -> None:
     found = levers("hgx-h100", "mixtral-8x7b", 7, None, "throughput", 0.004)
     longer = row(found, "context", "x2")

@@ -309,22 +309,6 @@ def test_replicas_move_identically_within_one_budget() -> None:
     assert found.moves % 2 == 0
 
 
-def test_spread_over_nodes() -> None:
-    old = plan_of("hgx-h100@16", redundant=8)
-    found = replan_plan(old, None, replace(QUICK, spread="node"))
-    check(old, found)
-    part = found.plan.experts[0]
-    assert part is not None
-    node = (np.array(found.plan.layout.replicas[0][0].gpus) // 8)[part.slot_gpu]
-    for row in part.slot_expert:
-        first, second = (np.bincount(row[node == each], minlength=8) for each in (0, 1))
-        assert np.abs(first - second).max() <= 1
-        assert ((first + second == 1) | (np.minimum(first, second) > 0)).all()
-    again = replan_plan(found.plan, None, QUICK)
-    assert again.moves == 0
-    assert again.plan.proof.bound <= found.plan.proof.objective
-
-
 @pytest.mark.wide
 def test_other_loads_over_two_nodes() -> None:
     """Experts of more copies than nodes stay evenly over both, within a budget and without one."""

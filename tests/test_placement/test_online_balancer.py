@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
@@ -210,37 +206,6 @@ def test_what_cannot_be_used_is_refused() -> None:
         OnlineOptions(budget=5)
     with pytest.raises(InputError, match="slots for"):
         start(EXPERTS, 1, GPUS)
-
-
-_SCRIPT = """
-import hashlib, sys, numpy as np
-from placement.online import votes
-from placement.online.balancer import replan, start
-rng = np.random.default_rng(5)
-known = rng.lognormal(size=(3, 4, 16))
-state, old, digest = start(16, 3, 8, stored=known), None, hashlib.sha256()
-for _ in range(3):
-    decision = replan(state, rng.poisson(500 * known[rng.integers(3)]), old)
-    state, old = decision.state, decision.slot_expert
-    digest.update(old.tobytes())
-print(digest.hexdigest())
-"""
-
-
-@pytest.mark.wide
-def test_two_processes_with_other_hash_seeds_agree() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", _SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed, threads in (("1", "1"), ("2", "2"))
-    }
-    assert len(found) == 1
-    assert len(found.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
 @settings(max_examples=25, deadline=None)

@@ -54,28 +54,6 @@ def test_a_plan_is_scored_with_another_figure(run: Callable[..., Result], plan: 
     assert "HBM capacity binds: batch 64 needs" in small.error_line
 
 
-@pytest.mark.wide
-def test_sweep_compare_traffic_catalog_and_draw_take_it(
-    run: Callable[..., Result], few_layers: Callable[[str, int], Path]
-) -> None:
-    model = few_layers("mixtral-8x7b", 2)
-    link = ("--set", "nvlink4.link_bytes_per_s=50 GB/s")
-    swept = run("sweep", "--model", model, "--cluster", "hgx-h100@16", *DOUBLE)
-    assert SAID in " ".join(swept.out.split())
-    compared = run("compare", "hgx-h100", "hgx-h20", "--model", model, *DOUBLE, "--json").data
-    assert list(compared["set"]) == ["hgx-h100"]
-    half = run("traffic", "hgx-h100", *link, "--json").data
-    assert half["set"][0]["value"] == 50e9
-    assert half["transfer_s"] == pytest.approx(run("traffic", "hgx-h100", "--json").data["transfer_s"] / 2)
-    known = run("catalog", "hgx-h100", *DOUBLE, "--json").data
-    assert known["gpu"]["figures"]["hbm_bytes_per_s"]["value"] == 6.7e12
-    sized = run("size", "--model", model, "--cluster", "hgx-h100", "--tok-s", 1e6, *DOUBLE, "--json").data
-    assert sized["set"][0]["value"] == 6.7e12
-    fleet = run("fleet", "--model", model, "--cluster", "hgx-h100", *DOUBLE, "--json").data
-    assert fleet["set"][0]["value"] == 6.7e12
-    assert run("draw", "hgx-h100", *link, "-o", "x.svg").code == 0
-
-
 @pytest.mark.parametrize("command", ["traffic hgx-h200", "catalog hgx-h200", "draw hgx-h200 -o x.svg"])
 def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], command: str) -> None:
     refused = run(*command.split(), *DOUBLE)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -102,24 +101,6 @@ def test_three_kinds_of_file(tmp_path: Path) -> None:
         draw_cluster(resolve_cluster("hgx-h100"), path)
         assert path.read_bytes().startswith(start)
         assert b"CreationDate" not in path.read_bytes()
-
-
-def test_a_pdf_is_the_same_in_every_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    for zone in ("UTC", "Asia/Kathmandu"):
-        with monkeypatch.context() as patch:
-            patch.setenv("TZ", zone)
-            time.tzset()
-            draw_cluster(resolve_cluster("hgx-h100"), tmp_path / "x.pdf")
-        time.tzset()
-        made.append((tmp_path / "x.pdf").read_bytes())
-    pdf = made[0]
-    assert pdf == made[1]
-    table = int(pdf.rpartition(b"startxref\n")[2].split()[0])
-    assert pdf[table:].startswith(b"xref\n")
-    places = re.findall(rb"(\d{10}) 00000 n", pdf[table:])
-    for number, place in enumerate(places, 1):
-        assert pdf[int(place) :].startswith(b"%d 0 obj" % number)
 
 
 @pytest.mark.parametrize("name", ["x.jpg", "x", ".svg", "missing/x.svg"])

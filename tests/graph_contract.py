@@ -12,10 +12,7 @@ from topology.errors import InputError
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES, NODE_KINDS
 
 # Which node attributes each kind must have; the others are None.
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "gpu": ("domain", "node", "rack", "rail"),
-    "switch": ("domain",),
-}
+_NEEDED: Mapping[str, tuple[str, ...]] = {"gpu": ("domain", "node", "rack", "rail"), "switch": ("domain",)}
 _POSITIVE = ("link_bytes_per_s", "health", "bytes_per_s", "latency_s")
 _UNPUBLISHED = ("link_bytes_per_s", "bytes_per_s")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from conftest import OpenPage
-
+OpenPage = Callable[..., Any]
 SITE = Path(__file__).parents[2] / "site"
 PAGES = ("index", "tutorial", "glossary", "options", "reference/commands", "reference/python")
 

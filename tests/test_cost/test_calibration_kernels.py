@@ -5,32 +5,11 @@ import copy
 import pytest
 import yaml
 
-from cost.calibration.kernels import (
-    PATH,
-    architecture_of,
-    architectures,
-    kernel_rates,
-    published_best,
-    read_kernel_rates,
-)
+from cost.calibration.kernels import PATH, architecture_of, architectures, published_best, read_kernel_rates
 from cost.calibration.serving import calibrated_chips
-from topology.catalog import load_gpu
 from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence
 
 SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
-ROWS = kernel_rates().rates
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.coefficient}-{row.chip}-{row.rate.text}")
-def test_a_fraction_is_its_rate_over_the_peak_of_the_chip(row):
-    peak = load_gpu(row.chip).figures[row.peak].value
-    assert row.fraction.value == pytest.approx(row.rate.value / peak)
-    assert 0 < row.fraction.value <= 1
-    assert float(row.fraction.text) == pytest.approx(row.fraction.value, abs=0.00051)
-    assert row.fraction.kind is row.rate.kind is Evidence.MEASURED
-    assert row.kernel in row.fraction.source
-    assert row.rate.text in row.fraction.source
 
 
 @pytest.mark.parametrize("chip", calibrated_chips())

@@ -21,7 +21,6 @@ from cost.calibration.residual import (
     shipped_residual,
     step_features,
 )
-from cost.calibration.serving import engine_names
 from cost.validation.choices import choices
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict
@@ -69,22 +68,6 @@ def test_weight_falls_with_distance_and_reaches_nothing():
         assert 1 <= farther <= factor
         assert 0 <= less <= weight
     assert found[-1] == (1.0, 0.0)
-
-
-def test_another_kind_is_not_near():
-    for other in (
-        replace(KIND, phase="disaggregated"),
-        replace(KIND, engine="vllm"),
-        replace(KIND, architecture="blackwell"),
-        replace(KIND, architecture=""),
-    ):
-        assert told(AT, other) == (1.0, 0.0)
-
-
-def test_without_an_engine_it_is_the_mean_of_those_measured():
-    factor, weight = told(AT, replace(KIND, engine=""))
-    count = len(engine_names())
-    assert (factor, weight) == pytest.approx((math.exp(0.2 / count), 1 / count))
 
 
 def test_features_by_hand():

@@ -45,14 +45,6 @@ def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
     return scorer.at(64).terms_s["experts"]
 
 
-def test_identical_gpus_have_no_speeds() -> None:
-    deployment = throttled({})
-    assert deployment.gpu_rates(STAGE) is None
-    assert expert_speed(deployment, STAGE, moe(), EVEN, 64.0) is None
-    everywhere = throttled(dict.fromkeys(range(8), 0.5))
-    assert everywhere.gpu_rates(STAGE) is None
-
-
 def test_a_throttled_gpu_is_as_slow_as_it_is_throttled() -> None:
     deployment = throttled({3: 0.5})
     rates = deployment.gpu_rates(STAGE)

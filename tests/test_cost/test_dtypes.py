@@ -2,12 +2,7 @@
 
 import pytest
 
-from cost.dtypes import (
-    bytes_per_param,
-    cache_bytes_per_element,
-    dtype,
-    multiply_dtype,
-)
+from cost.dtypes import bytes_per_param, cache_bytes_per_element, dtype, multiply_dtype
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.spec import GpuSpec

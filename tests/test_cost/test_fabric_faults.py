@@ -13,7 +13,6 @@ from cost.assignment import Assignment
 from cost.cache_path import kv_path
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse, balanced_use, expert_use
-from cost.fabric_faults import faulty_links
 from cost.fair_sharing import sharing, sharing_words
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
@@ -102,14 +101,6 @@ def test_a_fault_moves_a_step_as_it_moves_the_traffic() -> None:
             assert after.floor_s["ib-ndr400"] == pytest.approx(ratio * before.floor_s["ib-ndr400"])
             assert before.step_s < after.step_s
             assert after.lower_step_s <= after.step_s
-
-
-def test_stages_apart_are_scored_apart_where_a_spine_is_slow() -> None:
-    spine = tuple(Fault(link=("f.p1.l0", f"f.s{s}"), factor=0.5) for s in range(2))
-    found = deployment(*spine, base=two_pods())
-    assert faulty_links(found.cluster).above
-    marks = [found.unlike(stage(tuple(range(8 * d, 8 * d + 8)))) for d in range(4)]
-    assert marks[0] == marks[1] != marks[2] == marks[3]
 
 
 def test_hand_overs_and_caches_take_what_is_left() -> None:

@@ -213,20 +213,6 @@ def test_at_a_speed_every_layout_has_its_largest_batch(cluster: str) -> None:
     assert iso_interactivity(alone, [target]) == pytest.approx(iso_interactivity(found, [target]), rel=1e-12)
 
 
-def test_the_best_at_a_speed_by_looking_at_all() -> None:
-    found = swept("deepseek-v3", "gb200-nvl72")
-    fastest = float(found.tok_s_per_user.max())
-    targets = [0.0, 25.0, 50.0, fastest, fastest * 1.001]
-    best = iso_interactivity(found, targets)
-    for target, rate in zip(targets, best, strict=True):
-        fast = [g for u, g in zip(found.tok_s_per_user, found.tok_s_per_gpu, strict=True) if u >= target]
-        assert rate == (max(fast) if fast else None)
-    assert best[-1] is None
-    index = best_at(found, 50.0)
-    assert index is not None
-    assert found.tok_s_per_gpu[index] == best[2]
-
-
 def test_a_gpu_never_holds_two_copies_of_an_expert() -> None:
     # 8 experts: up to 8 copies a GPU, so 40 more do not fit on 4 GPUs or fewer
     found = swept("mixtral-8x7b", "hgx-h100@24", redundant=40)
@@ -403,21 +389,3 @@ def test_replicas_with_a_slow_gpu_or_link_set_the_step(tmp_path: Path, fault: st
     score = scorer_of(found, row, None).at(64)
     assert score.step_s == pytest.approx(found.step_s[row])
     assert score.tok_s_per_gpu == pytest.approx(found.tok_s_per_gpu[row])
-
-
-def test_replicas_that_cost_the_same_may_be_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # a raw graph has no domains that are known to be alike
-    path = tmp_path / "raw.yaml"
-    gpus = [(h, f"n{h}.g{g}") for h in range(6) for g in range(4)]
-    nodes = [f"- {{id: {gpu}, kind: gpu, gpu: h100-sxm, domain: n{h}, node: n{h}}}" for h, gpu in gpus]
-    nodes += [f"- {{id: n{h}.s, kind: switch, domain: n{h}}}" for h in range(6)]
-    links = [f"- {{between: [{gpu}, n{h}.s], count: 18, fabric: nvlink4}}" for h, gpu in gpus]
-    links += [f"- {{between: [{gpu}, leaf], fabric: ib-ndr400}}" for _, gpu in gpus]
-    path.write_text("\n".join(["nodes:", *nodes, "- {id: leaf, kind: leaf}", "links:", *links]))
-    where = Deployment(resolve_cluster(str(path)), resolve_model("qwen3-30b-a3b"), WORKLOAD)
-    apart = sweep(where)
-    monkeypatch.setattr("cost.layouts.stages.MOST_LINES", 0)
-    joined = sweep(Deployment(where.cluster, where.model, WORKLOAD))
-    assert len(joined.step_s) == len(apart.step_s) > 0
-    for name in ("tok_s", "step_s"):
-        np.testing.assert_allclose(getattr(joined, name), getattr(apart, name), rtol=1e-12)

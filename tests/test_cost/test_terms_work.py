@@ -55,14 +55,6 @@ def test_parts_add_up_by_name_and_by_limit(toy):
     assert cost.lower_s == 9.0
 
 
-def test_limits_are_found_for_each_of_many(toy):
-    cost = StepCost()
-    cost.add_work(work(np.array([1.0, 9.0]), 3.0), toy.coefficients())
-    assert cost.limits_s["compute"].tolist() == [0.0, 9.0]
-    assert cost.limits_s["HBM bandwidth"].tolist() == [3.0, 0.0]
-    assert cost.lower_s.tolist() == [3.0, 9.0]
-
-
 def test_the_slower_fabric_binds_a_dispatch(toy):
     rates = toy.machine(toy.cluster(4, 4)).rates
     cost = StepCost()

@@ -379,11 +379,3 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
         open_recording(str(tmp_path / "y.csv"))
-
-
-def test_trtllm_pieces_are_small_whatever_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = collect_windows(open_recording(str(statistics(tmp_path)))).tokens
-    monkeypatch.setattr("cost.traces.trtllm_folder._PIECE_CELLS", 1)
-    recording = open_recording(str(tmp_path))
-    assert {len(piece) for piece in recording.pieces()} == {1}
-    assert (collect_windows(recording).tokens == whole).all()

@@ -259,12 +259,6 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
         read(path)
 
 
-def test_a_trace_of_no_choices_without_a_model(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.npy", np.full_like(CHOICES, -1))
-    with pytest.raises(InputError, match="no choice of an expert in its 40 tokens"):
-        read(path, None)
-
-
 def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     path.write_text("{}")

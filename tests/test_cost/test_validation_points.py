@@ -220,10 +220,7 @@ def test_names_that_nobody_knows_stay_as_they_are(tmp_path):
         ({"measured": "nan"}, "row 2, column measured: 'nan' must be a number"),
         ({"measured": "-3"}, "column measured: -3 must be a number greater than zero"),
         ({"measured": "1_000"}, "'1_000' must be a number"),
-        (
-            {"measured": "5e-324"},
-            "row 2, column measured: '5e-324' is too small for a measurement",
-        ),
+        ({"measured": "5e-324"}, "row 2, column measured: '5e-324' is too small for a measurement"),
         ({"measured": ""}, "column measured: it is blank"),
         ({"quantity": "tok/s"}, "column quantity: unknown value 'tok/s'"),
         ({"phase": "decoding"}, "did you mean decode?"),

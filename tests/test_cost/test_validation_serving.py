@@ -18,7 +18,7 @@ from cost.step import even_step
 from cost.validation.point import NO_LAYOUT, Point, Pool
 from cost.validation.serving import group_times, machines, predict_serving, stepper
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
-from cost.workload import CHUNK_TOKENS, with_imbalance
+from cost.workload import CHUNK_TOKENS
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(
@@ -180,15 +180,6 @@ def test_no_more_is_held_than_fits(point):
     assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
 
 
-def test_a_decode_row_states_the_imbalance_of_its_own_pool_alone():
-    pool = Pool(attention_dp=16, ep=16)
-    group = group_of(replace(SPLIT, pool=pool, prefill_pool=pool, imbalance=1.1))
-    assert with_imbalance(group.pool, "decode").imbalance[0] == 1.1
-    assert with_imbalance(group.prefill_pool, "prefill").imbalance[0] == 1.35
-    alone = group_of(replace(PREFILL, pool=pool, imbalance=1.1, isl=1000))
-    assert with_imbalance(alone.prefill_pool, "prefill").imbalance[0] == 1.1
-
-
 def test_overlap_runs_two_halves():
     group = group_of(replace(DECODE, overlap=True, pool=Pool(attention_dp=72, ep=72), batch=256))
     efficiency = calibrated(group.gpu)
@@ -216,14 +207,6 @@ def test_milliseconds_and_what_counts_as_a_token():
     assert rates["total"] == pytest.approx(rates["input"] + rates["output"])
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
-
-
-def test_cached_tokens_count_where_the_row_counts_them():
-    row = replace(PREFILL, isl=4096, cache_hit=0.75)
-    plain, cached = (
-        predict_serving([replace(row, token_kind=kind)])[0].value for kind in ("input", "input_cached")
-    )
-    assert cached == pytest.approx(4 * plain)
 
 
 def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,9 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement import cross_validation
-from placement.cross_validation import scenario_report
 from placement.options import Objective, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.problem import make_problem
-from placement.solve import solve
 from topology import resolve_cluster
 
 pytestmark = pytest.mark.wide
@@ -99,18 +95,3 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
     assert plan.scenarios is not None
     assert [row.left_out is not None for row in plan.scenarios.rows] == [True, False, False]
     assert plan.failures is not None
-
-
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="no published workloads beside the repository")
-@pytest.mark.parametrize(("gpus", "slots", "seen", "unseen"), [(72, 4, 0.95, 0.89), (32, 9, 0.98, 0.95)])
-def test_real_workloads_not_seen(gpus: int, slots: int, seen: float, unseen: float) -> None:
-    tokens = np.stack([np.load(path) for path in sorted(REAL.glob("*.npy"))])[:, ::24]
-    problem = make_problem(tokens, np.full(gpus, slots))
-    plan = solve(problem, eplb_groups=8)
-    report = scenario_report(problem, plan.assignment, [str(i) for i in range(8)])
-    assert report.in_sample > seen
-    assert report.left_out is not None
-    assert report.left_out > unseen

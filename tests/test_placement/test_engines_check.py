@@ -142,11 +142,7 @@ ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], objec
     ids=lambda value: None if callable(value) else str(value)[:30],
 )
 def test_vllm_ascend(
-    tmp_path: Path,
-    change: Callable[[object], object],
-    loads: bool,
-    right: bool,
-    words: str,
+    tmp_path: Path, change: Callable[[object], object], loads: bool, right: bool, words: str
 ) -> None:
     data = ascend()
     change(data["layer_list"])

@@ -345,11 +345,6 @@ def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
         replan_plan(plan_of("hgx-h100", redundant=0, layers=32), None, replace(QUICK, lost=lost))
 
 
-def test_a_stage_without_gpus_is_infeasible() -> None:
-    with pytest.raises(InfeasibleError, match="no GPU is left of the 8 that hold layers"):
-        replan_plan(plan_of("hgx-h100@16", redundant=8, stages=2), None, replace(QUICK, lost=("d1",)))
-
-
 def test_an_id_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"d9\.n0.*names look like d0\.n0\.g0"):
         replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))

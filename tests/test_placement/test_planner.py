@@ -28,17 +28,11 @@ from topology.errors import InfeasibleError, InputError
 
 MOE_CASES = [
     ("mixtral-8x7b", "hgx-h100"),
-    ("mixtral-8x7b", "gb200-nvl72@8"),
-    ("gpt-oss-20b", "hgx-h100@16"),
     ("gpt-oss-20b", "gb200-nvl72@72"),
     ("deepseek-v3", "hgx-h100@16"),
     ("deepseek-v3", "gb200-nvl72@144"),
 ]
-DENSE_CASES = [
-    ("llama-3.1-8b", "hgx-h100"),
-    ("llama-3.1-70b", "hgx-h100@16"),
-    ("llama-3.1-70b", "gb200-nvl72@44"),
-]
+DENSE_CASES = [("llama-3.1-8b", "hgx-h100"), ("llama-3.1-70b", "hgx-h100@16")]
 
 
 def loads_of(deployment: Deployment, text: str = "lognormal:0.63", seed: int = 0) -> ExpertLoads | None:
@@ -157,7 +151,7 @@ def test_a_written_plan_reads_back_the_same(model: str, cluster: str, tmp_path: 
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[4], DENSE_CASES[1]])
+@pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[2], DENSE_CASES[1]])
 def test_the_fast_path_gives_the_same_bytes(model: str, cluster: str) -> None:
     assert as_text(known_plan.__wrapped__(model, cluster)) == as_text(known_plan(model, cluster))
 

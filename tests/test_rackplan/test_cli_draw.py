@@ -12,10 +12,7 @@ import pytest
 Run = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [("t.svg", b"<?xml"), ("t.png", b"\x89PNG"), ("t.pdf", b"%PDF")],
-)
+@pytest.mark.parametrize(("name", "start"), [("t.svg", b"<?xml"), ("t.png", b"\x89PNG"), ("t.pdf", b"%PDF")])
 def test_each_format_is_written_and_named(run: Run, name: str, start: bytes, tmp_path: Path) -> None:
     result = run("draw", "hgx-h100", "-o", name, "--json")
     assert (result.code, result.err) == (0, "")

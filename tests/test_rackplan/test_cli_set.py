@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Result
+from helpers import Result
 
 DOUBLE = ("--set", "h100.hbm_bytes_per_s=2x")
 SAID = "h100-sxm hbm_bytes_per_s 6.7 TB/s (2x of 3.35 TB/s)"

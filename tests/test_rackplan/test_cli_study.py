@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Result
+from helpers import Result
 
 pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
@@ -102,12 +102,7 @@ def test_a_folder_of_something_else_is_left_alone(
         (("--optimize",), "has no `optimize`"),
         *(
             (("--engine", "ray", "--address", address), "expected HOST:PORT with a port from 1 to 65535")
-            for address in (
-                "127.0.0.1:-1",
-                "h:65536",
-                ":6379",
-                "ray://h",
-            )
+            for address in ("127.0.0.1:-1", "h:65536", ":6379", "ray://h")
         ),
     ],
 )
@@ -120,6 +115,7 @@ def test_options_that_cannot_be(
     assert not Path("out").exists()
 
 
+@pytest.mark.wide
 def test_a_study_goes_on_with_the_code_that_began_it(
     study: Path, run: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Result
+from helpers import Result
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import typer
 
-from conftest import Result
+from helpers import Result
 from rackplan.cli import COMMANDS, app
 from rackplan.help import COMMON, EXAMPLES, Commands
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rackplan
-from conftest import Result
+from helpers import Result
 from placement.plan import Plan
 from rackplan.results import rows_of, view_of
 from topology.shown import LONGEST

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import Result
+from helpers import Result
 from rackplan.output import default_output
 
 MODEL, CLUSTER = "mixtral-8x7b", "hgx-h100"

@@ -17,8 +17,6 @@ Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0")
-WORK = ".rackplan-0123456789ab"
-"""What the temporary folder of a killed run was once called."""
 
 
 @pytest.fixture
@@ -31,14 +29,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (home / name).write_text("mine")
     (here / "link").symlink_to("../home")
     (here / "results/plan.json").write_text('{"schema_version": 1}')
-    for base in (tmp_path, here, here / "results", here / "sibling"):
-        for ready in ("ready", "ready-once", "new"):
-            inner = base / WORK / ready
-            (inner / "link").mkdir(parents=True)
-            (inner / "link/.profile").write_text("planted")
-            (inner / "out").symlink_to("../../../home")
-            (inner / ".rackplan-gone").write_text('["link/.config/victim.txt", "results/plan.json"]')
-        (base / WORK / "lock").touch()
     (here / "results/link").symlink_to("../../home")
     monkeypatch.chdir(here)
     return here
@@ -105,8 +95,10 @@ SCRIPT = "import sys; sys.argv[0] = 'rackplan'; from rackplan.__main__ import ma
 """What the command `rackplan` runs; a script looks for modules in its own folder, not in the working one."""
 
 
-@pytest.mark.parametrize("words", [("schema", "plan"), ("study", "study.yaml", "-o", "out")])
-@pytest.mark.parametrize("how", [("-P", "-c", SCRIPT), ("-m", "rackplan")])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [(("-P", "-c", SCRIPT), ("study", "study.yaml", "-o", "out")), (("-m", "rackplan"), ("schema", "plan"))],
+)
 def test_modules_of_the_working_folder_are_not_imported(
     tmp_path: Path, how: tuple[str, ...], words: tuple[str, ...]
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rackplan
-from conftest import Result
+from helpers import Result
 from pages import blocks, commands, conversation, differs, parse, run_block
 
 ROOT = Path(rackplan.__file__).parent.parent

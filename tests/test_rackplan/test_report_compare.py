@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from placement.compare import CompareRow
 
 Run = Callable[..., Any]
 
@@ -65,17 +62,6 @@ def test_figures_are_those_of_the_rows(written: tuple[list[dict[str, Any]], str]
 def test_a_failed_comparison_leaves_nothing(run: Run, tmp_path: Path) -> None:
     assert run("compare", "hgx-h100", "no-such", "--model", "mixtral-8x7b", "-o", "out").code == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def row(
-    cluster: str, speed: float | None, gpu: float | None, reason: str = "", status: str = ""
-) -> CompareRow:
-    filled = CompareRow(cluster, 8, speed, status=status, reason=reason)
-    return (
-        filled
-        if gpu is None
-        else replace(filled, tok_s_per_user=speed, tok_s_per_gpu=gpu, bound_by="compute")
-    )
 
 
 def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:

@@ -32,12 +32,7 @@ def test_a_layout_costs_what_the_sweep_says() -> None:
     for at in (0, len(found) // 2, len(found) - 1):
         if found.moe_tp[at] > 1 or found.stages[at] > 1 or found.batch[at] < 1:
             continue
-        asked = {
-            "ep": int(found.ep[at]),
-            "tp": int(found.tp[at]),
-            "stages": 1,
-            "batch": int(found.batch[at]),
-        }
+        asked = {"ep": int(found.ep[at]), "tp": int(found.tp[at]), "stages": 1, "batch": int(found.batch[at])}
         row = price("score", BASE | asked, same)
         assert row["step_s"] == pytest.approx(found.step_s[at], rel=1e-9)
         assert row["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu[at], rel=1e-9)

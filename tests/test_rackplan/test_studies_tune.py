@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Result
+from helpers import Result
 from rackplan.studies.spec import Study, study_of
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")

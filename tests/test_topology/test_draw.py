@@ -67,13 +67,7 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     assert texts(svg)[0].startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize(
-    ("name", "level"),
-    [
-        ("helios-72", "gpu"),
-        ("rubin-ultra-nvl144", "domain"),
-    ],
-)
+@pytest.mark.parametrize(("name", "level"), [("helios-72", "gpu"), ("rubin-ultra-nvl144", "domain")])
 def test_a_number_that_nobody_published_is_not_drawn(name: str, level: str, tmp_path: Path) -> None:
     words = " | ".join(texts(draw_svg(name, tmp_path, level)))
     assert "number not published" in words

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from topology import Evidence, InputError, resolve_cluster
 from topology.build import build_cluster
-from topology.factors import CHIP, DOMAIN, FACTORS, SCALE_OUT, between, differences
+from topology.factors import DOMAIN, FACTORS, SCALE_OUT, between, differences
 from topology.spec import ClusterSpec, Fault
 from topology.structures.raw import RawTopology
 
@@ -79,14 +79,6 @@ def test_figures_that_are_supposed_say_so() -> None:
     assert own.kind != Evidence.USER
     assert {domain.status for domain in middle.domains} == {"hypothetical"}
     assert middle.name == "hgx-h200@72 with HBM bandwidth of gb200-nvl72"
-
-
-def test_no_network_on_one_side_goes_with_the_domains() -> None:
-    first, second = spec("hgx-h200@72"), spec("gb200-nvl72")
-    alone = replace(second, scale_out=None)
-    assert SCALE_OUT not in names(first, alone)
-    assert between(first, alone, {DOMAIN}).scale_out is None
-    assert between(first, alone, {CHIP}).scale_out == first.scale_out
 
 
 def test_formats_that_one_chip_lacks_come_with_its_peaks() -> None:

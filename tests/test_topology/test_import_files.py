@@ -298,17 +298,6 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.taken)
 
 
-def test_a_root_joins_trees_at_their_tops(take: Any) -> None:
-    text = LEAVES + "SwitchName=leaf3 Nodes=n[7-9]\nSwitchName=top Switches=leaf[2-3]\n"
-    imported = take({"t.conf": text}, gpu="hgx-h100", join_leaves="500 Gb/s")
-    graph = build_cluster(imported.spec).graph
-    assert {name: graph.edges["root", name]["bytes_per_s"] for name in graph["root"]} == {
-        "leaf1": 62.5e9,
-        "top": 62.5e9,
-    }
-    assert graph.nodes["root"]["kind"] == "core"
-
-
 NESTED = """switches:
   core: {switches: [leaf1, leaf2, leaf3, leaf4]}
 blocks:
@@ -368,11 +357,6 @@ def test_names_that_differ_in_their_suffix_alone_are_matched_and_told(take: Any)
     assert "host n1.site.org is not in t.conf, but n1 is: taken as that (and 5 others like it)" in told[0]
 
 
-def test_a_host_with_and_without_its_suffix_is_told(take: Any) -> None:
-    imported = take({"t.conf": TREE.replace("n[4-6]", "n[4-5],n1.site.org")}, gpu="hgx-h100")
-    assert any("host n1.site.org and one without its domain" in line for line in imported.anomalies)
-
-
 @pytest.mark.parametrize(
     ("files", "names", "problem"),
     [
@@ -416,19 +400,6 @@ def test_files_that_contradict_each_other(
 ) -> None:
     with pytest.raises(InputError, match=problem):
         take(files, *names, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
-
-
-def test_gpu_counts_that_contradict_each_other(take: Any) -> None:
-    with pytest.raises(InputError, match=r"a\.txt: n1 has 8 GPUs, but option `gpus_per_node` says 4"):
-        take(
-            {"t.conf": TREE, "a.txt": topo_m(8, "NV18")},
-            gpu="h100-sxm",
-            gpus_per_node=4,
-            nic="400 Gb/s",
-            oversubscription=1.0,
-        )
-    with pytest.raises(InputError, match=r"a\.txt: node0 has 8 GPUs, but option `gpus_per_node` says 4"):
-        take({"a.txt": topo_m(8, "NV18")}, gpu="h100-sxm", gpus_per_node=4)
 
 
 # ibnetdiscover

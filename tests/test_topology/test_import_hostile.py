@@ -35,11 +35,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
     ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: a YAML tag"),
-    (
-        "twice.yaml",
-        "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n",
-        "line 2: duplicate key 'switches'",
-    ),
+    ("twice.yaml", "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n", "line 2: duplicate key 'switches'"),
     ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 deep|not valid YAML|none of the kinds"),
     ("open.yaml", "switches: {a: \n", "not valid YAML"),
     ("two.yaml", "- topology: a\n  flat: true\n---\n- topology: b\n", "line 3: not valid YAML"),

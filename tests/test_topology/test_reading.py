@@ -39,10 +39,7 @@ def test_json_that_is_refused(text: str, words: str) -> None:
 
 
 def test_json_that_is_read() -> None:
-    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', "x") == {
-        "a": 1,
-        "b": {"a": [2.5, None, "x"]},
-    }
+    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', "x") == {"a": 1, "b": {"a": [2.5, None, "x"]}}
     assert parse_json("[Infinity, 1e999]", "x", infinite=True) == [math.inf, math.inf]
     with pytest.raises(InputError, match="NaN"):
         parse_json("[NaN]", "x", infinite=True)

@@ -105,15 +105,6 @@ def test_a_cluster_file(tmp_path: Path) -> None:
     assert spec.domains[3].scale_up_bytes_per_s == 450e9
 
 
-def test_a_gpu_of_ones_own(tmp_path: Path) -> None:
-    text = """
-domains: [{gpu: x1, gpus: 4, gpus_per_node: 4, structure: switch, links_per_switch: [2], link: 10 GB/s}]
-gpus: {x1: {hbm_bytes: 10 GB, hbm_bytes_per_s: 1 TB/s, bf16_flop_per_s: 10 TFLOP/s}}
-"""
-    gpu = resolve_cluster(written(tmp_path, text)).spec.domains[0].gpu
-    assert (gpu.name, gpu.hbm_bytes) == ("x1", 10e9)
-
-
 ONE = "domains: [{part: hgx-h100}]\n"
 INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per_switch: [5], link: 25 GB/s"
 

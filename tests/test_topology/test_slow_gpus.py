@@ -8,12 +8,7 @@ import pytest
 
 from cost.machine import stage_rates
 from graph_contract import validate_graph
-from topology import (
-    ClusterSpec,
-    resolve_cluster,
-    spec_from_dict,
-    spec_to_dict,
-)
+from topology import ClusterSpec, resolve_cluster, spec_from_dict, spec_to_dict
 
 TEXT = """
 name: warm

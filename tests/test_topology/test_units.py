@@ -142,14 +142,7 @@ def test_a_number_is_read_with_what_it_is_of() -> None:
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [
-        ("8192", 8192),
-        ("8k", 8192),
-        ("8.5k", 8704),
-        ("1m", 2**20),
-        ("8,192", 8192),
-        ("0", 0),
-    ],
+    [("8192", 8192), ("8k", 8192), ("8.5k", 8704), ("1m", 2**20), ("8,192", 8192), ("0", 0)],
 )
 def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
     assert parse_length(text, "--isl") == tokens

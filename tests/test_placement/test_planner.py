@@ -28,9 +28,9 @@ from topology.errors import InfeasibleError, InputError
 
 MOE_CASES = [
     ("mixtral-8x7b", "hgx-h100"),
-    ("gpt-oss-20b", "gb200-nvl72@72"),
+    ("gpt-oss-20b", "gb200-nvl72@24"),
     ("deepseek-v3", "hgx-h100@16"),
-    ("deepseek-v3", "gb200-nvl72@144"),
+    ("deepseek-v3", "gb200-nvl72@72"),
 ]
 DENSE_CASES = [("llama-3.1-8b", "hgx-h100"), ("llama-3.1-70b", "hgx-h100@16")]
 
@@ -64,7 +64,7 @@ def fresh_plan(
     return make_plan(deployment, loads_of(deployment, loads), options)
 
 
-SHAPES = {"hgx-h100@16": (8, 2), "gb200-nvl72@144": (72, 1)}
+SHAPES = {"hgx-h100@16": (8, 2), "gb200-nvl72@72": (36, 1)}
 """What DeepSeek-V3 is asked to be cut into, so that plans with stages and with replicas are among those below."""
 
 

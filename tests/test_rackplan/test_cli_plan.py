@@ -31,17 +31,6 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     assert result.data["files"] == files
 
 
-def test_the_fast_path_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, *OUT).code == 0
-    first = (tmp_path / "plan/plan.json").read_bytes()
-    picture = (tmp_path / "plan/topology.svg").read_bytes()
-    report = (tmp_path / "plan/report.html").read_bytes()
-    assert run(*PLAN, *OUT).code == 0
-    assert (tmp_path / "plan/plan.json").read_bytes() == first
-    assert (tmp_path / "plan/topology.svg").read_bytes() == picture
-    assert (tmp_path / "plan/report.html").read_bytes() == report
-
-
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "loads.npy", np.random.default_rng(0).random((32, 8)) + 0.1)
     options = (
@@ -85,16 +74,11 @@ def write_bad_inputs(folder: Path) -> None:
 
 BAD = [
     ((*PLAN, "--model", "mixtral-8x77b"), "mixtral-8x7b"),
-    ((*PLAN, "--cluster", "hgx-h100@12"), "hgx-h100@8 or hgx-h100@16"),
     ((*PLAN, "--cluster", "broken.yaml"), "broken.yaml"),
     ((*PLAN, "--model", "no-key/config.json"), "hidden_size"),
-    ((*PLAN, "--model", "absent/config.json"), "absent/config.json"),
     ((*PLAN, "--loads", "nan.npy"), "nan.npy"),
     ((*PLAN, "--loads", "shape.npy"), "shape.npy"),
-    ((*PLAN, "--loads", "lognormal:wide"), "lognormal:wide"),
-    ((*PLAN, "--model", "llama-3.1-8b", "--loads", "uniform"), "no routed experts"),
     ((*PLAN, "--redundant", 1000), "--redundant 1000"),
-    ((*PLAN, "--phase", "training"), "--phase training"),
     ((*PLAN, "--accept-length", 2), "--accept-length 2: a step yields one token without --draft-tokens"),
 ]
 
@@ -129,7 +113,7 @@ def test_infeasible_is_three_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3"), ("--loads", "absent.npy")])
+@pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3")])
 def test_a_plan_that_is_there_is_not_touched(run: Run, args: tuple[object, ...], tmp_path: Path) -> None:
     assert run(*PLAN, *OUT).code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}

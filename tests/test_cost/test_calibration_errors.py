@@ -51,13 +51,6 @@ def test_it_is_of_the_same_fit_as_the_coefficients():
 # --- whose error it is
 
 
-def test_engine_and_phase_have_their_own_rows():
-    found = error_of("b200-sxm", "TensorRT-LLM", "disaggregated")
-    cell = SHIPPED["chips"]["b200-sxm"]["engines"]["trtllm"]["disaggregated"]
-    assert (found.engine, found.phase, found.rows) == ("trtllm", "disaggregated", cell["rows"])
-    assert found.median == cell["cross_validated"]["median"]
-
-
 def test_too_few_rows_of_an_engine_or_a_phase_give_way_to_all_and_say_so():
     few = SHIPPED["chips"]["gb200"]["engines"]["vllm"]["any"]["rows"]
     assert few < LEAST_ROWS

@@ -154,15 +154,6 @@ def test_a_rack_beats_nodes_where_experts_span_them(width, batch, factor):
     assert rack > factor * nodes
 
 
-@pytest.mark.parametrize("cluster", ["hgx-h20", "hgx-h100", "gb200-nvl72"])
-def test_throughput_grows_with_batch_and_speed_falls(cluster):
-    rows = [replace(WIDE, cluster=cluster, batch=batch) for batch in (4, 16, 64, 256)]
-    rates = values(*rows)
-    tpots = values(*(replace(row, quantity="tpot_ms") for row in rows))
-    assert rates == sorted(rates)
-    assert tpots == sorted(tpots)
-
-
 def test_drafts_pay_most_at_small_batch():
     gains = []
     for batch in (4, 128):

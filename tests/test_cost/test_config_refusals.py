@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.config.build import model_from_config
-from cost.resolve import resolve_model
 from topology.errors import InputError
 
 DENSE = {
@@ -183,14 +182,3 @@ def test_any_value_under_any_key_is_read_or_refused(data):
         assert model.active_params_with_embedding > 0
         assert model_from_config(json.loads(json.dumps(model.config)), name="odd").layers == model.layers
     assert "\n" not in problem
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [{"first_k_dense_replace": 3}, {"multi_query": True}, {"use_mla": True}, {"cla_share_factor": 2}],
-    ids=str,
-)
-def test_structure_of_other_families_is_refused(keys):
-    mixtral = resolve_model("mixtral-8x7b").config
-    with pytest.raises(InputError, match=f"{next(iter(keys))} is .* not known to have it"):
-        model_from_config({**mixtral, **keys}, name="odd")

@@ -160,13 +160,6 @@ def test_fair_sharing_is_what_the_routes_say_and_never_shorter() -> None:
     assert "max-min fair time" in sharing_words(found, [everybody])
 
 
-def test_where_formulas_say_it_nothing_is_computed() -> None:
-    whole = deployment()
-    assert sharing(whole, stage(ALL), uneven(16), "per-copy") is None
-    assert sharing_words(whole, [stage(ALL)]) == ""
-    assert sharing(oversubscribed(), stage(HALVES[0]), uneven(8), "per-copy") is None
-
-
 @pytest.mark.parametrize("family", ["per-copy", "per-rank", "per-node"])
 def test_a_gpu_with_a_slow_nic_counts_by_its_own_tokens(family: str) -> None:
     faulty = deployment(*nics(0, factor=0.5))

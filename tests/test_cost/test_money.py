@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.money import HOURS_PER_YEAR, Bill, PriceBook
+from cost.money import HOURS_PER_YEAR, PriceBook
 from topology import Evidence, InputError, resolve_cluster
 from topology.physical import physical_limits
 
@@ -155,10 +155,3 @@ def test_a_published_transceiver_counts_beside_figures_without_the_network() -> 
     assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
     assert bill.usd_per_h == pytest.approx(16 + 2 * switches)
     assert {part.power_w.kind for part in bill.network if part.power_w} == {Evidence.USER, Evidence.DATASHEET}
-
-
-def test_a_system_of_several_bills() -> None:
-    one, other = (PriceBook().bill(resolve_cluster(name)) for name in ("gb200-nvl72@8", "hgx-h100@8"))
-    both = Bill.together([one, other, one])
-    assert (both.gpus, both.usd_per_h) == (24, pytest.approx(16 * 3.30 + 8 * 1.30))
-    assert [(part.name, part.count) for part in both.parts] == [("gb200", 16), ("h100-sxm", 8)]

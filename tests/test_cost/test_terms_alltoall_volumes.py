@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cost.dispatch import ExpertUse, balanced_use
 from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, require_family
@@ -123,22 +121,3 @@ def test_busiest_port_of_an_uneven_placement_by_moving_every_token(family, top_k
     assert volumes.out[0, 0] == pytest.approx(out)
     assert volumes.up[0, 0] == pytest.approx(up)
     assert volumes.received[0, 0] == pytest.approx(received)
-
-
-@settings(deadline=None, max_examples=60)
-@given(data=st.data())
-def test_fewer_copies_the_more_are_merged(data):
-    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    domain = np.repeat(np.arange(len(sizes)), sizes)
-    load = np.array(data.draw(st.lists(st.floats(0.05, 1), min_size=len(domain), max_size=len(domain))))
-    use = made_use((load / load.sum())[None, None], 32, data.draw(st.integers(1, 8)))
-    copies, ranks, nodes, everything = (
-        placed_volumes(family, use, tokens=3, domain=domain)
-        for family in ("per-copy", "per-rank", "per-node", "all-gather")
-    )
-    assert ranks.up[0, 0] <= copies.up[0, 0] + 1e-9
-    assert ranks.out[0, 0] <= copies.out[0, 0] + 1e-9
-    assert ranks.received[0, 0] <= min(copies.received[0, 0], everything.received[0, 0]) + 1e-9
-    assert (nodes.out[0, 0] > 0) == (len(sizes) > 1)
-    twice = placed_volumes("per-node", use, tokens=6, domain=domain)
-    assert twice.up == pytest.approx(2 * nodes.up)

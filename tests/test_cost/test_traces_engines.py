@@ -177,7 +177,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": -COUNTS}, "is not a count of tokens"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
-        ({"logical_count": COUNTS[0, 0]}, "shape [4]"),
         ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
         (passes(0, records=[]), "no forward pass in it"),
         (passes(0, records={}), "has no list of records"),
@@ -187,7 +186,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP - 2), "names expert -2"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
@@ -326,7 +324,6 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0)[:-1] + ', "step": 3}', "step: duplicate key"),
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
-        (stats_line(0, expert_load=[["1"] * 6] * 2), "expert_load is"),
         (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
         (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] for a map of slots [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
@@ -334,7 +331,6 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0, expert_load=[[-1] * 6] * 2), "not a count of tokens"),
         (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[10**9] * 6] * 2), "names expert 1000000000"),
         (stats_line(0, p2l_map=[[0.5] * 6] * 2), "map of slots to experts is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),

@@ -53,14 +53,6 @@ def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], mos
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_layer_without_tokens_may_be_filled_by_merging(tmp_path: Path) -> None:
-    values = steps(4)
-    values[1, 2] = 0
-    with pytest.raises(InputError, match=r"scenario 1, layer 2 of the model .*`windows` 1"):
-        read(save(tmp_path, values))
-    assert read(save(tmp_path, values), windows=2).tokens.shape[0] == 2
-
-
 def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tokens in its 5 windows"):
         read(save(tmp_path, steps(5) * 0))

@@ -112,13 +112,6 @@ def test_gpus_that_nobody_states_are_no_more_than_the_pools_need():
     assert value(replace(crowd, prefill_pool=few), "tok_s_per_gpu") <= value(crowd) * 1.05
 
 
-def test_figures_of_one_run_get_one_choice():
-    tpot = replace(SERVED, quantity="tpot_ms", measured=7.0, id="b", notes="x")
-    first, second = choices([SERVED, tpot])
-    assert first.text == second.text
-    assert second.point == replace(tpot, pool=first.point.pool)
-
-
 def test_the_measured_figure_plays_no_part():
     first, second = choices([SERVED, replace(SERVED, measured=1e6)])
     assert first.point.pool == second.point.pool

@@ -209,20 +209,6 @@ def test_milliseconds_and_what_counts_as_a_token():
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
 
 
-def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():
-    unsure = replace(DECODE, drafts_recorded=False)
-    sure, open_ = predict_serving([DECODE, unsure])
-    gain = calibrated(group_of(DECODE).gpu)["accept.unrecorded"]
-    assert gain > 1
-    assert open_.value == pytest.approx(
-        sure.value / gain
-    )  # nothing drafted is verified: the step is the same
-    first, same = predict_serving(
-        [replace(SERVED, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
-    )
-    assert first.value == same.value
-
-
 def test_prompts_in_step_delay_answers_by_their_own_share():
     # a step of 10 ms alone; with prompts of others 10 ms more for each: the share of it that counts
     class Growing(Flat):

@@ -85,19 +85,6 @@ def test_with_the_batch_kept_a_lever_is_the_plan_scored_on_what_changed(
         assert found.gain == pytest.approx(score.tok_s_per_gpu / before.score.tok_s_per_gpu - 1)
 
 
-def test_with_the_layout_kept_the_batch_is_the_largest_within_the_time_asked_for() -> None:
-    found, before = row(levers(), "HBM bandwidth", "x2"), plan()
-    kept = reached(found.layout_kept)
-    assert before.score.batch < kept.batch
-    cluster = build_cluster(
-        with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
-    )
-    for batch, fast in ((int(kept.batch), True), (int(kept.batch) + 1, False)):
-        deployment = replace(before.deployment.with_batch(batch), cluster=cluster)
-        score, _ = score_placement(deployment, before.layout, before.experts, before.loads, before.split)
-        assert (score.tpot_s <= 0.005) is fast
-
-
 @pytest.mark.parametrize(
     "asked", [(), ("hgx-h100@16", "llama-3.1-70b", 0, 0.01), ("hgx-h100", "mixtral-8x7b", 7, None)]
 )

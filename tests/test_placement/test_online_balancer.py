@@ -169,22 +169,6 @@ def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None
         assert forced <= moved(old, found.slot_expert) <= forced + budget * old.size
 
 
-def test_a_window_is_heard_though_the_placement_is_even_under_others() -> None:
-    slots, prices = np.full(24, 4), [1e-3, 5e-4, 2.5e-4, 1.25e-4, 6e-5, 2e-5]
-    drawn = np.random.default_rng(0).lognormal(sigma=0.7, size=(2, LAYERS, 80))
-    now, before = drawn / drawn.mean(axis=2, keepdims=True)
-    even = solve(make_problem(before, slots)).assignment.slot_expert
-    weights = np.repeat([[0.75], [0.25]], LAYERS, axis=1)
-    found = descend(np.stack([now, before]), weights, even, slots, most=even.size, prices=prices)
-    alone = descend(now[None], weights[:1], even, slots, most=even.size, prices=prices)
-
-    def objective(placed: Experts) -> float:
-        both = (1 / balancedness(load, placed, slots) for load in (now, before))
-        return float(sum(part * each.mean() for part, each in zip((0.75, 0.25), both, strict=True)))
-
-    assert objective(found) < objective(alone)
-
-
 def bad_window(at: float) -> Floats:
     window = np.ones((LAYERS, EXPERTS))
     window[2, 3] = at

@@ -150,10 +150,10 @@ def test_a_plan_is_read_back_and_scores_the_same_with_its_trace(tmp_path: Any) -
 
 
 @LITTLE
-def test_a_trace_without_structure_costs_nothing(layers: int = 1) -> None:
-    loads = routed_loads([trace_of(drawn(1, 0.0, layers=layers))])
-    balance = make_plan(setting(layers), replace(loads, routing=()), CUT)
-    plan = make_plan(setting(layers), loads, CUT)
+def test_a_trace_without_structure_costs_nothing() -> None:
+    loads = routed_loads([trace_of(drawn(1, 0.0))])
+    balance = make_plan(setting(), replace(loads, routing=()), CUT)
+    plan = make_plan(setting(), loads, CUT)
     check_rows(plan)
     assert plan.by_traffic is not None
     assert plan.by_traffic.chosen != "traffic"

@@ -77,6 +77,7 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert [gpu for stage in stages for gpu in stage["gpus"]] == pool["replicas"][0]["gpus"]
 
 
+@pytest.mark.wide
 def test_two_models_by_share(
     run: Run, cluster: Path, mixtral: Path, few_layers: Callable[[str, int], Path]
 ) -> None:

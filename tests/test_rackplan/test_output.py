@@ -102,6 +102,7 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
     assert ended.stderr == "rackplan: standard output: No space left on device.\n"
 
 
+@pytest.mark.wide
 def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
     ended = shell(f"{' '.join(PLAN)} out >&-", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")

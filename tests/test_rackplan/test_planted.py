@@ -97,7 +97,10 @@ SCRIPT = "import sys; sys.argv[0] = 'rackplan'; from rackplan.__main__ import ma
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [(("-P", "-c", SCRIPT), ("study", "study.yaml", "-o", "out")), (("-m", "rackplan"), ("schema", "plan"))],
+    [
+        (("-P", "-c", SCRIPT), ("schema", "plan")),
+        pytest.param(("-m", "rackplan"), ("study", "study.yaml", "-o", "out"), marks=pytest.mark.wide),
+    ],
 )
 def test_modules_of_the_working_folder_are_not_imported(
     tmp_path: Path, how: tuple[str, ...], words: tuple[str, ...]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import networkx as nx
 
 from topology.errors import InputError
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES, NODE_KINDS
 
-if TYPE_CHECKING:
-    import networkx as nx
-
 # Which node attributes each kind must have; the others are None.
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    "gpu": ("domain", "node", "rack", "rail"),
-    "switch": ("domain",),
-}
+_NEEDED: Mapping[str, tuple[str, ...]] = {"gpu": ("domain", "node", "rack", "rail"), "switch": ("domain",)}
 _POSITIVE = ("link_bytes_per_s", "health", "bytes_per_s", "latency_s")
 _UNPUBLISHED = ("link_bytes_per_s", "bytes_per_s")
 

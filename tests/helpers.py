@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
+
+import networkx as nx
 
 from cost.calibration.errors import ErrorOf, error_behind
 from cost.calibration.serving import calibrated
 from cost.config.build import model_from_config
+from cost.model import Model
 from cost.resolve import resolve_model
 from topology.catalog import load_gpu
-
-if TYPE_CHECKING:
-    import networkx as nx
-
-    from cost.model import Model
-
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +32,44 @@ def script(path: str, name: str = "") -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of a command left behind."""
+
+    code: int
+    out: str
+    err: str
+    command: str = ""
+
+    @property
+    def data(self) -> Any:
+        """Standard output as the one JSON object that it must be, in strict JSON, without the version that it has.
+
+        It has what the schema of the command says, and nothing else.
+        """
+
+        def no_constant(text: str) -> NoReturn:
+            raise AssertionError(f"{text} is not JSON")
+
+        from schema_check import require_schema  # loads the schemas of all commands
+
+        found = json.loads(self.out, parse_constant=no_constant)
+        assert isinstance(found, dict)
+        assert found.pop("schema_version") == 1
+        require_schema(self.command, found)
+        return found
+
+    @property
+    def error_line(self) -> str:
+        """The one line on standard error; nothing on standard output."""
+        assert self.out == ""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("rackplan: ")
+        assert "Traceback" not in self.err
+        return lines[0]
 
 
 @cache

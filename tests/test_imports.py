@@ -95,22 +95,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert [sorted(circle) for circle in found] == []
 
 
-def test_a_circle_would_be_seen() -> None:
-    straight = {
-        "p": "from p.a import A",
-        "p.a": "import numpy",
-        "p.b": "from p.a import A",
-        "p.c": "import p.b",
-    }
-    assert circles(straight) == set()
-    assert circles(straight | {"p.a": "from p.c import C"}) == {frozenset({"p.a", "p.b", "p.c"})}
-    inside = "def f():\n    from p import c\n"
-    assert circles(straight | {"p.a": inside}) == {frozenset({"p.a", "p.b", "p.c"})}
-    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.b import B\n"
-    assert circles(straight | {"p.a": typed}) == {frozenset({"p.a", "p.b"})}
-    assert circles({"p.a": "import p.a"}) == {frozenset({"p.a"})}
-
-
 def test_an_upward_import_would_be_seen() -> None:
     hidden = "def f():\n    from placement.plan import Plan\n"
     assert upward("cost", hidden) == ["placement.plan"]

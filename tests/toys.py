@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -31,10 +32,6 @@ from topology import (
     build_cluster,
     load_domain,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    OpenPage = Callable[..., "Opened"]
+OpenPage = Callable[..., "Opened"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 WIDTHS = {1440: 900, 390: 844}

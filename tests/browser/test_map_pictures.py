@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,18 +14,13 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.results import page_of
 from topology import resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from placement.plan import Plan
-
-    OpenPage = Callable[..., Any]
+OpenPage = Callable[..., Any]
 
 MAP = "#picture-experts"
 
@@ -132,47 +129,6 @@ def test_the_map_answers_to_keys_search_and_zoom(open_page: OpenPage, report: Pa
     assert told.first.inner_text() == "GPU d0.n17.g3"
     page.get_by_label("find expert or GPU").fill("9999")
     assert "there is no expert 9999" in told.first.inner_text()
-
-
-def test_the_map_is_sharp_on_a_dense_screen_and_follows_a_finger(open_page: OpenPage, report: Path) -> None:
-    page = open_page(report, width=390, device_scale_factor=3, has_touch=True).page
-    canvas = page.locator(f"{MAP} canvas")
-    wide, shown = canvas.evaluate("one => [one.width, one.getBoundingClientRect().width]")
-    assert wide == pytest.approx(3 * shown, abs=3)
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    page.touchscreen.tap(box["x"] + 200, box["y"] + 120)
-    assert page.locator(f"{MAP} .rp-at").last.inner_text().startswith("layer ")
-
-
-def test_the_drawing_says_what_it_shows_and_what_was_chosen(open_page: OpenPage, report: Path) -> None:
-    page = open_page(report, dark=True).page
-    gpu = page.locator('.drawing [data-id="d0.n3.g1"]')
-    gpu.scroll_into_view_if_needed()
-    gpu.hover()
-    assert page.locator(".rp-tip").inner_text().startswith("gpu d0.n3.g1: ")
-    page.evaluate("document.addEventListener('rackplan:pick', event => { window.picked = event.detail; })")
-    gpu.click()
-    assert page.evaluate("window.picked") == {"kind": "gpu", "id": "d0.n3.g1"}
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Enter")
-    assert page.evaluate("window.picked.id") == "d0.n3.g2"
-    # dark: the ground is the page's own
-    ground = page.locator(".drawing svg polygon").first.evaluate("one => getComputedStyle(one).fill")
-    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == paper
-
-
-def test_each_failure_says_what_is_left(open_page: OpenPage, report: Path, plan: Plan) -> None:
-    page = open_page(report).page
-    strip = page.locator("#picture-failures svg").first
-    strip.focus()
-    page.keyboard.press("End")
-    assert plan.failures is not None
-    row = plan.failures.what_if[0]
-    said = page.locator("#picture-failures .rp-at").inner_text()
-    assert said.startswith(f"GPU {row.each.names[-1]} lost; ")
-    assert f"{row.each.tok_s_per_gpu[-1]:,.0f} tok/s/GPU" in said
 
 
 def test_a_replan_shows_where_copies_arrive(open_page: OpenPage, plan: Plan, tmp_path: Path) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import rackplan
 from cost.config.build import model_from_config
-from cost.layouts import sweep
 from cost.resolve import resolve_model
-from rackplan.render.html import page
+from placement.plan import Plan
 from rackplan.results import page_of
-from rackplan.views.sweep_page import sweep_page
 from topology import build_cluster, resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from placement.plan import Plan
-
-    OpenPage = Callable[..., Any]
+OpenPage = Callable[..., Any]
 
 MOST_BYTES = 6_000_000
 TALLEST = 6_000
@@ -189,36 +183,3 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
         assert opened.page.locator("#evil, img").count() == 0
         assert opened.page.title().startswith(EVIL[:10]) or EVIL[:10] in opened.page.title()
         assert EVIL in opened.page.locator("h1").inner_text()
-
-
-def test_ten_thousand_layers_do_not_break_a_page(pages: Path, open_page: OpenPage) -> None:
-    small = {"num_hidden_layers": 1, "hidden_size": 512, "intermediate_size": 64}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
-    one = model_from_config({**resolve_model("llama-3.1-70b").config, **small, **heads}, name="deep")
-    shallow = rackplan.plan(one, "hgx-h100", time_limit_s=0, context=128, tp=4, stages=1, batch=4)
-    served = replace(shallow.deployment, model=replace(one, layers=one.layers * 10_000))
-    every = range(10_000)
-    replicas = tuple(
-        tuple(replace(stage, layers=every) for stage in replica) for replica in shallow.layout.replicas
-    )
-    layout = replace(shallow.layout, replicas=replicas)
-    made = rackplan.score(replace(shallow, deployment=served, layout=layout))
-    require_small_on_a_phone(made, pages / "deep.html", open_page)
-
-
-def test_a_frontier_without_points_says_so(pages: Path, open_page: OpenPage) -> None:
-    served = rackplan.make_deployment("deepseek-v3", "hgx-h100")
-    empty = sweep(served)
-    assert len(empty) == 0
-    path = pages / "empty.html"
-    path.write_text(page(sweep_page([empty], None, (25.0,), command="rackplan sweep")), encoding="utf-8")
-    opened = open_page(path)
-    drawn(opened)
-    assert opened.errors == []
-    assert "No layout fits" in opened.page.locator(".forward").inner_text()
-    compared = rackplan.compare(["hgx-h100"], "deepseek-v3")
-    path.write_text(page_of(compared), encoding="utf-8")
-    opened = open_page(path, width=390)
-    drawn(opened)
-    assert opened.errors == []
-    assert opened.axe() == []

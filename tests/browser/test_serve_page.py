@@ -79,24 +79,6 @@ def test_what_is_wrong_stands_beside_its_field(page):
     assert "gb200=3.10" in where.text_content("#prices-error")
 
 
-def test_pins_differ_and_a_link_shows_them_again(page, open_page):
-    found = page()
-    where = found.page
-    where.get_by_role("button", name="Pin as A").click()
-    where.locator("#walk-range").focus()
-    where.keyboard.press("End")
-    where.wait_for_function("() => document.querySelectorAll('#point thead th').length === 4")
-    where.get_by_role("button", name="Pin as B").click()
-    where.wait_for_function("() => /[&]a=/.test(location.hash) && /[&]b=/.test(location.hash)")
-    head = where.locator("#point thead").inner_text().split("\t")
-    assert [part.strip() for part in head if part.strip()] == ["A", "B", "B over A"]
-    again = open_page(where.url)
-    again.page.wait_for_selector(READY)
-    assert again.page.locator("#point thead").inner_text() == where.locator("#point thead").inner_text()
-    assert "%" in again.page.locator("#point tbody").inner_text()
-    assert again.errors == []
-
-
 def test_names_with_markup_are_text(page):
     from cost.resolve import resolve_model
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from conftest import OpenPage
-
+OpenPage = Callable[..., Any]
 SITE = Path(__file__).parents[2] / "site"
 PAGES = ("index", "tutorial", "glossary", "options", "reference/commands", "reference/python")
 

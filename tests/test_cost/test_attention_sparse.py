@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
-from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
+from cost.attention.sparse import most_tokens_read
 from cost.deployment import Deployment
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from topology import InputError, load_gpu, resolve_cluster
+from topology import InputError, resolve_cluster
 
 FULL = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128)
 WINDOW = replace(FULL, window=128)
@@ -86,22 +85,6 @@ def test_capacity_and_weights_stay_and_nothing_costs_more(inner: GroupedQuery, m
     assert float(found.prefill_flop(0)) == 0
 
 
-def test_a_window_keeps_the_smaller_of_the_two() -> None:
-    assert AsIfSparse(WINDOW, 64).read_bytes(4096, 2) == FULL.read_bytes(64, 2)
-    assert AsIfSparse(WINDOW, 512).read_bytes(4096, 2) == WINDOW.read_bytes(4096, 2)
-
-
-def test_a_rule_replaces_another_and_nothing_is_the_same_object() -> None:
-    model = resolve_model("gpt-oss-120b")
-    root = as_if_sparse(model, "sqrt")
-    assert as_if_sparse(model, "") is model
-    assert as_if_sparse(root, "sqrt") is root
-    assert as_if_sparse(root, "64").layers[0].attention == AsIfSparse(model.layers[0].attention, 64)
-    assert as_if_sparse(root, "") == model
-    assert root.total_params == model.total_params
-    assert root.active_params == model.active_params
-
-
 @pytest.mark.parametrize("rule", ["", "0", "-1", "2.5", "SQRT", "root", "1e3", "²", "9" * 30, "1000000001"])
 def test_what_is_no_rule_is_refused(rule: str) -> None:
     with pytest.raises(InputError, match="expected sqrt or a whole number of tokens"):
@@ -109,18 +92,6 @@ def test_what_is_no_rule_is_refused(rule: str) -> None:
     if rule:
         with pytest.raises(InputError, match="`sparse_attention`"):
             Workload(sparse_attention=rule)
-
-
-def test_the_setting_carries_it_to_another_batch() -> None:
-    deployment = Deployment(
-        resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(65_536, sparse_attention="sqrt")
-    )
-    assert all(isinstance(layer.attention, AsIfSparse) for layer in deployment.model.layers)
-    assert deployment.with_batch(4).model is deployment.model
-    assert deployment.workload.what_if == "sparse_attention sqrt"
-    dense = replace(deployment, workload=replace(deployment.workload, sparse_attention=""))
-    assert dense.model == resolve_model("llama-3.1-8b")
-    assert dense.workload.what_if == ""
 
 
 def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
@@ -134,18 +105,3 @@ def test_as_many_sequences_fit_and_a_step_is_shorter() -> None:
     assert sparse.batch[other].tolist() == dense.batch[one].tolist()
     assert np.all(sparse.step_s[other] < dense.step_s[one])
     assert np.all(sparse.lower_step_s[other] < dense.lower_step_s[one])
-
-
-def test_the_square_root_is_exact_for_a_context_that_is_a_square() -> None:
-    assert AsIfSparse(FULL, None).reach(4096) == math.sqrt(4096) == 64
-
-
-def test_caches_overtake_weights_dense_and_as_if_sparse() -> None:
-    gpu, model = load_gpu("gb200"), resolve_model("deepseek-v3")
-    dense = 2 * model.active_params / (gpu.dense_flop_per_s("fp8") / gpu.hbm_bytes_per_s * 61 * 576 * 2)
-    assert cache_bound_context(model, gpu, "bf16") == pytest.approx(dense)
-    assert cache_bound_context(model, gpu, "fp8") == pytest.approx(2 * dense)
-    # the square root reads as much at the square of the context, a limit below it never
-    assert cache_bound_context(as_if_sparse(model, "sqrt"), gpu, "bf16") == pytest.approx(dense**2)
-    assert cache_bound_context(as_if_sparse(model, "10000"), gpu, "bf16") == pytest.approx(dense)
-    assert cache_bound_context(as_if_sparse(model, "1000"), gpu, "bf16") == math.inf

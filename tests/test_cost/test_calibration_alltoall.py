@@ -43,18 +43,6 @@ def test_spellings_of_the_sources(spelling, name):
     assert find_kernel(spelling.upper(), tokens=128).kernel.name == name
 
 
-def test_every_kernel_answers_to_its_own_name():
-    for name, kernel in load_kernels().items():
-        assert find_kernel(name, tokens=8192).kernel == kernel
-
-
-@pytest.mark.parametrize(
-    ("spelling", "spread"), [("NVLinkOneSided, perfect router", True), ("one-sided", False)]
-)
-def test_a_perfect_router_is_part_of_the_name(spelling, spread):
-    assert find_kernel(spelling).spread is spread
-
-
 @pytest.mark.parametrize(
     ("spelling", "name"), [("DeepEP-CX7", "deepep-normal-unpack"), ("DeepEP", "deepep-normal")]
 )
@@ -62,20 +50,6 @@ def test_many_tokens_mean_the_other_kernel_of_the_library(spelling, name):
     found = find_kernel(spelling, tokens=4096)
     assert found.kernel.name == name
     assert "4096 tokens" in found.note
-
-
-@pytest.mark.parametrize(
-    ("family", "fabric", "crosses", "name"),
-    [
-        ("per-copy", "nvlink4", True, "deepep-ll"),
-        ("per-node", "nvlink4", True, "deepep-normal"),
-        ("per-node", "nvlink5", True, "elastic-v2"),
-        ("per-rank", "nvlink5", False, "nvlink-one-sided"),
-        ("all-gather", "nvlink4", True, "nccl-all-gather"),
-    ],
-)
-def test_a_family_means_its_implementation_on_that_fabric(family, fabric, crosses, name):
-    assert find_kernel(family, tokens=9999, up_fabric=fabric, crosses=crosses).kernel.name == name
 
 
 @pytest.mark.parametrize(

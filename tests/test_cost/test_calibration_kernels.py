@@ -5,46 +5,11 @@ import copy
 import pytest
 import yaml
 
-from cost.calibration.kernels import (
-    PATH,
-    architecture_of,
-    architectures,
-    kernel_rates,
-    published_best,
-    read_kernel_rates,
-)
+from cost.calibration.kernels import PATH, architecture_of, architectures, published_best, read_kernel_rates
 from cost.calibration.serving import calibrated_chips
-from cost.machine import COEFFICIENTS, is_fraction
-from topology.catalog import load_gpu
 from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence
 
 SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
-OF_KERNELS = [name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links.")]
-ROWS = kernel_rates().rates
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.coefficient}-{row.chip}-{row.rate.text}")
-def test_a_fraction_is_its_rate_over_the_peak_of_the_chip(row):
-    peak = load_gpu(row.chip).figures[row.peak].value
-    assert row.fraction.value == pytest.approx(row.rate.value / peak)
-    assert 0 < row.fraction.value <= 1
-    assert float(row.fraction.text) == pytest.approx(row.fraction.value, abs=0.00051)
-    assert row.fraction.kind is row.rate.kind is Evidence.MEASURED
-    assert row.kernel in row.fraction.source
-    assert row.rate.text in row.fraction.source
-
-
-@pytest.mark.parametrize("architecture", ["hopper", "blackwell"])
-@pytest.mark.parametrize("coefficient", OF_KERNELS)
-def test_the_measured_architectures_have_every_coefficient_that_they_have_units_for(
-    architecture, coefficient
-):
-    if architecture == "hopper" and coefficient.endswith(".fp4"):
-        with pytest.raises(MissingFigureError, match="no FP4 units"):
-            published_best(architecture, coefficient)
-    else:
-        assert 0.3 < published_best(architecture, coefficient).value <= 1
 
 
 @pytest.mark.parametrize("chip", calibrated_chips())

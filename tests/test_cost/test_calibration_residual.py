@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
 import math
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from cost.calibration.residual import (
     COLUMNS,
     FEATURES,
-    FIGURES,
     MOST,
     NEAR,
     PATH,
     Kind,
-    kinds_of,
     read_residual,
     residual,
     shipped_residual,
     step_features,
 )
-from cost.calibration.serving import calibrated, engine_names
 from cost.validation.choices import choices
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict
 from cost.validation.serving import predict_serving
 from topology.errors import InputError
 
-SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 KIND = Kind("aggregated", "trtllm", "hopper")
 AT = np.array([0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 1.0, 0.5, 0.0, 24.0, 0.0])
 ROW = ["aggregated", "trtllm", "hopper", *(f"{value:g}" for value in AT), "0.2"]
@@ -78,27 +70,6 @@ def test_weight_falls_with_distance_and_reaches_nothing():
     assert found[-1] == (1.0, 0.0)
 
 
-def test_another_kind_is_not_near():
-    for other in (
-        replace(KIND, phase="disaggregated"),
-        replace(KIND, engine="vllm"),
-        replace(KIND, architecture="blackwell"),
-        replace(KIND, architecture=""),
-    ):
-        assert told(AT, other) == (1.0, 0.0)
-
-
-def test_without_an_engine_it_is_the_mean_of_those_measured():
-    factor, weight = told(AT, replace(KIND, engine=""))
-    count = len(engine_names())
-    assert (factor, weight) == pytest.approx((math.exp(0.2 / count), 1 / count))
-
-
-def test_no_correction_exceeds_the_most():
-    assert told(AT, found=table([*ROW[:-1], "7"]))[0] == pytest.approx(math.exp(MOST))
-    assert told(AT, found=table([*ROW[:-1], "-7"]))[0] == pytest.approx(math.exp(-MOST))
-
-
 def test_features_by_hand():
     terms_s = {"attention": 1.0, "experts": 2.0, "dispatch": 0.5, "combine": 0.25, "head": 0.25}
     found = step_features(
@@ -114,14 +85,6 @@ def test_features_by_hand():
         batch=8.0, tp=4.0, attention_dp=2.0, hidden=4096, queries=3.0,
     )  # fmt: skip
     assert doubled[0] == pytest.approx(found[0])
-
-
-def test_kinds():
-    assert kinds_of("aggregated", "TensorRT-LLM", "h200-sxm") == KIND
-    assert kinds_of("disaggregated", "", "gb300") == Kind("disaggregated", "", "blackwell")
-    assert kinds_of("disaggregated", "any", "rubin").architecture == ""
-    with pytest.raises(InputError, match="measured are"):
-        kinds_of("aggregated", "made-up", "h200-sxm")
 
 
 def changed(place, text):
@@ -236,13 +199,6 @@ def test_what_is_like_no_measured_run_stays_physics(changes):
     assert predict_serving([point]) == predict_serving([point], residual=False)
 
 
-def test_other_coefficients_are_never_corrected():
-    def reach(group):
-        return calibrated(group.gpu, group.engine)
-
-    assert values(SERVED, efficiency_of=reach) == values(SERVED, residual=False)
-
-
 def test_the_model_chooses_by_physics(monkeypatch):
     open_ = replace(
         SERVED, pool=replace(SERVED.pool, tp=0, attention_dp=0, ep=0, moe_tp=0, best=True), gpus=8
@@ -253,62 +209,3 @@ def test_the_model_chooses_by_physics(monkeypatch):
 
 
 # --- the script
-
-skipped = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("fit_residual")
-
-
-@skipped
-def test_centres_are_spaced_and_cover(script):
-    features = np.random.default_rng(0).normal(size=(300, 3))
-    chosen = features[script.spaced(features)]
-    apart = np.linalg.norm(chosen[:, None] - chosen[None], axis=-1) + 9 * np.eye(len(chosen))
-    assert apart.min() > script.SPACING
-    assert np.linalg.norm(features[:, None] - chosen[None], axis=-1).min(axis=1).max() <= script.SPACING
-
-
-def made_up(script, count=400, recorded=True):
-    """Rows that take 1.2 times the physics everywhere."""
-    features = np.abs(np.random.default_rng(1).normal(scale=0.05, size=(count, len(FEATURES))) + AT)
-    return script.Rows([KIND] * count, features, np.full(count, 12.0), np.full(count, recorded))
-
-
-@skipped
-def test_a_common_factor_is_learned_and_written(script):
-    rows, told_ms = made_up(script), np.full(400, 10.0)
-    everything = np.arange(400)
-    factors = np.exp(rows.log_factor(script.learn(rows, told_ms, everything), everything))
-    assert 1.1 < np.median(factors) < 1.21
-    apart = script.held_out_factors(rows, told_ms, ["a", "b"] * 200)
-    assert 1.1 < np.median(apart) < 1.21
-    unknown = made_up(script, recorded=False)
-    assert (unknown.log_factor(script.learn(rows, told_ms, everything), everything) == 0).all()
-    learned = script.learn(rows, told_ms, everything)
-    figures = {name: (np.array([0.2, 0.2]), np.array([0.1, 0.1])) for name in DATA["errors"]}
-    cells, text = script.texts(learned, figures)
-    found = read_residual(yaml.safe_load(text), csv.reader(cells.splitlines()))
-    assert found.errors["cross_validated"].corrected == (0.1, 0.1)
-    assert residual(KIND, rows.features, found)[0] == pytest.approx(factors, abs=1e-2)
-
-
-@skipped
-def test_it_refuses_what_does_not_pay(script):
-    def result(across, out):
-        pairs = {"cross_validated": across, "model_left_out": out, "chip_left_out": 0.0}
-        return {name: (np.full(2, 0.2), np.full(2, 0.2 + change)) for name, change in pairs.items()}
-
-    assert script.against(result(-0.02, 0.005)) == []
-    assert "does not pay" in script.against(result(-0.005, 0.0))[0]
-    assert "model_left_out" in script.against(result(-0.02, 0.02))[0]
-
-
-def test_shipped_files_are_those_of_the_reader():
-    assert PATH.read_text(encoding="utf-8").splitlines()[0] == ",".join(COLUMNS)
-    assert yaml.safe_load(FIGURES.read_text(encoding="utf-8"))["centres"] == sum(
-        len(one.coefficients) for one in shipped_residual().centres.values()
-    )

@@ -132,13 +132,6 @@ def test_glm_5_3_pools_its_index_and_mixes_streams():
     assert picked.attention.cache_bytes(100, 2) == 100 * (16 * 2 + (8 + 4 * 8 / 128) / 4)
 
 
-@pytest.mark.parametrize("off", [None, 0])
-def test_gemma_4_without_what_is_switched_off(off):
-    text = with_text(GEMMA4, hidden_size_per_layer_input=off, num_kv_shared_layers=off)
-    assert layers_of(text) == layers_of(GEMMA4)
-    assert [layer.attention.kind for layer in layers_of(text)] == ["swa", "gqa", "swa", "gqa"]
-
-
 def test_gemma_4_with_embeddings_a_layer_and_shared_keys_by_hand():
     keys = {"hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}
     config = with_text(GEMMA4, enable_moe_block=False, attention_k_eq_v=False, **keys)

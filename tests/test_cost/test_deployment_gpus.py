@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,18 +11,13 @@ import pytest
 from cost.deployment import Deployment
 from cost.dispatch import ExpertUse, balanced_use
 from cost.layout import Layout, StageSpec
-from cost.machine import PEAK
+from cost.machine import PEAK, Efficiency
+from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.terms.experts import expert_speed
 from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cost.machine import Efficiency
-    from cost.model import MoeFfn
 
 MODEL = resolve_model("mixtral-8x7b")
 STAGE = StageSpec(tuple(range(8)), range(32))
@@ -48,14 +43,6 @@ def shared(parts: Sequence[float]) -> ExpertUse:
 def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
     scorer = LayoutScorer(deployment, Layout(((STAGE,),), 1), [[use]])
     return scorer.at(64).terms_s["experts"]
-
-
-def test_identical_gpus_have_no_speeds() -> None:
-    deployment = throttled({})
-    assert deployment.gpu_rates(STAGE) is None
-    assert expert_speed(deployment, STAGE, moe(), EVEN, 64.0) is None
-    everywhere = throttled(dict.fromkeys(range(8), 0.5))
-    assert everywhere.gpu_rates(STAGE) is None
 
 
 def test_a_throttled_gpu_is_as_slow_as_it_is_throttled() -> None:

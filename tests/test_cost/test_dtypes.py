@@ -2,15 +2,7 @@
 
 import pytest
 
-from cost.dtypes import (
-    DTYPES,
-    bytes_per_param,
-    cache_bytes_per_element,
-    dtype,
-    mixture,
-    multiply_dtype,
-    wider_units,
-)
+from cost.dtypes import bytes_per_param, cache_bytes_per_element, dtype, multiply_dtype
 from topology.errors import InputError, MissingFigureError
 from topology.figures import Evidence, Figure
 from topology.spec import GpuSpec
@@ -44,12 +36,6 @@ def test_bytes_with_scales(name, expected):
     assert bytes_per_param(name) == expected
 
 
-def test_every_format_says_where_it_is_written_down():
-    assert all(
-        entry.source and entry.multiplies_as in {"bf16", "fp8", "int8", "fp4"} for entry in DTYPES.values()
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "units", "unit", "noted"),
     [
@@ -72,28 +58,9 @@ def test_falls_back_to_the_next_wider_unit_and_says_so(name, units, unit, noted)
         assert name in note
 
 
-def test_int8_weights_multiply_in_int8_where_the_chip_has_a_peak_for_it():
-    assert multiply_dtype("int8", gpu("bf16", "int8")) == ("int8", None)
-    assert multiply_dtype("int8", gpu("bf16", "fp8"))[0] == "bf16"
-    assert multiply_dtype("fp8", gpu("bf16", "int8"))[0] == "bf16"
-    assert wider_units("int8") == ("bf16",)
-    assert wider_units("fp4") == ("fp8", "bf16")
-
-
 def test_no_unit_at_all_is_a_missing_figure():
     with pytest.raises(MissingFigureError, match="chip: the catalog has no dense peak for bf16"):
         multiply_dtype("bf16", gpu("fp8"))
-
-
-def test_mixture_keeps_the_bytes_and_multiplies_in_the_wider_unit():
-    name = mixture({"nvfp4": 0.75, "bf16": 0.25})
-    assert name == "nvfp4*0.7500+bf16*0.2500"
-    assert bytes_per_param(name) == 0.75 * 0.5625 + 0.25 * 2
-    assert multiply_dtype(name, gpu("bf16", "fp8", "fp4")) == (
-        "bf16",
-        f"{name} weights are stored in 7.375 bits and multiply at bf16",
-    )
-    assert mixture({"fp8": 1.0, "bf16": 0.0}) == "fp8"
 
 
 @pytest.mark.parametrize("name", ["fp9", "", "nvfp4*0.5", "nvfp4*half+bf16*0.5", "what*0.5+bf16*0.5"])
@@ -101,11 +68,6 @@ def test_unknown_formats_are_one_line(name):
     with pytest.raises(InputError, match="`weights` ") as caught:
         dtype(name)
     assert "\n" not in str(caught.value)
-
-
-def test_nearest_format_is_offered():
-    with pytest.raises(InputError, match="did you mean nvfp4"):
-        dtype("nvpf4")
 
 
 def test_cache_formats():

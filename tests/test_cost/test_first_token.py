@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from cost.calibration.first_token import (
-    CROWDED,
-    PATH,
-    QUEUED,
-    first_token,
-    first_token_calibration,
-    read_first_token,
-)
+from cost.calibration.first_token import PATH, QUEUED, first_token, first_token_calibration, read_first_token
 from topology.errors import InputError
 from topology.reading import load_yaml
 
@@ -53,27 +46,13 @@ def test_factors_are_straight_in_logarithms(requests, low, high):
     assert (found.low_s[0], found.high_s[0]) == (pytest.approx(0.5 * low), pytest.approx(0.5 * high))
 
 
-def test_many_requests_of_a_group_crowd():
-    assert [first(n).reason(0) for n in (1, 16)] == ["", ""]
-    assert [first(n).reason(0) for n in (40, 500)] == [CROWDED, CROWDED]
-
-
-def test_an_unloaded_time_below_its_interval_is_no_value():
-    data = FILE | {"engines": {"any": SIMPLE | {"low": [1.1, 1.1, 1.1], "middle": [1.2, 1.5, 4.0]}}}
-    found = first_token(0.4, 0.0, 1.0, engine="", phase="aggregated", calibration=read_first_token(data))
-    assert found.reason(0) == CROWDED
-
-
 def test_a_queue_is_what_littles_law_says():
     assert first(1, waiting=0.49).reason(0) == ""  # less than half of the time
     found = first(1, waiting=9.5)
     assert found.reason(0) == QUEUED
     assert (found.low_s[0], found.high_s[0]) == (pytest.approx(1.0), pytest.approx(10.0))
     other = first(1, waiting=9.5, phase="disaggregated")
-    assert (other.low_s[0], other.high_s[0]) == (
-        pytest.approx(0.2 * 10.2),
-        pytest.approx(2 * 10.2),
-    )
+    assert (other.low_s[0], other.high_s[0]) == (pytest.approx(0.2 * 10.2), pytest.approx(2 * 10.2))
 
 
 def test_engines_have_their_own_seconds():

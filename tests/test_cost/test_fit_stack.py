@@ -14,7 +14,7 @@ from cost.machine import COEFFICIENTS
 from cost.step import even_step
 from cost.terms.registry import TERMS
 from cost.validation.point import Point, Pool
-from cost.validation.serving import machines, predict_serving
+from cost.validation.serving import machines
 from cost.validation.serving_groups import group_points
 from cost.workload import with_imbalance
 
@@ -95,34 +95,3 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
     assert computing == pytest.approx(wanted[0], rel=1e-9)
     assert sending == pytest.approx(wanted[1], rel=1e-9)
     assert np.any(sending > 0)
-
-
-@pytest.mark.wide
-def test_a_linearised_problem_says_what_the_model_says_where_it_was_made(monkeypatch):
-    space_of, parts = (script(name, monkeypatch) for name in ("coefficients", "linearised"))
-    served = replace(BASE, phase="aggregated", cluster="hgx-h200", batch=0.0, concurrency=64, context=0.0)
-    points = [
-        BASE,
-        replace(BASE, pool=Pool(attention_dp=72, ep=72), overlap=True, batch=256),
-        replace(BASE, phase="prefill", quantity="tok_s_per_gpu", batch=0.0),
-        served,
-        replace(served, engine="vllm", concurrency=8),
-        replace(served, phase="disaggregated", prefill_pool=Pool(tp=8, ep=8, workers=9)),
-    ]
-    data = parts.Data.make(points)
-    assert len(data.points) == len(points)
-    space = space_of.Space.make(data.chips)
-    x = space.start()
-    values = parts.Problem(data, space, x).values(x)
-
-    def reach(group):
-        return space_of.efficiency(space, x, group.gpu.name, group.engine)
-
-    said = [prediction.value for prediction in predict_serving(points, reach)]
-    assert values == pytest.approx(said, rel=1e-2)
-    # all delays twice as long: the linearised and the whole model agree on what that does
-    more = x + np.log(2) * np.array([name[-1].startswith("delay.") for name in space.names])
-    linear = parts.Problem(data, space, x).values(more)
-    x = more
-    said = [prediction.value for prediction in predict_serving(points, reach)]
-    assert linear == pytest.approx(said, rel=0.1)

@@ -1,7 +1,5 @@
 """The words of a layout: widths, GPUs in use, and the line that summaries print; replicas made when asked for."""
 
-from cost.layout import CutReplicas, Layout, StageSpec
-
 
 def test_one_stage(toy):
     layout = toy.layout([(range(72), range(61))])
@@ -32,20 +30,3 @@ def test_simpler_is_less_tensor_parallelism_then_wider_groups(toy):
     tensor = toy.layout([(range(4), range(2))], tp=2)
     ordered = sorted([tensor, staged, replicas, wide], key=lambda layout: layout.simplicity)
     assert ordered == [wide, replicas, staged, tensor]
-
-
-def test_replicas_made_when_asked_for_are_those_written_out():
-    groups = [((0, 1), (2, 3)), ((4, 5), (6, 7)), ((8,), (9, 10))]
-    ranges = (range(3), range(3, 5))
-    lazy = CutReplicas(groups, ranges, ((0, 2), (2, 1)))
-    written = tuple(
-        tuple(StageSpec(gpus, layers) for gpus, layers in zip(stages, ranges, strict=True))
-        for stages in groups
-    )
-    assert lazy == written
-    assert (tuple(lazy), lazy[-1], lazy[1:]) == (written, written[-1], written[1:])
-    assert lazy != written[:2]
-    assert lazy != (*written[:2], written[0])
-    assert hash(Layout(lazy, 1)) == hash(Layout(written, 1))
-    assert Layout(lazy, 1) == Layout(written, 1)
-    assert Layout(lazy, 1).gpus_used == Layout(written, 1).gpus_used == 11

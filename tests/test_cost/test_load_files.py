@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import warnings
-import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from topology.errors import InputError
 
-if TYPE_CHECKING:
-    from cost.loads import ExpertLoads
-
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "expert_loads"
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
 GOOD = np.arange(1, 9).reshape(2, 4)
 WHOLE = np.concatenate([np.zeros((1, 4), dtype=int), GOOD])
@@ -55,7 +49,6 @@ def cells(table: np.ndarray, layers: list[int], scenario: str = "a", skip: int =
         ("x.npy", GOOD),
         ("x.npy", GOOD.astype(">i8")),
         ("x.npy", GOOD.astype(np.float16)),
-        ("x.npy", GOOD.astype(np.uint64)),
         ("x.npy", GOOD.astype(np.longdouble)),
         ("x.npy", np.asfortranarray(GOOD)),
         ("x.npy", WHOLE),
@@ -99,16 +92,6 @@ def test_scenarios_of_several_files_and_generators(tmp_path: Path) -> None:
     assert loads.synthetic
 
 
-def test_what_was_done_is_noted(tmp_path: Path) -> None:
-    assert read(save(tmp_path, WHOLE)).notes == ("x.npy: 1 rows of dense layers, all zero, dropped",)
-    steps = read(save(tmp_path, {"logical_count": [GOOD.tolist()] * 3}, "s.json"))
-    assert steps.notes == ("s.json: 3 windows, each a scenario",)
-    assert (steps.tokens == GOOD).all()
-    assert steps.names == ("s.json#0", "s.json#1", "s.json#2")
-    ordinals = read(save(tmp_path, cells(GOOD, [0, 1]), "o.csv"))
-    assert ordinals.notes == ("o.csv: layers 0..1 read as the MoE layers in order",)
-
-
 def test_integers_beyond_double_precision_are_read(tmp_path: Path) -> None:
     big = GOOD.astype(np.uint64) * np.uint64(2**60)
     assert read(save(tmp_path, big)).tokens[0] == pytest.approx(GOOD * 2.0**60)
@@ -127,7 +110,6 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.npy", at(-1), "expert 2"),
         ("x.npy", GOOD * np.array([[1], [0]]), "layer 2"),
         ("x.npy", GOOD.T, "shape"),
-        ("x.npy", GOOD[None, None], "shape"),
         ("x.npy", np.empty((0, 2, 4)), "scenario"),
         ("x.npy", np.empty((3, 0)), "shape"),
         ("x.npy", GOOD > 3, "bool"),
@@ -139,14 +121,12 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.json", {"counts": 1}, "logical_count"),
         ("x.json", {"logical_count": [[1, 2], [3]]}, "x.json"),
         ("x.json", {"logical_count": [[True] * 4] * 2}, "true"),
-        ("x.json", {"logical_count": [["1"] * 4] * 2}, '"1"'),
         ("x.json", {"logical_count": [[10**30] * 4] * 2}, "x.json"),
         ("x.csv", cells(GOOD, [1, 2], skip=5), "layer 2, expert 1"),
         ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "line 10"),
         ("x.csv", cells(GOOD, [1, 7]), "7"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"), "line 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "line 5"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4_0"), "line 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"), "line 5"),
         ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", 'a,1,3,"' + "4\n" * 99), "line"),
         ("x.csv", cells(GOOD, [1, 2]).replace("tokens", "tokens,tokens"), "tokens"),
@@ -173,22 +153,6 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"not a whole|not valid JSON|cut short"):
         read(path)
-
-
-@pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("keep", range(0, 52, 10))
-def test_npy_headers_cut_short(tmp_path: Path, keep: int, pad: bool) -> None:
-    """The text of the header ends early, and its length says so, or blanks stand for the rest of it."""
-    path = save(tmp_path, GOOD, "x.npy")
-    whole = path.read_bytes()
-    size = int.from_bytes(whole[8:10], "little")
-    text = whole[10 : 10 + min(keep, size)]
-    assert b"}" not in text
-    text = text.ljust(size) if pad else text
-    path.write_bytes(whole[:8] + len(text).to_bytes(2, "little") + text + whole[10 + size :])
-    with pytest.raises(InputError, match=r"not a whole \.npy file") as caught:
-        read(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_one_byte_changed_never_ends_in_a_traceback(tmp_path: Path) -> None:
@@ -242,34 +206,8 @@ def test_a_table_that_is_too_long(tmp_path: Path) -> None:
         read(tmp_path / "x.csv")
 
 
-def test_an_npz_under_the_name_of_an_npy(tmp_path: Path) -> None:
-    path = save(tmp_path, {"loads": GOOD}, "x.npz").rename(tmp_path / "y.npy")
-    with pytest.raises(InputError, match="zip archive"):
-        read(path)
-
-
-@pytest.mark.parametrize("names", [("loads.npy", "loads.npy"), ("loads.npy", "loads")])
-def test_an_npz_with_two_arrays_of_one_name(tmp_path: Path, names: tuple[str, str]) -> None:
-    array = save(tmp_path, GOOD).read_bytes()
-    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            archive.writestr(name, array)
-    with pytest.raises(InputError, match="loads, loads"):
-        read(tmp_path / "x.npz")
-
-
 def test_a_model_without_experts_or_no_loads_at_all() -> None:
     with pytest.raises(InputError, match="no MoE layers"):
         read_loads(["uniform"], moe_layers=[], layers=3, experts=4, seed=0)
     with pytest.raises(InputError, match="no expert loads given"):
         read()
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the reference loads are not beside the repository")
-def test_the_real_json_is_the_real_npy() -> None:
-    names = [str(SHARED / f"decode_in2000out100.{suffix}") for suffix in ("npy", "json")]
-    loads = read_loads(names, moe_layers=range(3, 61), layers=61, experts=256, seed=0)
-    assert loads.tokens.shape == (2, 58, 256)
-    assert (loads.tokens[0] == loads.tokens[1]).all()
-    assert len(loads.notes) == 1

@@ -31,12 +31,6 @@ def test_units_and_the_slowest_chip(toy):
     assert (alone.chip, alone.unit) == ("toy", {"fp8": "fp8", "bf16": "bf16"})
 
 
-def test_nvl72_is_18_times_its_nic():
-    rates = stage_rates(resolve_cluster("gb200-nvl72"), range(72), ["nvfp4"])
-    assert rates.up_bytes_per_s / rates.out_bytes_per_s == 18
-    assert rates.flop_per_s["nvfp4"] == 10_000e12
-
-
 def test_each_rate_is_the_smallest_among_the_gpus(toy):
     slow_chip = toy.domain(chip=toy.gpu(hbm=4e9, bf16=1e13, hbm_rate=2e12, name="big"))
     slow_link = toy.domain(link=1e9)

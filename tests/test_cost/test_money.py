@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.money import HOURS_PER_YEAR, Bill, PriceBook, gpu_named
+from cost.money import HOURS_PER_YEAR, PriceBook
 from topology import Evidence, InputError, resolve_cluster
 from topology.physical import physical_limits
 
@@ -99,23 +99,6 @@ def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
         PriceBook().bill(cluster, ["d0.n0.g0", "d0.n0.g0"])
 
 
-def test_books_are_values() -> None:
-    given = {"h100-sxm": 2.0, "gb200": 3.0}
-    one, other = PriceBook(prices=given), PriceBook(prices=dict(reversed(given.items())))
-    given["gb200"] = 9.0
-    assert one == other
-    assert hash(one) == hash(other)
-    assert one.prices["gb200"] == 3.0
-
-
-def test_gpus_by_the_names_people_type(mixed: Path) -> None:
-    cluster = resolve_cluster(str(mixed))
-    assert gpu_named("H100", [cluster]) == gpu_named("H100-SXM", [cluster]) == "h100-sxm"
-    assert gpu_named("h20", [cluster]) == "h20-sxm"
-    with pytest.raises(InputError, match="did you mean gb200"):
-        gpu_named("gb2000", [cluster])
-
-
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e3), st.floats(1.01, 10))
 def test_dearer_or_slower_is_never_cheaper(tok_s: float, usd: float, times: float) -> None:
     cluster = resolve_cluster("gb200-nvl72@4")
@@ -172,19 +155,3 @@ def test_a_published_transceiver_counts_beside_figures_without_the_network() -> 
     assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
     assert bill.usd_per_h == pytest.approx(16 + 2 * switches)
     assert {part.power_w.kind for part in bill.network if part.power_w} == {Evidence.USER, Evidence.DATASHEET}
-
-
-def test_a_system_of_several_bills() -> None:
-    one, other = (PriceBook().bill(resolve_cluster(name)) for name in ("gb200-nvl72@8", "hgx-h100@8"))
-    both = Bill.together([one, other, one])
-    assert (both.gpus, both.usd_per_h) == (24, pytest.approx(16 * 3.30 + 8 * 1.30))
-    assert [(part.name, part.count) for part in both.parts] == [("gb200", 16), ("h100-sxm", 8)]
-
-
-def test_an_absurd_price_of_a_cluster_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "dear.yaml"
-    path.write_text(
-        "domains: [{part: gb200-nvl72, gpus: 8}]\nprices: {gb200: 1e300 USD/h}\n", encoding="utf-8"
-    )
-    with pytest.raises(InputError, match=r"price of gb200: 1e\+300 USD/h is beyond any"):
-        PriceBook().bill(resolve_cluster(str(path)))

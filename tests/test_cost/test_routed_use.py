@@ -190,16 +190,6 @@ def test_traces_count_equally_and_layers_apart() -> None:
     np.testing.assert_array_equal(second.domains[0, 0], alone.domains[0, 1])
 
 
-def test_a_token_without_a_choice_in_a_layer_does_not_count_there() -> None:
-    choices = np.array([[[0, 1], [-1, -1], [1, 2]], [[2, 0], [1, 0], [0, 2]]])
-    assignment = Assignment(np.array([[0, 1, 2]] * 2, dtype=np.int32), np.arange(3, dtype=np.int32), 3, 3)
-    hits = token_hits(
-        assignment, [trace_of(choices, 3)], nodes=np.arange(3), domains=np.zeros(3, dtype=np.int64)
-    )
-    assert hits.gpus[0, 0, 0] == pytest.approx([1 / 2, 1, 1 / 2])
-    assert hits.gpus_per_token[0] == pytest.approx([2, 2])
-
-
 def test_a_trace_of_another_model_is_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="trace of 2 layers x 6 experts does not fit an assignment"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost.calibration.serving import calibrated_chips, engine_names
+from cost.calibration.serving import calibrated_chips
 from cost.deployment import Deployment
 from cost.layout import StageSpec
 from cost.resolve import resolve_model
@@ -10,11 +10,6 @@ from cost.workload import Workload
 from topology import ClusterSpec, build_cluster, resolve_cluster
 from topology.catalog import load_gpu
 from topology.errors import InputError
-
-
-def test_kv_format_is_checked_at_once(toy):
-    with pytest.raises(InputError, match="`kv_dtype` 'fp7': no format of the KV cache; choose one of bf16"):
-        Deployment(toy.cluster(4), toy.model(), Workload(kv_dtype="fp7"))
 
 
 def test_a_cluster_without_gpus_is_refused(toy):
@@ -65,17 +60,6 @@ def test_a_stage_runs_at_the_pace_of_its_slowest_chip(toy):
     assert given.machine(both).efficiency is given.kernels_reach() is given.efficiency
 
 
-def test_an_engine_brings_its_own_delays(toy):
-    chip = toy.domain(2, chip=load_gpu(calibrated_chips()[0]))
-    settings = {
-        engine: Deployment(toy.cluster(chip), toy.model(), Workload(), engine=engine)
-        for engine in ("", *engine_names())
-    }
-    for engine, where in settings.items():
-        assert where.kernels_reach().engine == (engine or "any")
-        assert where.with_batch(7).engine == engine
-
-
 def test_the_kernel_of_a_stage(toy):
     model = toy.model(dense=1, moe=2)
     where = Deployment(toy.cluster(4, 4), model, Workload())
@@ -95,12 +79,6 @@ def test_prefill_has_kernels_of_its_own(toy):
     )
     stage = StageSpec(tuple(range(8)), range(3))
     assert (decode.kernel(stage).family, prefill.kernel(stage).family) == ("per-copy", "per-node")
-
-
-def test_notes_say_what_runs_wider(toy):
-    deployment = Deployment(resolve_cluster("hgx-h100"), toy.model(precision="nvfp4"), Workload())
-    assert deployment.notes == ("h100-sxm has no fp4 peak: nvfp4 weights multiply at fp8",)
-    assert toy.deployment(toy.cluster(2)).notes == ()
 
 
 def test_a_torus_talks_slower_than_the_sum_of_its_links():

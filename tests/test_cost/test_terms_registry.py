@@ -1,13 +1,9 @@
 """The registry of terms: what a step is made of is declared there, once."""
 
-import pytest
-
 from cost.deployment import Deployment
 from cost.layouts import sweep
-from cost.machine import COEFFICIENTS
 from cost.resolve import resolve_model
 from cost.terms.registry import TERMS
-from cost.terms.work import RESOURCES
 from cost.workload import Workload
 from topology import resolve_cluster
 
@@ -17,18 +13,3 @@ def test_every_part_of_a_step_is_declared():
     found = sweep(Deployment(cluster, model, Workload(draft_tokens=1, accept_length=1.5)))
     assert len(found.terms_s) > 8
     assert set(found.terms_s) <= set(TERMS)
-
-
-def test_no_two_terms_share_a_colour():
-    assert len({term.colour for term in TERMS.values()}) == len(TERMS)
-
-
-@pytest.mark.parametrize("term", TERMS.values(), ids=lambda term: term.name)
-def test_delays_are_coefficients_and_stand_behind_their_term(term):
-    assert set(term.delays) <= set(COEFFICIENTS)
-    assert set(term.delays) <= set(term.behind)
-
-
-def test_no_term_has_the_colour_of_a_resource_and_each_says_its_formula():
-    assert not {term.colour for term in TERMS.values()} & set(RESOURCES.values())
-    assert all(term.formula for term in TERMS.values())

@@ -11,23 +11,9 @@ from cost.terms.work import (
     Parts,
     StepCost,
     Work,
-    filling,
     kernel_seconds,
     smooth_max,
 )
-
-
-def test_a_larger_peak_loses_no_more_in_narrow_slices(toy):
-    # seconds at peak shrink as the peak grows; what a narrow slice loses stays, whatever the peak
-    narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
-
-    def seconds(flop_per_s: float) -> float:
-        columns = filling(64.0, flop_per_s, 1e12)
-        return float(work(compute=1e14 / flop_per_s, columns=columns).seconds(narrow)[0])
-
-    at_peak = [seconds(peak) - 1e14 / peak for peak in (1e14, 2e14, 8e14)]
-    assert at_peak == pytest.approx([at_peak[0]] * 3)
-    assert seconds(2e14) < seconds(1e14)
 
 
 def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):
@@ -69,14 +55,6 @@ def test_parts_add_up_by_name_and_by_limit(toy):
     assert cost.lower_s == 9.0
 
 
-def test_limits_are_found_for_each_of_many(toy):
-    cost = StepCost()
-    cost.add_work(work(np.array([1.0, 9.0]), 3.0), toy.coefficients())
-    assert cost.limits_s["compute"].tolist() == [0.0, 9.0]
-    assert cost.limits_s["HBM bandwidth"].tolist() == [3.0, 0.0]
-    assert cost.lower_s.tolist() == [3.0, 9.0]
-
-
 def test_the_slower_fabric_binds_a_dispatch(toy):
     rates = toy.machine(toy.cluster(4, 4)).rates
     cost = StepCost()
@@ -104,18 +82,6 @@ def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
         cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
         assert some(cost.parts_s) == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
     assert priced(parts, toy.coefficients(), rates).total_s == 0
-
-
-def test_the_fastest_unit_runs(toy):
-    # FP4 at 400 Tflop/s reaches 0.2 of it; FP8 at 200 reaches 0.6, BF16 at 100 reaches 0.7
-    efficiency = toy.coefficients(gemm__fp4=0.2, gemm__fp8=0.6, gemm__bf16=0.7)
-    narrow = replace(work(1.0, 0.0, fraction="gemm.fp4"), wider=(("gemm.fp8", 0.5), ("gemm.bf16", 0.25)))
-    assert narrow.seconds(efficiency)[0] == pytest.approx(1 / 0.3)
-    assert replace(narrow, wider=()).seconds(efficiency)[0] == pytest.approx(1 / 0.2)
-    good = toy.coefficients(gemm__fp4=0.8, gemm__fp8=0.6)
-    assert narrow.seconds(good)[0] == pytest.approx(1 / 0.8)
-    assert narrow.least_compute_s == 1.0
-    assert replace(narrow, wider=(("gemm.bf16", 2.0),)).least_compute_s == 0.5
 
 
 def test_ranks_wait_for_the_one_with_most_to_do(toy):

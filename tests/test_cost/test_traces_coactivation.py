@@ -40,15 +40,6 @@ def test_topics_are_seen_within_a_layer() -> None:
     assert found.within.beyond_chance > 0.2
 
 
-def test_the_only_pair_and_one_choice() -> None:
-    always = np.tile([0, 1], (50, 1))
-    alone = np.tile([[0], [1]], (25, 1))
-    found = coactivation(trace_of(always[None]))
-    for parts in (4, 8):
-        assert found.domains[parts] == pytest.approx((1, 1), rel=1e-6)
-    assert coactivation(trace_of(alone[None])).within is None
-
-
 @pytest.mark.parametrize(("experts", "k", "parts"), [(6, 2, 2), (7, 3, 3), (5, 5, 2), (4, 1, 2)])
 def test_independent_reach_is_that_of_all_sets(experts: int, k: int, parts: int) -> None:
     odds, part_of = RNG.lognormal(0, 0.5, experts), np.arange(experts) * parts // experts

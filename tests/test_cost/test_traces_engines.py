@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
 
 MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
 # slot j of a layer holds this expert; copies of 0 and 3
@@ -137,12 +133,6 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     assert f"{name}: rank 3 lacks some of the 5 passes, counted as 0" in notes
 
 
-def test_another_dump_beside_it_is_left_alone(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
-    own = torch_save(rank_file(tmp_path, 0), passes(0))
-    torch_save(rank_file(tmp_path, 1, 1700009999.0), passes(1))
-    assert f"{own.name}: rank 0 only, no other beside it" in read(own).notes
-
-
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
     tmp_path: Path, torch_save: Callable[..., Path]
 ) -> None:
@@ -187,7 +177,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": -COUNTS}, "is not a count of tokens"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
-        ({"logical_count": COUNTS[0, 0]}, "shape [4]"),
         ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
         (passes(0, records=[]), "no forward pass in it"),
         (passes(0, records={}), "has no list of records"),
@@ -197,7 +186,6 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP - 2), "names expert -2"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
@@ -336,7 +324,6 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0)[:-1] + ', "step": 3}', "step: duplicate key"),
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
-        (stats_line(0, expert_load=[["1"] * 6] * 2), "expert_load is"),
         (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
         (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] for a map of slots [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
@@ -344,7 +331,6 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0, expert_load=[[-1] * 6] * 2), "not a count of tokens"),
         (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[10**9] * 6] * 2), "names expert 1000000000"),
         (stats_line(0, p2l_map=[[0.5] * 6] * 2), "map of slots to experts is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),
@@ -368,11 +354,6 @@ def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert "read in pieces" in refused(tmp_path / "x.json")
 
 
-def test_json_with_a_key_twice(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text('{"logical_count": [[1]], "logical_count": [[2]]}')
-    assert "logical_count: duplicate key" in refused(tmp_path / "x.json")
-
-
 def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     assert "a folder without SGLang's" in refused(tmp_path)
     for name in ("a.pt", "b.pt"):
@@ -394,11 +375,3 @@ def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> Non
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
         open_recording(str(tmp_path / "y.csv"))
-
-
-def test_trtllm_pieces_are_small_whatever_the_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = collect_windows(open_recording(str(statistics(tmp_path)))).tokens
-    monkeypatch.setattr("cost.traces.trtllm_folder._PIECE_CELLS", 1)
-    recording = open_recording(str(tmp_path))
-    assert {len(piece) for piece in recording.pieces()} == {1}
-    assert (collect_windows(recording).tokens == whole).all()

@@ -5,21 +5,17 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cost.traces.recording import Wanted
-from cost.traces.routing import collect_routing, evenly_spaced
+from cost.traces.routing import RoutingTrace, collect_routing, evenly_spaced
 from cost.traces.routing_files import is_routing, open_routing, read_routing
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from cost.traces.routing import RoutingTrace
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
 WANTED = Wanted((1, 2), LAYERS, EXPERTS, K)
@@ -246,12 +242,6 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, text: str, message:
         path.write_text(text)
     with pytest.raises(InputError, match=message):
         read(path)
-
-
-def test_a_trace_of_no_choices_without_a_model(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.npy", np.full_like(CHOICES, -1))
-    with pytest.raises(InputError, match="no choice of an expert in its 40 tokens"):
-        read(path, None)
 
 
 def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

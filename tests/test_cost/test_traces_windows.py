@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
 
 MOE = (1, 2)
 
@@ -56,32 +51,6 @@ def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], mos
         sizes[i * len(expected) // len(kept)] += 1
     assert (found.tokens == expected).all()
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_what_was_done_is_said(tmp_path: Path) -> None:
-    values = steps(70)
-    values[[3, 40]] = 0
-    loads = read(save(tmp_path, values))
-    assert loads.tokens.shape == (32, 2, 4)
-    assert loads.names[0] == "x.npy#0 to 2"
-    assert loads.names[-1] == "x.npy#68 to 69"
-    assert loads.notes == (
-        "x.npy: 2 of 70 windows empty, dropped",
-        "x.npy: 68 windows merged into 32 scenarios of 2 or 3 consecutive ones",
-        "x.npy: 1 rows of dense layers, all zero, dropped",
-    )
-    one = read(save(tmp_path, values), windows=1)
-    assert one.names == ("x.npy",)
-    assert "x.npy: 68 windows merged into one scenario" in one.notes
-    assert (one.tokens[0] == values[:, 1:].sum(axis=0)).all()
-
-
-def test_a_layer_without_tokens_may_be_filled_by_merging(tmp_path: Path) -> None:
-    values = steps(4)
-    values[1, 2] = 0
-    with pytest.raises(InputError, match=r"scenario 1, layer 2 of the model .*`windows` 1"):
-        read(save(tmp_path, values))
-    assert read(save(tmp_path, values), windows=2).tokens.shape[0] == 2
 
 
 def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
@@ -150,20 +119,3 @@ def test_sums_beyond_floats(tmp_path: Path) -> None:
 def test_shapes_no_model_has(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than any model"):
         open_recording(save(tmp_path, np.zeros((2, 3000, 3000), np.uint8)))
-    (tmp_path / "lie.npy").write_bytes(
-        save_header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 2, 4)}")
-    )
-    with pytest.raises(InputError, match=r"not a whole \.npy file"):
-        read(str(tmp_path / "lie.npy"))
-
-
-def test_a_header_that_is_code(tmp_path: Path) -> None:
-    header = "{'descr': open('ran', 'w'), 'fortran_order': False, 'shape': (2, 4)}"
-    (tmp_path / "x.npy").write_bytes(save_header(header))
-    with pytest.raises(InputError, match=r"not a whole \.npy file"):
-        read(str(tmp_path / "x.npy"))
-
-
-def save_header(header: str) -> bytes:
-    text = header.encode().ljust(117) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)

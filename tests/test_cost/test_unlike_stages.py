@@ -10,8 +10,6 @@ import pytest
 from cost.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.evaluate import sweep
-from cost.layouts.order_exchange import exchanged_order
-from cost.layouts.stage_order import split_in_order
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem, unlike_arrangements, with_free_orders
 from cost.workload import Workload
@@ -56,18 +54,6 @@ def test_the_step_of_a_problem_is_that_of_the_sweep(cluster):
     assert seen
 
 
-def test_a_problem_has_room_for_what_the_memory_model_has_room_for():
-    where = deployment("gb200-nvl72@76")
-    found = sweep(where, cut_experts=False)
-    rows = np.flatnonzero((found.stages == 2) & (found.gpus == 76) & (found.tp == 1))
-    row = rows[np.argmax(found.batch[rows])]
-    stages = found.layout_of(row).replicas[0]
-    for more, fits in ((0, True), (1, False)):
-        sequences = (float(found.max_batch[row]) + more) * 76
-        problem = order_problem(Pricer(where), [s.gpus for s in stages], sequences=sequences, stages=2)
-        assert problem.fits((0, 1), tuple(stage.layers for stage in stages)) == fits
-
-
 def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     where = deployment("gb200-nvl72@76")
     given = tuple(domain_gpus(where.cluster))
@@ -77,25 +63,6 @@ def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     best = found.layout_of(int(np.argmax(found.tok_s_per_gpu)))
     assert found.tok_s_per_gpu.max() > 0
     assert best.gpus_used <= 76
-
-
-def test_neighbours_on_a_leaf_follow_each_other():
-    """Hosts 0 and 1 are on one leaf, 2 and 3 on another, uplinks are oversubscribed: one crossing and one return."""
-    fast, slow = (resolve_cluster(name).spec.domains[0] for name in ("hgx-h200", "hgx-h100"))
-    fabric = replace(
-        resolve_cluster("hgx-h200@16").spec.scale_out,
-        kind="leaf-spine",
-        nodes_per_pod=2,
-        oversubscription=8.0,
-    )
-    spec = replace(resolve_cluster("hgx-h200@16").spec, domains=(fast, slow, fast, slow), scale_out=fabric)
-    where = deployment(build_cluster(spec), phase="prefill", batch=4)
-    groups = domain_gpus(where.cluster)
-    problem = order_problem(Pricer(where), groups, sequences=4.0 * 32, stages=4)
-    assert problem.hop_seconds[0, 1] < problem.hop_seconds[0, 2] / 4
-    best = exchanged_order(problem)
-    assert best is not None
-    assert {frozenset(best.order[:2]), frozenset(best.order[2:])} == {frozenset((0, 1)), frozenset((2, 3))}
 
 
 def test_alike_domains_have_no_order_of_their_own():
@@ -119,19 +86,6 @@ def test_orders_are_the_same_every_time():
     where = deployment(mixed())
     first, again = (unlike_arrangements(Pricer(where)) for _ in range(2))
     assert [what.replicas for what in first] == [what.replicas for what in again]
-
-
-def test_an_exchanged_order_is_never_worse_than_a_known_one():
-    where = deployment("gb200-nvl72@148")
-    groups = domain_gpus(where.cluster)
-    for sequences in (148.0, 148.0 * 64):
-        problem = order_problem(Pricer(where), groups, sequences=sequences, stages=len(groups))
-        order = tuple(range(len(groups)))
-        ranges = split_in_order(problem, order)
-        found = exchanged_order(problem, [order])
-        assert ranges is not None
-        assert found is not None
-        assert found.step_s <= problem.step_seconds(order, ranges)
 
 
 def test_groups_alike_count_as_one():

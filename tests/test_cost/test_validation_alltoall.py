@@ -1,9 +1,7 @@
 """Measured dispatches and combines: transcription against the shared table, and how far off predictions are."""
 
-import csv
 import math
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +9,11 @@ import numpy as np
 import pytest
 
 import cost.validation
-from cost.calibration.alltoall import find_kernel
 from cost.validation.point import AllToAll, Point, Pool
 from cost.validation.predict import alltoall_case, predict_alltoall
 from cost.validation.read import read_measurements
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "serving_measurements" / "alltoall.csv"
 POINTS = read_measurements(OURS)
 SHAPE = AllToAll("deepep-ll", 128, 7168, 256, 8, "fp8", "bf16")
 
@@ -39,29 +35,6 @@ def test_transcribed_points_are_predicted_within_a_few_percent():
     assert np.mean(errors < 0.2) > 0.98
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared all-to-all table is not here")
-def test_every_time_of_the_shared_table_is_transcribed():
-    with SHARED.open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    wanted, rates = Counter(), 0
-    for row in table:
-        nodes = re.fullmatch(r"(\d+)x(\d+)", row["ep"])
-        ep = int(nodes[1]) * int(nodes[2]) if nodes else int(row["ep"])
-        for leg in ("dispatch", "combine"):
-            if row[f"{leg}_us"]:
-                key = (row["source"], ep, float(row["tokens_per_rank"]), f"{leg}_us", float(row[f"{leg}_us"]))
-                wanted[key] += 1
-            else:
-                rates += len(re.findall(r"[\d.]+(?= \(|$)", row[f"{leg}_GBps"]))
-    ours = Counter(
-        (row.source, row.pool.ep, row.alltoall.tokens, row.quantity, row.measured)
-        for row in POINTS
-        if "GB/s:" not in row.notes
-    )
-    assert ours == wanted
-    assert sum("GB/s:" in row.notes for row in POINTS) == rates
-
-
 def test_rates_became_times_by_their_definition():
     for row in POINTS:
         found = re.search(
@@ -70,21 +43,6 @@ def test_rates_became_times_by_their_definition():
         if found:
             rate, tokens, copies, size = map(float, found.groups())
             assert row.measured == pytest.approx(tokens * copies * size / rate / 1e3, rel=1e-3)
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared all-to-all table is not here")
-def test_the_sources_own_names_mean_the_kernels_of_the_transcription():
-    with SHARED.open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    theirs = {
-        (row["source"], find_kernel(row["kernel"], tokens=float(row["tokens_per_rank"] or 4096)).kernel.name)
-        for row in table
-    }
-    assert theirs == {(row.source, alltoall_case(row).use.kernel.name) for row in POINTS}
-
-
-def test_rows_are_unique():
-    assert max(Counter(row.id for row in POINTS).values()) == 1
 
 
 def test_a_row_says_why_it_is_not_predicted():

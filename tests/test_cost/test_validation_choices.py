@@ -10,7 +10,7 @@ from cost.memory import batch_room, even_memory
 from cost.resolve import resolve_model
 from cost.validation.choices import choices, legal_pools
 from cost.validation.point import Point, Pool
-from cost.validation.predict import predict, unpredictable
+from cost.validation.predict import predict
 from cost.validation.serving import predict_serving
 from cost.validation.serving_groups import group_points
 
@@ -112,23 +112,9 @@ def test_gpus_that_nobody_states_are_no_more_than_the_pools_need():
     assert value(replace(crowd, prefill_pool=few), "tok_s_per_gpu") <= value(crowd) * 1.05
 
 
-def test_figures_of_one_run_get_one_choice():
-    tpot = replace(SERVED, quantity="tpot_ms", measured=7.0, id="b", notes="x")
-    first, second = choices([SERVED, tpot])
-    assert first.text == second.text
-    assert second.point == replace(tpot, pool=first.point.pool)
-
-
 def test_the_measured_figure_plays_no_part():
     first, second = choices([SERVED, replace(SERVED, measured=1e6)])
     assert first.point.pool == second.point.pool
-
-
-def test_predictions_say_what_was_chosen():
-    plain, open_ = predict([replace(SERVED, pool=Pool(attention_dp=16, ep=16)), SERVED])
-    assert (plain.chosen, open_.chosen) == ("", chosen(SERVED).text)
-    assert open_.value >= plain.value * (1 - 1e-9)
-    assert unpredictable(SERVED) == "the row leaves its layout or its batch to the model"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from cost.validation.drafts import unstated_drafts, with_unstated_drafts
-from cost.validation.point import Point, Pool
-
-DP = Pool(attention_dp=8, ep=8)
+from cost.validation.drafts import unstated_drafts
 
 
 @pytest.mark.parametrize(
@@ -32,20 +27,3 @@ def test_drafts_without_a_number(engine, model, each, data_parallel, disaggregat
         engine, model, each=each, data_parallel=data_parallel, disaggregated=disaggregated
     )
     assert found == drafts
-
-
-def test_drafts_of_a_point_without_a_number():
-    point = Point(
-        *("a", "test", "tpot_ms", 10.0, "disaggregated", "gb200-nvl72", "deepseek-r1"),
-        pool=replace(DP, workers=2),
-        prefill_pool=DP,
-        concurrency=16 * 40,
-        accept_length=0.0,
-        engine="trtllm",
-    )
-    found = with_unstated_drafts(point)
-    assert (found.draft_tokens, found.accept_length) == (2, 0.0)
-    # a batch of 8 a GPU is as many on a rank of one
-    small = with_unstated_drafts(replace(point, concurrency=0, batch=8.0, accept_length=4.0))
-    assert (small.draft_tokens, small.accept_length) == (3, 4.0)
-    assert with_unstated_drafts(replace(point, accept_length=3.6)).accept_length == 3.0, "two drafts and one"

@@ -18,7 +18,7 @@ from cost.step import even_step
 from cost.validation.point import NO_LAYOUT, Point, Pool
 from cost.validation.serving import group_times, machines, predict_serving, stepper
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
-from cost.workload import CHUNK_TOKENS, StepShape, with_imbalance
+from cost.workload import CHUNK_TOKENS
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(
@@ -76,30 +76,6 @@ def test_formats_of_each_part(model, weights, experts, parts):
     assert (group.model.precision["router"], group.model.precision["head"]) == (own["router"], own["head"])
 
 
-@pytest.mark.parametrize(
-    ("engine", "weights", "stated", "kv"),
-    [
-        ("trtllm", "", "", "fp8"),
-        ("TRTLLM", "", "", "fp8"),
-        ("trtllm", "bf16", "", "bf16"),
-        ("sglang", "", "", "bf16"),
-        ("", "", "", "bf16"),
-        ("sglang", "", "fp8", "fp8"),
-        ("trtllm", "", "bf16", "bf16"),
-    ],
-)
-def test_format_of_the_cache(engine, weights, stated, kv):
-    group = group_of(replace(DECODE, engine=engine, weights=weights, kv_dtype=stated))
-    assert group.workload.kv_dtype == kv
-
-
-@pytest.mark.parametrize(
-    ("named", "engine"), [("SGLang ", "sglang"), ("cloudmatrix-infer", ""), ("", ""), ("any", "")]
-)
-def test_engines_nobody_measured_are_any(named, engine):
-    assert group_of(replace(DECODE, engine=named)).engine == engine
-
-
 @pytest.mark.parametrize("missing", [None, NO_LAYOUT])
 def test_a_prefill_pool_that_is_not_given_is_like_the_other_and_never_limits(missing):
     group = group_of(replace(SPLIT, prefill_pool=missing))
@@ -107,26 +83,6 @@ def test_a_prefill_pool_that_is_not_given_is_like_the_other_and_never_limits(mis
     assert group.prefill_pool.attention_dp[0] == 8
     assert math.isnan(group.gpus[0])
     assert group_of(replace(SPLIT, prefill_pool=missing, gpus=40)).gpus[0] == 40
-
-
-def test_workers_that_were_not_recorded_never_limit_and_are_no_gpus():
-    group = group_of(replace(SPLIT, prefill_pool=replace(WIDE, workers=0)))
-    assert group.prefill_workers[0] == UNSTATED_WORKERS
-    assert math.isnan(group.gpus[0])
-
-
-@pytest.mark.parametrize(
-    ("point", "gpus"),
-    [
-        (DECODE, 8),
-        (replace(DECODE, pool=replace(WIDE, workers=3)), 24),
-        (SERVED, 8),
-        (SPLIT, 24),
-        (replace(SPLIT, gpus=72), 72),
-    ],
-)
-def test_gpus_that_a_rate_is_divided_by(point, gpus):
-    assert group_of(point).gpus[0] == gpus
 
 
 def test_links_and_domains_of_the_row_replace_those_of_the_cluster():
@@ -172,11 +128,6 @@ def test_decode_takes_the_batch_or_what_requests_make_of_it():
     assert times.tpot_s == pytest.approx(0.01 / 1.6)
     assert times.tokens_per_s == pytest.approx([8 * 32 * 160, 24 * 20 * 160])
     assert np.isnan(times.ttft_s).all()
-
-
-def test_decode_without_a_context_takes_the_mean_of_a_request():
-    _, (shape,) = timed(replace(DECODE, context=0.0, isl=4096, osl=1536))
-    assert shape.context[0] == 4096 + 768
 
 
 def test_prefill_takes_the_tokens_stated_or_a_chunk_or_the_prompt():
@@ -229,21 +180,6 @@ def test_no_more_is_held_than_fits(point):
     assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
 
 
-def test_imbalance_of_wide_groups_where_none_is_stated():
-    shape = StepShape(ep=np.array([8.0, 16.0, 72.0, 72.0]), imbalance=np.array([0.0, 0.0, 1.0, 1.4]))
-    assert with_imbalance(shape, "decode").imbalance.tolist() == [1.0, 1.25, 1.0, 1.4]
-    assert with_imbalance(shape, "prefill").imbalance.tolist() == [1.0, 1.35, 1.0, 1.4]
-
-
-def test_a_decode_row_states_the_imbalance_of_its_own_pool_alone():
-    pool = Pool(attention_dp=16, ep=16)
-    group = group_of(replace(SPLIT, pool=pool, prefill_pool=pool, imbalance=1.1))
-    assert with_imbalance(group.pool, "decode").imbalance[0] == 1.1
-    assert with_imbalance(group.prefill_pool, "prefill").imbalance[0] == 1.35
-    alone = group_of(replace(PREFILL, pool=pool, imbalance=1.1, isl=1000))
-    assert with_imbalance(alone.prefill_pool, "prefill").imbalance[0] == 1.1
-
-
 def test_overlap_runs_two_halves():
     group = group_of(replace(DECODE, overlap=True, pool=Pool(attention_dp=72, ep=72), batch=256))
     efficiency = calibrated(group.gpu)
@@ -258,43 +194,7 @@ def test_overlap_runs_two_halves():
     assert stepper(plain, machine)(shape) == pytest.approx(even_step(group.model, shape, machine).total_s)
 
 
-def test_the_kernel_of_a_row_is_that_of_the_pool_it_measures():
-    named = group_of(replace(SPLIT, kernel="DeepEP normal"))
-    usual = group_of(SPLIT)
-    decode, prefill = machines(named, calibrated(named.gpu))
-    plain_decode, plain_prefill = machines(usual, calibrated(usual.gpu))
-    assert decode.kernels.across.family != plain_decode.kernels.across.family
-    assert prefill.kernels.across == plain_prefill.kernels.across
-    _, own = machines(group_of(replace(PREFILL, kernel="DeepEP LL", isl=1000)), calibrated(named.gpu))
-    assert own.kernels.across.family != plain_prefill.kernels.across.family
-
-
 # --- predictions
-
-
-def test_predictions_keep_the_order_of_the_points():
-    points = [
-        DECODE,
-        replace(SPLIT, engine="sglang"),
-        replace(DECODE, cluster="hgx-h1000"),
-        replace(PREFILL, isl=4096),
-        replace(DECODE, quantity="ttft_ms"),
-        replace(SERVED, concurrency=8, cluster="hgx-b200"),
-        replace(DECODE, batch=64),
-        replace(SERVED, quantity="ttft_ms"),
-        replace(DECODE, quantity="step_ms", draft_tokens=1, accept_length=1.5),
-    ]
-    found = predict_serving(points)
-    for point, prediction in zip(points, found, strict=True):
-        (alone,) = predict_serving([point])
-        assert prediction.reason == alone.reason
-        assert (prediction.value is None) == bool(prediction.reason)
-        if prediction.value is not None:
-            assert prediction.value == pytest.approx(alone.value, rel=1e-12)
-    assert "hgx-h1000" in found[2].reason
-    assert "no such time" in found[4].reason
-    assert [i for i, prediction in enumerate(found) if prediction.reason] == [2, 4]
-    assert predict_serving([]) == []
 
 
 def test_milliseconds_and_what_counts_as_a_token():
@@ -307,56 +207,6 @@ def test_milliseconds_and_what_counts_as_a_token():
     assert rates["total"] == pytest.approx(rates["input"] + rates["output"])
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
-
-
-def test_cached_tokens_count_where_the_row_counts_them():
-    row = replace(PREFILL, isl=4096, cache_hit=0.75)
-    plain, cached = (
-        predict_serving([replace(row, token_kind=kind)])[0].value for kind in ("input", "input_cached")
-    )
-    assert cached == pytest.approx(4 * plain)
-
-
-def test_rates_are_per_gpu_of_the_row():
-    rate = replace(DECODE, quantity="tok_s_per_gpu")
-    own, asked = (predict_serving([replace(rate, gpus=gpus)])[0].value for gpus in (0, 32))
-    assert own == pytest.approx(4 * asked)
-    (nobody,) = predict_serving([replace(SPLIT, quantity="tok_s_per_gpu", prefill_pool=NO_LAYOUT)])
-    assert nobody.value is None
-
-
-def test_step_and_time_per_token_differ_by_what_is_accepted():
-    drafted = replace(DECODE, draft_tokens=2, accept_length=2.2)
-    tpot, step = (
-        predict_serving([replace(drafted, quantity=name)])[0].value for name in ("tpot_ms", "step_ms")
-    )
-    assert step == pytest.approx(2.2 * tpot)
-
-
-def test_drafts_that_nobody_recorded_yield_what_was_fitted_to_such_rows():
-    unsure = replace(DECODE, drafts_recorded=False)
-    sure, open_ = predict_serving([DECODE, unsure])
-    gain = calibrated(group_of(DECODE).gpu)["accept.unrecorded"]
-    assert gain > 1
-    assert open_.value == pytest.approx(
-        sure.value / gain
-    )  # nothing drafted is verified: the step is the same
-    first, same = predict_serving(
-        [replace(SERVED, quantity="ttft_ms", drafts_recorded=known) for known in (True, False)]
-    )
-    assert first.value == same.value
-
-
-@pytest.mark.parametrize("drafts", [1, 2, 3])
-def test_drafts_alone_yield_what_is_calibrated(drafts):
-    row = replace(DECODE, draft_tokens=drafts, accept_length=0.0)
-    efficiency = calibrated(group_of(DECODE).gpu)
-    given = replace(row, accept_length=efficiency[f"accept.{drafts}"])
-    alone, stated = predict_serving([row, given])
-    assert alone.value == pytest.approx(stated.value, rel=1e-12)
-    # what nobody drafts is one token a step, whatever stands there
-    none, one = predict_serving([replace(DECODE, accept_length=x) for x in (0.0, 1.0)])
-    assert none.value == one.value
 
 
 def test_prompts_in_step_delay_answers_by_their_own_share():
@@ -372,12 +222,6 @@ def test_prompts_in_step_delay_answers_by_their_own_share():
     shares = [efficiency["prefill_share"], efficiency["prefill_share.in_step"]]
     assert shares[0] != shares[1]
     assert times.tpot_s == pytest.approx([0.01 * (1 + share) for share in shares])
-
-
-def test_requests_are_assigned_to_ranks_at_random_where_they_are_served_and_evenly_in_a_step():
-    _, (step,) = timed(DECODE)
-    _, (served, *_) = timed(SERVED)
-    assert (step.random, served.random) == (0.0, 1.0)
 
 
 POOLS = st.sampled_from(
@@ -409,20 +253,3 @@ def test_more_requests_never_make_a_token_faster(point, pool, chip, isl, osl):
     ):  # what was learned from measurements is not monotone
         for fewer, more in pairwise(predict_serving(rows, residual=residual)):
             assert more.value >= fewer.value * (1 - slack)
-
-
-@pytest.mark.wide
-@settings(deadline=None, max_examples=25)
-@given(
-    pool=POOLS,
-    isl=st.integers(100, 20_000),
-    osl=st.integers(10, 4000),
-    concurrency=st.integers(1, 4000),
-)
-def test_more_prefill_workers_never_serve_less(pool, isl, osl, concurrency):
-    row = replace(
-        SPLIT, quantity="tok_s_per_gpu", pool=pool, isl=isl, osl=osl, concurrency=concurrency, gpus=1000
-    )
-    counts = [replace(row, prefill_pool=replace(WIDE, workers=n)) for n in (1, 2, 4, 8, 64)]
-    for fewer, more in pairwise(predict_serving(counts)):
-        assert more.value >= fewer.value * (1 - 1e-2)

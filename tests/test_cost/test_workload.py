@@ -18,17 +18,6 @@ def test_defaults_are_the_contract():
     )
 
 
-def test_with_batch_changes_nothing_else():
-    workload = Workload(context=17, kv_dtype="fp8")
-    assert workload.with_batch(3) == Workload(17, 3, "fp8")
-    assert workload.batch == 0
-
-
-@pytest.mark.parametrize("context", [1, LONGEST_CONTEXT])
-def test_ends_of_the_range_are_accepted(context):
-    assert Workload(context=context).context == context
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -73,11 +62,6 @@ def test_batch_that_nobody_asked_for():
     prefill = Workload(context=1000, phase="prefill")  # prompts of 8,192 tokens in all
     assert (prefill.wanted_batch(70), prefill.wanted_batch(7)) == (8, 7)
     assert Workload(context=50_000, phase="prefill").wanted_batch(70) == 1
-
-
-def test_with_batch_is_checked_too():
-    with pytest.raises(InputError, match="`batch` -1: expected a whole number from 0"):
-        Workload().with_batch(-1)
 
 
 def test_a_cached_prefix_is_not_prefilled():

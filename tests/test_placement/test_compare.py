@@ -51,18 +51,6 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
         assert re.search(rf"\bTP ?{plan.layout.tp}\b", row.layout)
 
 
-def test_without_a_target_or_a_limit_it_is_as_much_as_fits() -> None:
-    clusters = [resolve_cluster("hgx-h100")]
-    (row,) = compare_clusters(clusters, MIXTRAL, Workload(), LOADS, replace(FAST, tpot_s="none"))
-    (usual,) = compared("hgx-h100")
-    assert row.target_tok_s_per_user is None
-    assert row.tok_s_per_gpu is not None
-    assert usual.tok_s_per_gpu is not None
-    assert usual.tok_s_per_user is not None
-    assert row.tok_s_per_gpu >= usual.tok_s_per_gpu
-    assert usual.tok_s_per_user >= 20.0
-
-
 def test_a_usual_speed_that_nobody_reaches_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placement.compare.USUAL_TOK_S", 1e6)
     for row in compared("hgx-h100", "hgx-h200"):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +13,12 @@ from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement import cross_validation
-from placement.cross_validation import scenario_report
 from placement.options import Objective, PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
-from placement.problem import make_problem
-from placement.solve import solve
 from topology import resolve_cluster
 
 pytestmark = pytest.mark.wide
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 6), Workload(batch=8))
 
@@ -101,36 +95,3 @@ def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatc
     assert plan.scenarios is not None
     assert [row.left_out is not None for row in plan.scenarios.rows] == [True, False, False]
     assert plan.failures is not None
-
-
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
-
-
-def test_left_out_is_planned_without_the_scenario() -> None:
-    tokens = np.random.default_rng(0).lognormal(0, 1, (3, 4, 24))
-    problem = make_problem(tokens, np.full(6, 5))
-    plan = solve(problem)
-    report = scenario_report(problem, plan.assignment, ["a", "b", "c"])
-    others = solve(make_problem(tokens[[0, 2]], np.full(6, 5)))
-    row = report.rows[1]
-    assert row.name == "b"
-    assert row.in_sample == pytest.approx(plan.assignment.balancedness(tokens[1]).mean())
-    assert row.worst_layer == pytest.approx(plan.assignment.balancedness(tokens[1]).min())
-    assert row.left_out == pytest.approx(others.assignment.balancedness(tokens[1]).mean())
-    assert report.left_out == pytest.approx(np.mean([row.left_out for row in report.rows]))
-    assert report.left_out < report.in_sample
-    lines = report.lines()
-    assert len(lines) == 5
-    assert lines[2].split() == ["b", f"{row.in_sample:.3f}", f"{row.left_out:.3f}", f"{row.worst_layer:.3f}"]
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="no published workloads beside the repository")
-@pytest.mark.parametrize(("gpus", "slots", "seen", "unseen"), [(72, 4, 0.95, 0.89), (32, 9, 0.98, 0.95)])
-def test_real_workloads_not_seen(gpus: int, slots: int, seen: float, unseen: float) -> None:
-    tokens = np.stack([np.load(path) for path in sorted(REAL.glob("*.npy"))])[:, ::24]
-    problem = make_problem(tokens, np.full(gpus, slots))
-    plan = solve(problem, eplb_groups=8)
-    report = scenario_report(problem, plan.assignment, [str(i) for i in range(8)])
-    assert report.in_sample > seen
-    assert report.left_out is not None
-    assert report.left_out > unseen

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,6 @@ from cost.loads import ExpertLoads
 from placement.engines.mapping import ModelFacts
 from placement.engines.registry import ENGINES, check_file
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3", "DeepseekV3ForCausalLM")
 ROW = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
@@ -145,11 +142,7 @@ ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], objec
     ids=lambda value: None if callable(value) else str(value)[:30],
 )
 def test_vllm_ascend(
-    tmp_path: Path,
-    change: Callable[[object], object],
-    loads: bool,
-    right: bool,
-    words: str,
+    tmp_path: Path, change: Callable[[object], object], loads: bool, right: bool, words: str
 ) -> None:
     data = ascend()
     change(data["layer_list"])

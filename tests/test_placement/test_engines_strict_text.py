@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from placement.engines import strict_text
 from placement.engines.strict_text import read_json, read_json_lines, read_text, read_yaml
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BAD_YAML = {
     'a: !!python/object/apply:os.system ["touch ran"]': "a YAML tag",

@@ -11,7 +11,7 @@ from cost.workload import Workload
 from placement.fitting import fitted_layouts, fitting_shapes, stage_slots, tightest
 from placement.goals import aim_of
 from placement.layout_choice import candidates
-from placement.partition import equal_ranges, stage_specs
+from placement.partition import stage_specs
 from topology import resolve_cluster
 from topology.errors import InputError
 
@@ -57,20 +57,6 @@ def test_shapes_left_out_do_not_fit() -> None:
     assert checked, "some shape must be refused for this to say anything"
 
 
-@pytest.mark.parametrize(("model", "cluster"), CASES)
-def test_layouts_are_at_their_largest_batch_or_the_users(model: str, cluster: str) -> None:
-    largest = fitted_layouts(setting_of(model, cluster), None)
-    assert largest
-    for fit in largest:
-        assert (fit.fixed, fit.batch <= fit.scorer.max_batch) == (False, True)
-        if fit.layout.stages == 1:
-            assert fit.batch == fit.scorer.max_batch
-    chosen = fitted_layouts(setting_of(model, cluster, batch=2), None)
-    assert chosen
-    assert all(fit.fixed and fit.batch == 2 for fit in chosen)
-    assert len(chosen) == sum(fit.batch >= 2 for fit in largest)
-
-
 @pytest.mark.wide
 @pytest.mark.parametrize("times", [1.1, 3.0])
 def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:
@@ -96,24 +82,6 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
         for fit in layouts
     ]
     assert found[0].score.tok_s_per_gpu == pytest.approx(max(scanned))
-
-
-def test_tightest_is_the_nearest_over_all_shapes() -> None:
-    deployment = setting_of("deepseek-v3", "hgx-h100")
-    shape, memory = tightest(deployment, None)
-    from placement.fitting import enumerate_shapes
-
-    assert memory.used(1) > memory.usable
-    over = []
-    for other in enumerate_shapes(deployment.cluster, deployment.model):
-        slots = stage_slots(deployment, other, None)
-        if slots is None:
-            continue
-        stages = stage_specs(other.replicas[0], equal_ranges(61, len(other.replicas[0])))
-        sums = [int(row.sum()) for row in slots]
-        rows = replica_memory(deployment, stages, tp=other.tp, slots=sums)
-        over.append((max(row.used(1) - row.usable for row in rows), other))
-    assert min(over, key=lambda pair: pair[0])[1] == shape
 
 
 def test_copies_that_no_group_holds_are_refused() -> None:

@@ -13,7 +13,7 @@ from cost.pools import serving_workloads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
-from placement.fleet.blocks import block_sizes, domain_classes, shapes_of
+from placement.fleet.blocks import domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Traffic
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import FleetOptions
@@ -61,8 +61,9 @@ def fleet(cluster: str, model: str, isl: int = 0, *gone: str, **asked: float) ->
     return make_fleet(where, served, FleetOptions(**asked))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("isl", [0, 1000])
-@pytest.mark.parametrize("cluster", ["hgx-h100@24", "gb200-nvl72@72"])
+@pytest.mark.parametrize(
+    ("cluster", "isl"), [("hgx-h100@24", 0), ("hgx-h100@24", 1000), ("gb200-nvl72@36", 0)]
+)
 def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
     found = fleet(cluster, "mixtral-8x7b", isl)
     best = best_uniform(found.traffic)
@@ -82,12 +83,6 @@ def test_every_gpu_that_works_stands_once_or_is_idle() -> None:
     assert len({*found.used(), *idle}) == 22
     assert sum(pool.share for pool in found.pools if pool.role == DECODE) == pytest.approx(1)
     assert sum(pool.share for pool in found.pools if pool.role == PREFILL) == pytest.approx(1)
-
-
-def test_healthy_gpus_of_a_broken_domain_work() -> None:
-    found = fleet("hgx-h100@16", "mixtral-8x7b", 0, "d0.n0.g1")
-    whole = fleet("hgx-h100@16", "mixtral-8x7b")
-    assert found.tok_s > whole.tok_s * 13 / 16
 
 
 def test_fewest_gpus_for_so_many_tokens() -> None:
@@ -143,13 +138,6 @@ def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
     assert make_fleet(where, late, FleetOptions()).traffic.tpot_s is None
     with pytest.raises(InfeasibleError, match=r"within 50 ms a token: the least take 16 GPUs to decode"):
         make_fleet(where, replace(served, usual=frozenset({"ttft_s"})), FleetOptions())
-
-
-def test_parts_of_domains_are_joined() -> None:
-    where = broken("hgx-h100@16")
-    shapes = shapes_of(where, domain_classes(where), most_stages=61)
-    sizes = {shape.sizes for shape in shapes if [block.size for block in shape.blocks] == [8, 4]}
-    assert {(12,), (8, 4), (4, 4, 4)} <= sizes
 
 
 def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
@@ -208,16 +196,6 @@ def test_published_groups_are_among_the_shapes() -> None:
         assert any(shape.gpus == ep and shape.stages == 1 for shape in shapes)
 
 
-def test_classes_are_counted() -> None:
-    where = broken("hgx-h100@32", "d1.n0.g0", "d3.n0.g5")
-    assert [(one.size, one.domains, one.kind) for one in domain_classes(where)] == [(8, 2, 0), (7, 2, 0)]
-    assert block_sizes(where.spec.domains[0], {8, 7}) == [*range(1, 9)]
-
-
-def test_a_seed_may_be_longer_than_the_solver_takes() -> None:
-    assert fleet("hgx-h100", "mixtral-8x7b", seed=2**40).pools
-
-
 def test_options_that_cannot_be_are_refused() -> None:
     for asked, word in (
         ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
@@ -238,17 +216,3 @@ def test_gpus_with_a_broken_link_come_last() -> None:
     first, second = domain_classes(where)
     assert (first.kind, first.fast, second.fast) == (0, 8, 7)
     assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
-
-
-def test_a_plan_has_more_copies_where_the_fewest_leave_layers_uneven() -> None:
-    where = resolve_cluster("hgx-h200@64")
-    served = traffic(where, "deepseek-v3")
-    found = make_fleet(where, served, FleetOptions())
-    model = served.deployments[0][0].model
-    assert model.moe is not None
-    size = {"moe_layers": model.moe_layers, "layers": len(model.layers), "experts": model.moe.experts}
-    loads = read_loads(["lognormal:0.63"], seed=0, **size)  # type: ignore[arg-type]
-    placed = [plan_pool(found, pool, {0: loads}, PlanOptions(time_limit_s=0.0)).plan for pool in found.pools]
-    for pool, plan in zip(found.pools, placed, strict=True):
-        assert plan is not None
-        assert plan.score.tok_s_per_gpu * pool.column.shape.gpus >= 0.95 * pool.column.tok_s

@@ -56,8 +56,8 @@ def check_largest(plan: Plan, limit_s: float) -> None:
     assert plan.score.batch == max(batch for batch in near if scorer.at(batch).tpot_s <= limit_s)
 
 
-@pytest.mark.parametrize("loads", ["lognormal:1.2", "uniform", "zipf:2"])
-@pytest.mark.parametrize("batch", [1, 4, 40])
+@pytest.mark.parametrize("loads", ["lognormal:1.2", "zipf:2"])
+@pytest.mark.parametrize("batch", [1, 40])
 def test_no_larger_batch_is_within_the_time(loads: str, batch: int) -> None:
     limit_s = balanced().at(batch).tpot_s * 1.001
     check_largest(make_plan(deployed(), loads_of(loads), replace(FAST, tpot_s=limit_s)), limit_s)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.config.build import model_from_config
 from cost.layouts.candidates import MOST_STAGES
+from cost.model import Model
 from cost.resolve import resolve_model
 from placement.fitting import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.cluster import Cluster
 from topology.spec import ClusterSpec
-
-if TYPE_CHECKING:
-    from cost.model import Model
-    from topology.cluster import Cluster
 
 MOE, DENSE = resolve_model("deepseek-v3"), resolve_model("llama-3.1-8b")
 
@@ -77,21 +74,6 @@ def groups_of(shape: Shape) -> list[tuple[int, ...]]:
 def test_one_domain_offers_every_divisor_and_power_of_two() -> None:
     shapes = list(enumerate_shapes(resolve_cluster("gb200-nvl72@44"), MOE))
     assert {len(groups_of(shape)[0]) for shape in shapes} == {1, 2, 4, 8, 11, 16, 22, 32, 44}
-
-
-def test_whole_domains_may_be_left_over() -> None:
-    """Three hosts offer a pipeline over two of them, seven a group of six."""
-    shapes = [s.replicas for s in enumerate_shapes(resolve_cluster("hgx-h100@24"), MOE)]
-    assert ((tuple(range(8)), tuple(range(8, 16))),) in shapes
-    shapes = [s.replicas for s in enumerate_shapes(resolve_cluster("hgx-h100@56"), MOE)]
-    assert ((tuple(range(48)),),) in shapes
-
-
-def test_the_whole_of_two_domains_is_one_group() -> None:
-    shapes = list(enumerate_shapes(resolve_cluster("hgx-h100@16"), MOE))
-    assert Shape(((tuple(range(16)),),), 1) in shapes
-    assert Shape(((tuple(range(8)), tuple(range(8, 16))),), 1) in shapes
-    assert Shape(((tuple(range(8)),), (tuple(range(8, 16)),)), 8) in shapes
 
 
 def test_uneven_domains_offer_one_stage_each() -> None:

@@ -85,19 +85,6 @@ def test_with_the_batch_kept_a_lever_is_the_plan_scored_on_what_changed(
         assert found.gain == pytest.approx(score.tok_s_per_gpu / before.score.tok_s_per_gpu - 1)
 
 
-def test_with_the_layout_kept_the_batch_is_the_largest_within_the_time_asked_for() -> None:
-    found, before = row(levers(), "HBM bandwidth", "x2"), plan()
-    kept = reached(found.layout_kept)
-    assert before.score.batch < kept.batch
-    cluster = build_cluster(
-        with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
-    )
-    for batch, fast in ((int(kept.batch), True), (int(kept.batch) + 1, False)):
-        deployment = replace(before.deployment.with_batch(batch), cluster=cluster)
-        score, _ = score_placement(deployment, before.layout, before.experts, before.loads, before.split)
-        assert (score.tpot_s <= 0.005) is fast
-
-
 @pytest.mark.parametrize(
     "asked", [(), ("hgx-h100@16", "llama-3.1-70b", 0, 0.01), ("hgx-h100", "mixtral-8x7b", 7, None)]
 )
@@ -139,19 +126,6 @@ def test_the_service_level_is_what_was_asked_for_or_the_plans_own() -> None:
     assert ServiceLevel.of(usual) == ServiceLevel(0.05, asked=True)
     given = plan("hgx-h100", "mixtral-8x7b", 7, 0.005)
     assert ServiceLevel.of(given) == ServiceLevel(given.score.tpot_s, asked=False)
-
-
-def test_of_the_least_latency_the_speed_of_a_user_counts_and_the_batch_stays() -> None:
-    before, found = (
-        plan("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
-        levers("hgx-h100", "mixtral-8x7b", 0, None, "latency"),
-    )
-    faster = row(found, "HBM bandwidth", "x2")
-    kept = reached(faster.layout_kept)
-    assert kept.gain == pytest.approx(kept.tok_s_per_user / before.score.tok_s_per_user - 1)
-    assert (kept.batch, kept.gain > 0) == (before.score.batch, True)
-    assert faster.layout_kept == faster.batch_kept
-    assert reached(faster.layout_free).gain >= kept.gain
 
 
 def test_a_time_to_the_first_token_holds_under_every_change() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.compare import compare_clusters
@@ -20,9 +18,6 @@ from placement.planner import make_plan
 from placement.splits import faster_splits, promised
 from placement.verify import verify_plan
 from topology import resolve_cluster
-
-if TYPE_CHECKING:
-    from cost.loads import ExpertLoads
 
 SAME = 1e-3
 """What plan and sweep may differ by, as a part of tok/s."""

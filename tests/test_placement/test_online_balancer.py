@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
@@ -173,31 +169,6 @@ def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None
         assert forced <= moved(old, found.slot_expert) <= forced + budget * old.size
 
 
-def test_a_window_is_heard_though_the_placement_is_even_under_others() -> None:
-    slots, prices = np.full(24, 4), [1e-3, 5e-4, 2.5e-4, 1.25e-4, 6e-5, 2e-5]
-    drawn = np.random.default_rng(0).lognormal(sigma=0.7, size=(2, LAYERS, 80))
-    now, before = drawn / drawn.mean(axis=2, keepdims=True)
-    even = solve(make_problem(before, slots)).assignment.slot_expert
-    weights = np.repeat([[0.75], [0.25]], LAYERS, axis=1)
-    found = descend(np.stack([now, before]), weights, even, slots, most=even.size, prices=prices)
-    alone = descend(now[None], weights[:1], even, slots, most=even.size, prices=prices)
-
-    def objective(placed: Experts) -> float:
-        both = (1 / balancedness(load, placed, slots) for load in (now, before))
-        return float(sum(part * each.mean() for part, each in zip((0.75, 0.25), both, strict=True)))
-
-    assert objective(found) < objective(alone)
-
-
-def test_equal_loads_and_one_layer() -> None:
-    state = start(EXPERTS, SLOTS, layers=1)
-    first = replan(state, np.ones((1, EXPERTS)))
-    assert first.slot_expert.shape == (1, GPUS * EACH)
-    hot = np.ones((1, EXPERTS))
-    hot[0, 3] = 1e15
-    assert replan(first.state, hot, first.slot_expert).moves <= 0.05 * GPUS * EACH
-
-
 def bad_window(at: float) -> Floats:
     window = np.ones((LAYERS, EXPERTS))
     window[2, 3] = at
@@ -219,37 +190,6 @@ def test_what_cannot_be_used_is_refused() -> None:
         OnlineOptions(budget=5)
     with pytest.raises(InputError, match="slots for"):
         start(EXPERTS, 1, GPUS)
-
-
-_SCRIPT = """
-import hashlib, sys, numpy as np
-from placement.online import votes
-from placement.online.balancer import replan, start
-rng = np.random.default_rng(5)
-known = rng.lognormal(size=(3, 4, 16))
-state, old, digest = start(16, 3, 8, stored=known), None, hashlib.sha256()
-for _ in range(3):
-    decision = replan(state, rng.poisson(500 * known[rng.integers(3)]), old)
-    state, old = decision.state, decision.slot_expert
-    digest.update(old.tobytes())
-print(digest.hexdigest())
-"""
-
-
-@pytest.mark.wide
-def test_two_processes_with_other_hash_seeds_agree() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", _SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed, threads in (("1", "1"), ("2", "2"))
-    }
-    assert len(found) == 1
-    assert len(found.pop().strip()) == hashlib.sha256().digest_size * 2
 
 
 @settings(max_examples=25, deadline=None)

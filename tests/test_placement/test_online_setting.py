@@ -57,18 +57,6 @@ def test_replicas_move_at_once():
     assert moves.seconds == pytest.approx(expert_bytes(plan)[0] / 450e9, rel=0.01)
 
 
-def test_an_even_load_costs_what_balanced_experts_do():
-    plan = plan_of(ep=8, redundant=0)
-    costs = plan_setting(plan, 100).costs
-    placed = [plan_setting(plan, 100).groups[0].start]
-    even = costs.step(np.ones((LAYERS, 8)), placed)
-    assert even.seconds == pytest.approx(costs.even_s)
-    assert even.balancedness.tolist() == [1.0, 1.0]
-    skewed = costs.step(np.arange(1.0, 9.0) * np.ones((LAYERS, 1)), placed)
-    assert skewed.seconds > costs.even_s
-    assert 0 < skewed.links_s < skewed.seconds
-
-
 @pytest.mark.parametrize("name", ["hgx-h200@32", "gb200-nvl72@24"])
 def test_sources_and_seconds_are_those_of_a_replan(name):
     cluster, rng, layers, size = resolve_cluster(name), np.random.default_rng(1), 3, 44e6

@@ -7,7 +7,8 @@ import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,15 +18,11 @@ from cost.workload import Workload
 from helpers import few_layers
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from topology import resolve_cluster
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.plan import Plan
 
 
 @cache

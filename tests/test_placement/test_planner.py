@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.loads import ExpertLoads, read_loads
 from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import fitting, layout_choice
 from placement.goals import aim_of
 from placement.options import TOLERANCE, PlanOptions
+from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
 from placement.scoring import placement_scorer
@@ -24,25 +26,13 @@ from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.errors import InfeasibleError, InputError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cost.loads import ExpertLoads
-    from placement.plan import Plan
-
 MOE_CASES = [
     ("mixtral-8x7b", "hgx-h100"),
-    ("mixtral-8x7b", "gb200-nvl72@8"),
-    ("gpt-oss-20b", "hgx-h100@16"),
-    ("gpt-oss-20b", "gb200-nvl72@72"),
+    ("gpt-oss-20b", "gb200-nvl72@24"),
     ("deepseek-v3", "hgx-h100@16"),
-    ("deepseek-v3", "gb200-nvl72@144"),
+    ("deepseek-v3", "gb200-nvl72@72"),
 ]
-DENSE_CASES = [
-    ("llama-3.1-8b", "hgx-h100"),
-    ("llama-3.1-70b", "hgx-h100@16"),
-    ("llama-3.1-70b", "gb200-nvl72@44"),
-]
+DENSE_CASES = [("llama-3.1-8b", "hgx-h100"), ("llama-3.1-70b", "hgx-h100@16")]
 
 
 def loads_of(deployment: Deployment, text: str = "lognormal:0.63", seed: int = 0) -> ExpertLoads | None:
@@ -74,7 +64,7 @@ def fresh_plan(
     return make_plan(deployment, loads_of(deployment, loads), options)
 
 
-SHAPES = {"hgx-h100@16": (8, 2), "gb200-nvl72@144": (72, 1)}
+SHAPES = {"hgx-h100@16": (8, 2), "gb200-nvl72@72": (36, 1)}
 """What DeepSeek-V3 is asked to be cut into, so that plans with stages and with replicas are among those below."""
 
 
@@ -161,7 +151,7 @@ def test_a_written_plan_reads_back_the_same(model: str, cluster: str, tmp_path: 
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[4], DENSE_CASES[1]])
+@pytest.mark.parametrize(("model", "cluster"), [MOE_CASES[0], MOE_CASES[2], DENSE_CASES[1]])
 def test_the_fast_path_gives_the_same_bytes(model: str, cluster: str) -> None:
     assert as_text(known_plan.__wrapped__(model, cluster)) == as_text(known_plan(model, cluster))
 
@@ -182,15 +172,6 @@ def test_the_time_per_token_is_met_by_the_largest_batch(times: float) -> None:
         return
     longer = fresh_plan("mixtral-8x7b", "hgx-h100", batch=plan.score.batch + 1)
     assert longer.layout != plan.layout or longer.score.step_s > tpot_s
-
-
-def test_time_per_token_with_a_batch() -> None:
-    tpot_s = 1.5 * fastest_s("mixtral-8x7b", "hgx-h100", batch=4)
-    plan = fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=tpot_s)
-    assert plan.score.batch == 4
-    assert plan.score.step_s <= tpot_s
-    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 1 is out of reach.*at batch 4"):
-        fresh_plan("mixtral-8x7b", "hgx-h100", batch=4, tpot_s=1e-3)
 
 
 def test_between_balanced_and_real_experts_the_refusal_names_a_time_that_works() -> None:
@@ -228,16 +209,6 @@ def test_the_linear_baseline_by_hand() -> None:
     by_hand = per_gpu.mean(axis=1) / per_gpu.max(axis=1)
     np.testing.assert_allclose(list(linear.balancedness.values()), by_hand)
     assert linear.score.step_s != plan.score.step_s
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("redundant", [0, 8, 13])
-def test_redundant_copies_are_as_many_as_asked(redundant: int) -> None:
-    plan = fresh_plan("mixtral-8x7b", "hgx-h100", redundant=redundant)
-    for experts in plan.experts:
-        assert experts is not None
-        assert experts.slots == 8 + redundant
-        assert experts.slots_per_gpu.max() - experts.slots_per_gpu.min() <= 1
 
 
 def test_more_copies_than_gpus_can_hold_are_refused() -> None:

@@ -15,9 +15,8 @@ from cost.loads import read_loads
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload
-from placement.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm, slots_of_stage
+from placement.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm
 from placement.options import PlanOptions
-from placement.plan_file import plan_to_dict
 from placement.planner import make_plan
 from placement.scoring import stage_speed
 from placement.verify import verify_plan
@@ -66,18 +65,6 @@ def test_slots_leave_as_much_as_can_be_on_the_fullest_gpu(
         least_left(slots) for slots in product(range(most + 1), repeat=len(free)) if sum(slots) == total
     )
     assert least_left(tuple(found.tolist())) == best
-
-
-def test_cards_that_differ_get_slots_by_their_hbm() -> None:
-    deployment = mixed()
-    gpus = tuple(range(16))
-    slots = slots_of_stage(deployment, (gpus,), WHOLE, 0, tp=1, redundant=16)
-    assert int(slots.sum()) == 48
-    assert slots[8:].min() > slots[:8].max()
-    equal = slots_of_stage(deployment, (gpus,), WHOLE, 0, tp=1, redundant=16, equal=True)
-    assert equal.tolist() == [3] * 16
-    alike = slots_of_stage(deployment, (gpus[8:],), WHOLE, 0, tp=1, redundant=0)
-    assert alike.tolist() == [4] * 8
 
 
 def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
@@ -134,34 +121,3 @@ def test_a_throttled_gpu_gets_less_and_the_plan_is_faster_for_it() -> None:
     # balancedness counts busy time: nearly even
     assert np.mean(list(plan.balancedness.values())) > np.mean(list(rival.balancedness.values())) + 0.1
     assert plan.proof.bound <= plan.proof.objective
-
-
-def test_more_gpus_than_slots() -> None:
-    model = resolve_model("gpt-oss-20b")
-    deployment = Deployment(resolve_cluster("gb200-nvl72@40"), model, Workload(batch=4))
-    loads = read_loads(["zipf:1"], moe_layers=model.moe_layers, layers=LAYERS, experts=32, seed=0)
-    plan = make_plan(deployment, loads, PlanOptions(4, time_limit_s=0.0, ep=40, tp=1))
-    assert verify_plan(plan) == []
-    (assignment,) = plan.experts
-    assert assignment is not None
-    assert assignment.slots_per_gpu.tolist() == [1] * 36 + [0] * 4
-    assert plan.proof.status == "OPTIMAL"
-    rows = plan_to_dict(plan)["experts"]["layers"]["0"]
-    assert [len(row) for row in rows] == [1] * 36 + [0] * 4
-    assert plan.failures is not None
-    what_if = {row.unit: row for row in plan.failures.what_if}
-    assert what_if["gpu"].choices == 40
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0])
-def test_throttling_never_helps(factor: float) -> None:
-    faults = (Fault(gpu="d0.n0.g0", factor=factor),)
-    spec = resolve_cluster("hgx-h100").spec
-    model = resolve_model("mixtral-8x7b")
-    loads = read_loads(["uniform"], moe_layers=range(32), layers=32, experts=8, seed=0)
-    options = PlanOptions(time_limit_s=0.0, ep=8, tp=1)
-    whole, slow = (
-        make_plan(Deployment(build_cluster(part), model, Workload(batch=16)), loads, options).score.step_s
-        for part in (spec, replace(spec, faults=faults))
-    )
-    assert slow == whole if factor == 1.0 else slow > whole

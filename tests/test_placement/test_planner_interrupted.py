@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cost.deployment import Deployment
+from cost.dispatch import DispatchPolicy
 from cost.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
@@ -15,9 +16,6 @@ from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.verify import verify_plan
 from topology import resolve_cluster
-
-if TYPE_CHECKING:
-    from cost.dispatch import DispatchPolicy
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 6), Workload(batch=8))
 

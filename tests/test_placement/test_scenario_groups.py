@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import Phase, example, given, settings
-from hypothesis import strategies as st
 
 from placement.problem import make_problem
 from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
 from placement.solve import solve
-
-if TYPE_CHECKING:
-    from placement.options import Objective
 
 
 def windows(steps: int, *, noise: float = 0.0) -> np.ndarray:
@@ -40,26 +34,6 @@ def test_a_chain_of_alike_windows_is_several_groups_and_all_of_one_are_alike() -
         assert votes(group)[inside].sum() == pytest.approx(1 / (group.max() + 1))
     assert part.max() + 1 <= MOST_HEARD
     assert all(np.unique(group[part == each]).size == 1 for each in range(part.max() + 1))
-
-
-@settings(deadline=None, max_examples=3, phases=(Phase.explicit, Phase.generate))
-@example(seed=28695, spread=0.3, objective="mean", slots=3)  # a mean by votes rounds in another way
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    spread=st.sampled_from([0.05, 0.3]),
-    objective=st.sampled_from(["mean", "worst"]),
-    slots=st.sampled_from([1, 3]),
-)
-def test_one_more_of_the_same_and_another_order_change_nothing(
-    seed: int, spread: float, objective: Objective, slots: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    tokens = rng.lognormal(0, 0.7, (3, 12)) * rng.lognormal(0, spread, (3, 1, 12))
-    again = tokens[rng.permutation([0, 1, 2, 0, 2, 2])]
-    one, two = (
-        solve(make_problem(loads, np.full(6, slots + 1), objective=objective)) for loads in (tokens, again)
-    )
-    np.testing.assert_array_equal(one.assignment.slot_expert, two.assignment.slot_expert)
 
 
 def test_a_rare_workload_is_heard_beside_many_alike() -> None:

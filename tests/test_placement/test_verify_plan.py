@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,12 +16,10 @@ from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from placement.verify import verify_plan
 from topology import resolve_cluster
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
 
 
 @cache

@@ -5,52 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from schema_check import require_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one run of a command left behind."""
-
-    code: int
-    out: str
-    err: str
-    command: str = ""
-
-    @property
-    def data(self) -> Any:
-        """Standard output as the one JSON object that it must be, in strict JSON, without the version that it has.
-
-        It has what the schema of the command says, and nothing else.
-        """
-
-        def no_constant(text: str) -> NoReturn:
-            raise AssertionError(f"{text} is not JSON")
-
-        found = json.loads(self.out, parse_constant=no_constant)
-        assert isinstance(found, dict)
-        assert found.pop("schema_version") == 1
-        require_schema(self.command, found)
-        return found
-
-    @property
-    def error_line(self) -> str:
-        """The one line on standard error; nothing on standard output."""
-        assert self.out == ""
-        lines = self.err.splitlines()
-        assert len(lines) == 1, self.err
-        assert lines[0].startswith("rackplan: ")
-        assert "Traceback" not in self.err
-        return lines[0]
+from helpers import Result
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rackplan.applies import RULES, in_lower_case
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 DENSE = ("--model", "Qwen3-8B", "--cluster", "hgx-h100")
 PLAN = ("plan", *DENSE, "-o", "out")

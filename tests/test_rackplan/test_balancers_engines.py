@@ -23,7 +23,6 @@ from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the engines' own policies cannot run")
 
-ROOT = Path(__file__).parents[2]
 LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 8, 24
 SHAPES = [(8, 2), (1, 1), (4, 3)]  # groups and nodes: by node, global, and groups that mean nothing
 
@@ -117,31 +116,6 @@ def test_vllm(loader: ModuleType, groups: int, nodes: int) -> None:
             old = ours
 
 
-def functions_of(loader: ModuleType, wheel: Path, path: str, *names: str) -> dict[str, Any]:
-    """Some functions of a file whose imports are not there."""
-    import ast
-    from zipfile import ZipFile
-
-    with ZipFile(wheel) as archive:
-        tree = ast.parse(archive.read(path))
-    tree.body = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name in names]
-    assert len(tree.body) == len(names)
-    inside: dict[str, Any] = {"torch": torch}
-    exec(compile(tree, path, "exec"), inside)  # noqa: S102  the engine's own code
-    return inside
-
-
-def test_vllm_commits_the_maps_of_an_answer(loader: ModuleType) -> None:
-    path = "vllm/distributed/eplb/eplb_state.py"
-    inside = functions_of(loader, sources("vllm-0*.whl"), path, "compute_logical_maps")
-    ours = vllm.rebalance_experts(window(), SLOTS, 8, 2, RANKS, linear())
-    log2phy, logcnt = inside["compute_logical_maps"](ours, EXPERTS)
-    mine = deepseek.rebalance_experts(window(), SLOTS, 8, 2, RANKS, old=linear())
-    assert torch.equal(mine[0], ours)
-    assert torch.equal(mine[1], log2phy)
-    assert torch.equal(mine[2], logcnt)
-
-
 @contextmanager
 def sglang_algorithms(loader: ModuleType) -> Iterator[Any]:
     wheel, folder = sources("sglang-0*.whl"), "sglang/srt/eplb/eplb_algorithms"
@@ -183,87 +157,10 @@ def test_sglang(loader: ModuleType, algorithm: str) -> None:
     consistent(*answers[0])
 
 
-def test_sglang_makes_its_metadata_of_an_answer(loader: ModuleType) -> None:
-    moe = SimpleNamespace(ep_dispatch_algorithm="static", ep_join_mode="", moe_a2a_backend="none")
-    context = ModuleType("runtime_context")
-    context.__dict__.update(
-        get_device=lambda: SimpleNamespace(device="cpu"),
-        get_exec=lambda: SimpleNamespace(moe=moe),
-        get_parallel=lambda: SimpleNamespace(ep_size=RANKS, nnodes=2),
-        get_resources=lambda: SimpleNamespace(expert_location_metadata=None),
-    )
-    elastic = ModuleType("elastic_ep")
-    elastic.__dict__["elastic_expanded_world_enabled"] = lambda: False
-    there = {"sglang.srt.runtime_context": context, "sglang.srt.elastic_ep.elastic_ep": elastic}
-    name = "sglang.srt.eplb.expert_location"
-    with loader.modules_there(**there, **{name: ModuleType(name)}):
-        import sys
-
-        # a dataclass looks its module up
-        module = loader.engine_module(sources("sglang-0*.whl"), "sglang/srt/eplb", "expert_location", name)
-        sys.modules[name].__dict__.update(module.__dict__)
-        maps = sglang.rebalance_experts(window()[None], SLOTS, SLOTS // RANKS, 8, 2, "deepseek_hierarchical")
-        for rank in range(RANKS):
-            made = module.ExpertLocationMetadata._init_raw(RANKS, maps[0], maps[1], moe_ep_rank=rank)
-            assert torch.equal(made.logical_to_all_physical_map_num_valid, maps[2])
-            chosen = made.logical_to_rank_dispatch_physical_map
-            assert torch.equal(torch.gather(maps[0], 1, chosen), torch.arange(EXPERTS).repeat(LAYERS, 1))
-
-
-@contextmanager
-def ascend_worker(loader: ModuleType, errors: list[str]) -> Iterator[Any]:
-    where = sources("vllm-ascend")
-    logger = SimpleNamespace(
-        error=lambda *said: errors.append(said[0]), info=print, debug=print, warning=print
-    )
-
-    def stub(**inside: object) -> ModuleType:
-        module = ModuleType("stub")
-        module.__dict__.update(inside)
-        return module
-
-    there = {
-        "vllm.logger": stub(logger=logger),
-        "vllm.distributed": stub(get_ep_group=lambda: SimpleNamespace(rank_in_group=0)),
-        "vllm.model_executor.layers.fused_moe.expert_map_manager": stub(determine_expert_map=None),
-        "vllm_ascend.eplb.core.policy.policy_factory": stub(PolicyFactory=None),
-    }
-    with loader.modules_there(**there):
-        utils = loader.engine_module(where, "vllm_ascend/eplb/core", "eplb_utils")
-        with loader.modules_there(**there, **{"vllm_ascend.eplb.core.eplb_utils": utils}):
-            yield loader.engine_module(where, "vllm_ascend/eplb/core", "eplb_worker"), utils
-
-
 def test_vllm_ascend(loader: ModuleType) -> None:
     where = sources("vllm-ascend")
     base = loader.engine_module(where, "vllm_ascend/eplb/core/policy", "policy_abstract").EplbPolicy
-    policy = vllm_ascend.RackplanPolicy()
     assert parameters(vllm_ascend.RackplanPolicy.rebalance_experts) == parameters(base.rebalance_experts)
-    errors: list[str] = []
-    with ascend_worker(loader, errors) as (module, utils):
-        worker = module.EplbWorker.__new__(module.EplbWorker)
-        table = (
-            utils.generate_global_placement(EXPERTS, RANKS, SLOTS - EXPERTS, 0).repeat(LAYERS, 1, 1).long()
-        )
-        for seed in range(4):
-            load = torch.from_numpy(np.random.default_rng(seed).integers(1, 999, table.shape))
-            change, priority, new = policy.rebalance_experts(table, load)
-            assert change == int((new != table).any())
-            assert sorted(priority.tolist()) == list(range(LAYERS))
-            assert new.dtype == table.dtype
-            kept = new.clone()
-            worker.check_expert_placement(table, new)
-            assert torch.equal(kept, new)
-            before, after = worker.local2global(table), worker.local2global(new)
-            for sent, received, _, _ in worker.compose_expert_update_info_greedy(after, before):
-                assert sum(map(len, sent.values())) == sum(map(len, received.values()))
-            hot = worker._calculate_hotness(table, load)
-            assert worker._compute_imbalance(new, hot)[0] <= worker._compute_imbalance(table, hot)[0]
-            for rank in range(RANKS):
-                found = utils.generate_log2phy_map(after[0], rank, tp_size=2)
-                assert torch.equal(new[0].reshape(-1)[found.long()], torch.arange(EXPERTS))
-            table = new
-    assert errors == []
 
 
 def test_tensors_stay_where_the_engine_wants_them() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from cost.resolve import model_names
 from topology import cluster_names, gpu_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 NAMES = {"gpus": gpu_names(), "clusters": cluster_names(), "models": model_names()}
 
@@ -28,7 +26,7 @@ def test_lists(run: Run, what: str) -> None:
     assert all(name in text for name in NAMES[what])
 
 
-@pytest.mark.parametrize("name", [*cluster_names(), *gpu_names(), *model_names()])
+@pytest.mark.parametrize("name", [*cluster_names()[::5], *gpu_names()[::5], *model_names()[::8]])
 def test_every_entry(run: Run, name: str) -> None:
     result = run("catalog", name, "--json")
     assert (result.code, result.err) == (0, "")

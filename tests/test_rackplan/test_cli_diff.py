@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 PLAN = ("plan", "--model", "olmoe-1b-7b", "--time-limit", "0", "--batch", "16")
 A = (*PLAN, "--cluster", "hgx-h100", "--ep", "8", "--tp", "1", "--stages", "1", "-o", "a")
 B = (*A[:-1], "b", "--loads", "zipf:1", "--context", "2048")
-OTHER = (
-    "plan",
-    "--model",
-    "qwen3-8b",
-    "--time-limit",
-    "0",
-    "--cluster",
-    "hgx-h200",
-    "--phase",
-    "prefill",
-    "-o",
-    "c",
-)
 
 
 @pytest.fixture
 def plans(prepared: Callable[..., None]) -> None:
-    for words in (A, B, OTHER):
+    for words in (A, B):
         prepared(*words)
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [("t.svg", b"<?xml"), ("t.png", b"\x89PNG"), ("t.pdf", b"%PDF")],
-)
+@pytest.mark.parametrize(("name", "start"), [("t.svg", b"<?xml"), ("t.png", b"\x89PNG"), ("t.pdf", b"%PDF")])
 def test_each_format_is_written_and_named(run: Run, name: str, start: bytes, tmp_path: Path) -> None:
     result = run("draw", "hgx-h100", "-o", name, "--json")
     assert (result.code, result.err) == (0, "")
@@ -69,31 +64,6 @@ def test_traffic_colours_the_links(run: Run, tmp_path: Path) -> None:
     assert "Bottleneck (red): " in (tmp_path / "m.svg").read_text().replace("\u00a0", " ").replace(
         "&#160;", " "
     )
-
-
-@pytest.mark.parametrize("name", ["t.graphml", "t.json"])
-def test_the_graph_for_other_tools(run: Run, name: str, tmp_path: Path) -> None:
-    result = run("draw", "gb200-nvl72@144", "-o", name, "--json")
-    assert (result.code, result.err) == (0, "")
-    assert result.data == {"cluster": "gb200-nvl72@144", "gpus": 144, "file": name}
-    assert (tmp_path / name).stat().st_size > 100
-    refused = run("draw", "gb200-nvl72@144", "-o", f"x{name}", "--traffic", "ring")
-    assert refused.code == 2
-    assert "links alone" in refused.error_line
-
-
-@pytest.mark.parametrize("form", ["slurm", "topograph"])
-def test_the_topology_for_schedulers(run: Run, form: str, tmp_path: Path) -> None:
-    assert run("draw", "hgx-h100@16", "-o", "net.txt", "--format", form).code == 0
-    assert "switch" in (tmp_path / "net.txt").read_text()
-    for arguments in (
-        ("x.yaml", "--format", "simai"),
-        ("x.yaml",),
-        ("x.dot",),
-        ("x.yml", "--format", form, "--level", "gpu"),
-    ):
-        assert run("draw", "hgx-h100@16", "-o", *arguments).code == 2
-    assert [one.name for one in tmp_path.iterdir()] == ["net.txt"]
 
 
 def test_without_an_output_it_is_printed_and_nothing_is_written(run: Run, tmp_path: Path) -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
-FILES = {
-    "sglang": "x.json",
-    "trtllm": "x.yaml",
-    "vllm-ascend": "x.json",
-    "vllm": "x.jsonl",
-}
+FILES = {"sglang": "x.json", "trtllm": "x.yaml", "vllm-ascend": "x.json", "vllm": "x.jsonl"}
 
 
 @pytest.mark.parametrize("engine", FILES)
@@ -43,16 +36,6 @@ def test_writes_a_file_that_checks_and_says_how_to_start(
     assert "is not overwritten" in again.error_line
     assert (tmp_path / FILES[engine]).read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
-
-
-def test_json(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8, "--split", "source")
-    data = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json", "--json").data
-    assert data["redundant"] == 8
-    assert "--ep-num-redundant-experts 8" in data["flags"]
-    assert "--ep-dispatch-algorithm static" in data["flags"]
-    assert [row["gpu"] for row in data["ranks"]] == [f"d0.n0.g{gpu}" for gpu in range(8)]
-    assert data["warnings"] == []
 
 
 def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, tmp_path: Path) -> None:

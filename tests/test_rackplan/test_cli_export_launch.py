@@ -17,12 +17,7 @@ PLAN = ("plan", "--model", "mixtral-8x7b", "--time-limit", "0", "--batch", "2", 
 TWO_HOSTS = (*PLAN, "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")
 TWO_REPLICAS = (*PLAN, "--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2", "-o", "pairs")
 PREFILL = (*PLAN, "--cluster", "hgx-h100", "--phase", "prefill", "--ep", "8", "--stages", "1", "-o", "first")
-FILES = {
-    "sglang": "x.json",
-    "trtllm": "x.yaml",
-    "vllm": "x.jsonl",
-    "vllm-ascend": "x.json",
-}
+FILES = {"sglang": "x.json", "trtllm": "x.yaml", "vllm": "x.jsonl", "vllm-ascend": "x.json"}
 
 
 def exported(run: Run, plan: str, engine: str, kind: str, *more: object) -> Any:

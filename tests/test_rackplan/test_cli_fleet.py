@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 CLUSTER = """
 name: two-prices
@@ -79,6 +77,7 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert [gpu for stage in stages for gpu in stage["gpus"]] == pool["replicas"][0]["gpus"]
 
 
+@pytest.mark.wide
 def test_two_models_by_share(
     run: Run, cluster: Path, mixtral: Path, few_layers: Callable[[str, int], Path]
 ) -> None:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+Run = Callable[..., Any]
 
-    Run = Callable[..., Any]
-
-PLAN = (
-    "plan",
-    "--model",
-    "mixtral-8x7b",
-    "--cluster",
-    "hgx-h100",
-    "--context",
-    "512",
-    "--time-limit",
-    "0",
-)
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--context", "512", "--time-limit", "0")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +21,7 @@ PLAN = (
         (("--tolerance", "100"), 2, "--tolerance 100: expected percent, 0 or more and below 100"),
         (("--goal", "latency", "--batch", "4"), 2, "--goal latency and --batch 4:"),
         (("--tpot-ms", "0.5"), 3, "--tpot-ms 0.5 is out of reach on hgx-h100: the fastest layout takes"),
-        (
-            ("--ttft-ms", "0.5"),
-            3,
-            "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone",
-        ),
+        (("--ttft-ms", "0.5"), 3, "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TREE = "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\n"
 
@@ -35,27 +32,6 @@ def test_writes_a_cluster_that_other_commands_read(
     assert "Hosts in order (d0.n0, d0.n1, ...): n[1-4]" in (tmp_path / "c.yaml").read_text()
     assert run("draw", "c.yaml", "-o", "c.svg").code == 0
     assert run("traffic", "c.yaml").code == 0
-
-
-def test_json_is_one_object(run: Callable[..., object], tree: Path) -> None:
-    data = run("import", tree, "--gpu", "hgx-h100", "--oversubscription", "7", "-o", "c.yaml", "--json").data
-    assert (data["gpus"], data["hosts"], data["domains"], data["form"]) == (32, 4, 4, "raw")
-    assert data["read"][0]["kind"] == "slurm-conf"
-    assert any("--oversubscription" in line for line in data["taken"])
-    assert data["anomalies"] == []
-
-
-def test_anomalies_are_printed_and_kept_in_the_file(
-    run: Callable[..., object], tree: Path, tmp_path: Path
-) -> None:
-    tree.write_text(TREE.replace("leaf[1-2]", "leaf[1-3]") + "SwitchName=leaf3 Nodes=n[4-6]\n")
-    done = run("import", tree, "--gpu", "hgx-h100", "-o", "c.yaml")
-    assert "Unlike the rest: 1" in done.out
-    assert "host n4 is under leaf3 too" in done.out
-    assert (
-        "# Unlike the rest: topology.conf: line 4: host n4 is under leaf3 too"
-        in (tmp_path / "c.yaml").read_text()
-    )
 
 
 def test_without_an_output_the_file_is_printed(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 COMMON = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--batch", "4")
 PLAN = ("plan", *COMMON, "--time-limit", "0", "--redundant", "8", "--tp", "1", "-o", "plan")

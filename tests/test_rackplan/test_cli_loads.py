@@ -6,14 +6,12 @@ import json
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from placement.plan_file import read_plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "gb200-nvl72@8", "--batch", 8, "--time-limit", 0)
 WIDE = (*PLAN, "--ep", 8, "--tp", 1, "-o", "plan")
@@ -45,24 +42,6 @@ def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     for row in entry.slot_expert:
         assert len({*zip(row.tolist(), node.tolist(), strict=True)}) == len(row)
     assert run("plan", *PLAN[1:], "-o", "none", "--spread", "node", "--redundant", 0).code == 0
-
-
-@pytest.mark.wide
-def test_each_of_the_loads(run: Run, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name in ("day", "night"):
-        np.save(tmp_path / f"{name}.npy", rng.lognormal(0, 0.6, (32, 8)))
-    files = ("--loads", "day.npy", "--loads", "night.npy")
-    result = run(*WIDE, *files, "--objective", "worst", "--json", "--redundant", 8)
-    assert result.code == 0
-    rows = result.data["scenarios"]["rows"]
-    assert [row["name"] for row in rows] == ["day.npy", "night.npy"]
-    assert all(row["left_out"] < row["in_sample"] <= 1 for row in rows)
-    text = narrow(run(*WIDE, *files, "--objective", "worst", "--redundant", 8).out)
-    for words in ("least worst over 2 loads", "in-sample", "left out", "day.npy", "night.npy"):
-        assert words in " ".join(text.split())
-    assert "Each of the loads" in (tmp_path / "plan/report.html").read_text()
-    assert "worst scenario" in written(tmp_path)["proof"]["of"]
 
 
 @pytest.mark.wide

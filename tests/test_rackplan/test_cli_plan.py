@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cost.resolve import resolve_model
-from placement.plan_file import read_plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 MODEL, CLUSTER = ("--model", "mixtral-8x7b"), ("--cluster", "hgx-h100")
 FAST, OUT = ("--time-limit", "0"), ("-o", "plan")
@@ -33,25 +29,6 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
         assert result.data[key] == written[key]
     files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
     assert result.data["files"] == files
-
-
-def test_files_that_it_writes(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, "-o", "deep/er/plan").code == 0
-    folder = tmp_path / "deep/er/plan"
-    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "report.html", "topology.svg"]
-    assert ET.parse(folder / "topology.svg").getroot().tag.endswith("svg")  # noqa: S314
-    assert read_plan(folder / "plan.json").deployment.model.name == "mixtral-8x7b"
-
-
-def test_the_fast_path_writes_the_same_bytes(run: Run, tmp_path: Path) -> None:
-    assert run(*PLAN, *OUT).code == 0
-    first = (tmp_path / "plan/plan.json").read_bytes()
-    picture = (tmp_path / "plan/topology.svg").read_bytes()
-    report = (tmp_path / "plan/report.html").read_bytes()
-    assert run(*PLAN, *OUT).code == 0
-    assert (tmp_path / "plan/plan.json").read_bytes() == first
-    assert (tmp_path / "plan/topology.svg").read_bytes() == picture
-    assert (tmp_path / "plan/report.html").read_bytes() == report
 
 
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
@@ -97,16 +74,11 @@ def write_bad_inputs(folder: Path) -> None:
 
 BAD = [
     ((*PLAN, "--model", "mixtral-8x77b"), "mixtral-8x7b"),
-    ((*PLAN, "--cluster", "hgx-h100@12"), "hgx-h100@8 or hgx-h100@16"),
     ((*PLAN, "--cluster", "broken.yaml"), "broken.yaml"),
     ((*PLAN, "--model", "no-key/config.json"), "hidden_size"),
-    ((*PLAN, "--model", "absent/config.json"), "absent/config.json"),
     ((*PLAN, "--loads", "nan.npy"), "nan.npy"),
     ((*PLAN, "--loads", "shape.npy"), "shape.npy"),
-    ((*PLAN, "--loads", "lognormal:wide"), "lognormal:wide"),
-    ((*PLAN, "--model", "llama-3.1-8b", "--loads", "uniform"), "no routed experts"),
     ((*PLAN, "--redundant", 1000), "--redundant 1000"),
-    ((*PLAN, "--phase", "training"), "--phase training"),
     ((*PLAN, "--accept-length", 2), "--accept-length 2: a step yields one token without --draft-tokens"),
 ]
 
@@ -141,7 +113,7 @@ def test_infeasible_is_three_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3"), ("--loads", "absent.npy")])
+@pytest.mark.parametrize("args", [("--redundant", -1), ("--model", "deepseek-v3")])
 def test_a_plan_that_is_there_is_not_touched(run: Run, args: tuple[object, ...], tmp_path: Path) -> None:
     assert run(*PLAN, *OUT).code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}

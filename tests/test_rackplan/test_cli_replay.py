@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +14,7 @@ from safetensors.numpy import save_file
 
 from placement.online import policies
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 LAYERS = 3
 POLICIES = [word for name in policies.NAMES for word in ("--policy", name)]
@@ -86,15 +84,6 @@ def test_recordings_of_single_steps_are_merged_into_windows(
     data = run("replay", *here, "--loads", "trt", "--policy", "static", "--policy", "vllm", "--json").data
     assert data["windows"] == 32
     assert "single steps were recorded; each window stands for 3,000 steps" in data["notes"][-1]
-
-
-def test_a_plan_that_runs(run: Run, here: list[object], prepared: Run) -> None:
-    prepared("plan", *here, "--batch", "8", "--loads", "stored.npy", "--time-limit", "0", "-o", "old")
-    data = run("replay", "old/plan.json", *FILES, "--policy", "static", "--policy", "vllm", "--json").data
-    assert {row["start"] for row in data["policies"]} == {"old/plan.json"}
-    assert data["static"] == "the plan of old/plan.json"
-    line = run("replay", "old/plan.json", *FILES, "--cluster", "hgx-b200").error_line
-    assert "the plan is for hgx-h100" in line
 
 
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:

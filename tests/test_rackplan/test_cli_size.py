@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import cost.joined_units
 import cost.supply
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 
@@ -52,26 +49,6 @@ def test_pools_of_both_phases(run: Run) -> None:
     assert data["ttft_s"] <= data["asked"]["ttft_s"] == 2.0
     out = run(*SMALL, "--tok-s", "100k", "--isl", "2000", "--osl", "300", "--ttft-ms", "none").out
     assert "none on the time to the first token" in " ".join(out.split())
-
-
-@pytest.mark.wide
-def test_a_mix_of_lengths(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "one.csv").write_text("isl,osl,share\n2000,300,1\n")
-    (tmp_path / "mix.csv").write_text("isl,osl,share\n2000,300,0.5\n100,900,0.495\n")
-    pair = run(*SMALL, "--tok-s", "100k", "--isl", "2000", "--osl", "300", "--json").data
-    one = run(*SMALL, "--tok-s", "100k", "--lengths", "one.csv", "--json").data
-    assert one == pair
-    mix = run(*SMALL, "--tok-s", "100k", "--lengths", "mix.csv", "--json").data
-    assert mix["gpus"] < pair["gpus"]  # a token of theirs takes less prefill
-    assert mix["asked"]["prompts"][0][0] == 2000
-    out = " ".join(run(*SMALL, "--tok-s", "100k", "--lengths", "mix.csv").out.split())
-    assert "2 kinds, prompts of" in out
-    assert "were divided by it" in out
-    refused = run(*SMALL, "--tok-s", "1M", "--lengths", "mix.csv", "--isl", "5", "--osl", "5")
-    assert refused.code == 2
-    assert "--lengths has the prompts and answers of all requests" in refused.error_line
-    missing = run(*SMALL, "--tok-s", "1M", "--lengths", "no.csv")
-    assert missing.code == 2
 
 
 def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(run: Run) -> None:

@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
+from helpers import Result
 
 pq = pytest.importorskip("pyarrow.parquet", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
@@ -104,12 +102,7 @@ def test_a_folder_of_something_else_is_left_alone(
         (("--optimize",), "has no `optimize`"),
         *(
             (("--engine", "ray", "--address", address), "expected HOST:PORT with a port from 1 to 65535")
-            for address in (
-                "127.0.0.1:-1",
-                "h:65536",
-                ":6379",
-                "ray://h",
-            )
+            for address in ("127.0.0.1:-1", "h:65536", ":6379", "ray://h")
         ),
     ],
 )
@@ -122,6 +115,7 @@ def test_options_that_cannot_be(
     assert not Path("out").exists()
 
 
+@pytest.mark.wide
 def test_a_study_goes_on_with_the_code_that_began_it(
     study: Path, run: Callable[..., Result], tmp_path: Path
 ) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cost.validation.point import Point, Prediction
 from cost.validation.predict import ALLTOALL, SERVING
 from cost.validation.read import shipped_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 HEADER = "id,quantity,measured,phase,model,cluster,attention_dp,batch_per_gpu,context,pair\n"
 ROWS = (
@@ -99,9 +97,3 @@ def test_bad_files_end_with_one_line(
     done = run("validate", points_file)
     assert done.code == 2
     assert says in done.error_line
-
-
-def test_a_missing_file(run: Callable[..., Any]) -> None:
-    done = run("validate", "none.csv")
-    assert done.code == 2
-    assert "none.csv: cannot read it" in done.error_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +14,6 @@ from placement.migrate.migration import State
 from rackplan.digests import digests
 from rackplan.options import DEFAULT_LOADS, model_loads
 from rackplan.progress import progress
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809)
 

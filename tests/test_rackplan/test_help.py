@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import typer
 
+from helpers import Result
 from rackplan.cli import COMMANDS, app
 from rackplan.help import COMMON, EXAMPLES, Commands
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rackplan
+from helpers import Result
+from placement.plan import Plan
 from rackplan.results import rows_of, view_of
 from topology.shown import LONGEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from conftest import Result
-    from placement.plan import Plan
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
 OWN: dict[str, Any] = {

@@ -6,9 +6,10 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -26,10 +27,7 @@ from rackplan.views.plan import plan_view, score_view
 from rackplan.views.plan_page import plan_page
 from topology import build_cluster, resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
@@ -104,6 +102,7 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
     assert ended.stderr == "rackplan: standard output: No space left on device.\n"
 
 
+@pytest.mark.wide
 def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
     ended = shell(f"{' '.join(PLAN)} out >&-", tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")

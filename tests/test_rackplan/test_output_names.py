@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
+from helpers import Result
 from rackplan.output import default_output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from conftest import Result
 
 MODEL, CLUSTER = "mixtral-8x7b", "hgx-h100"
 PLAN = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--time-limit", 0)

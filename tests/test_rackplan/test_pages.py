@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pages import LEFT_OUT, blocks, conversation, differs, parse
+from pages import LEFT_OUT, blocks, conversation, differs
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
@@ -19,14 +19,6 @@ PAGES = {
 FRESH = ("compare.md", "size.md")
 """Pages whose figures follow from their commands alone, beside those of test_readme.py; blocks that read a file of
 the reader's are left out."""
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_commands_of_a_page_parse(name: str) -> None:
-    for block in blocks(PAGES[name], "console"):
-        for words, _ in conversation(block):
-            if words[0] == "rackplan":
-                parse(words[1:])
 
 
 @pytest.mark.wide

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +14,12 @@ from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render import pictures
 from rackplan.views.pictures.experts import expert_map, gpu_load, map_table
 from topology import resolve_cluster
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
 
 
 @cache

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-import rackplan
 from cost.config.build import model_from_config
 from cost.deployment import Deployment
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render.html import Markup, element, page, table
 from rackplan.views.blocks import Table
 from rackplan.views.plan_page import plan_page
-from rackplan.views.points import ReportPoint, frontier
 from topology import build_cluster, resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Run = Callable[..., Any]
 
-    from placement.plan import Plan
-
-    Run = Callable[..., Any]
-
-ROOT = Path(rackplan.__file__).parent.parent
 DRAWING = '<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="8"><title>the drawing</title></svg>\n'
 LOADS = {"src", "href", "action", "data", "poster", "srcset", "xlink:href", "formaction", "background"}
 EVIL = '</script><script>alert(1)</script><img src=x onerror="alert(1)"><a href="javascript:1">x'
@@ -202,23 +195,6 @@ def test_plotly_takes_every_chart() -> None:
             assert len(graph.Figure(chart).data) == len(chart["data"])
 
 
-def point(user: float, gpu: float) -> ReportPoint:
-    return ReportPoint("EP1", 1, 1.0, user, gpu, "compute")
-
-
-def test_frontier_is_what_no_other_beats() -> None:
-    points = [point(1, 9), point(2, 8), point(2, 7), point(3, 8), point(4, 1), point(1, 10), point(0.5, 10)]
-    best = [(p.tok_s_per_user, p.tok_s_per_gpu) for p in frontier(points)]
-    assert best == [(1, 10), (3, 8), (4, 1)]
-    for p in points:
-        beaten = any(
-            q.tok_s_per_user >= p.tok_s_per_user and q.tok_s_per_gpu >= p.tok_s_per_gpu and q != p
-            for q in points
-        )
-        assert beaten != ((p.tok_s_per_user, p.tok_s_per_gpu) in best)
-    assert frontier([]) == []
-
-
 def test_elements_escape_what_is_not_markup() -> None:
     assert (
         element("p", "a<b", element("b", "&"), None, class_='"') == '<p class="&quot;">a&lt;b<b>&amp;</b></p>'
@@ -226,9 +202,3 @@ def test_elements_escape_what_is_not_markup() -> None:
     drawn = table(Table(("n", "v"), [("<i>", "1")]))
     assert isinstance(drawn, Markup)
     assert '<td>&lt;i&gt;</td><td class="figure">1</td>' in drawn
-
-
-def test_ours_of_the_scripts_names_no_address() -> None:
-    for name in ("draw.js", "style.css"):
-        text = (ROOT / "rackplan/render" / name).read_text(encoding="utf-8")
-        assert not re.search(r"https?://|//\w+\.\w", text)

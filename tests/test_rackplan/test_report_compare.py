@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from placement.compare import CompareRow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 CHART = re.compile(r'id="chart-(\w+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
 CLUSTERS = ("hgx-h100", "hgx-h200")
@@ -67,17 +62,6 @@ def test_figures_are_those_of_the_rows(written: tuple[list[dict[str, Any]], str]
 def test_a_failed_comparison_leaves_nothing(run: Run, tmp_path: Path) -> None:
     assert run("compare", "hgx-h100", "no-such", "--model", "mixtral-8x7b", "-o", "out").code == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def row(
-    cluster: str, speed: float | None, gpu: float | None, reason: str = "", status: str = ""
-) -> CompareRow:
-    filled = CompareRow(cluster, 8, speed, status=status, reason=reason)
-    return (
-        filled
-        if gpu is None
-        else replace(filled, tok_s_per_user=speed, tok_s_per_gpu=gpu, bound_by="compute")
-    )
 
 
 def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:

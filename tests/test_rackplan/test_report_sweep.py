@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from cost.deployment import Deployment
 from cost.layouts import sweep
@@ -14,11 +16,7 @@ from rackplan.render.html import page
 from rackplan.views.sweep_page import sweep_page
 from topology import resolve_cluster
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Run = Callable[..., Any]
+Run = Callable[..., Any]
 
 CHART = re.compile(r'id="chart-([\w-]+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
 MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")

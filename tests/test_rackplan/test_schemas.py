@@ -85,37 +85,6 @@ def test_entries_of_the_catalog(run: Run, name: str | None) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    "words",
-    [
-        (*MOE, *TWO, "--phase", "prefill"),
-        (*DENSE, *ONE, "--tpot-ms", "none"),
-        (
-            *MOE,
-            *TWO,
-            "--spread",
-            "node",
-            "--loads",
-            "lognormal:1",
-            "--loads",
-            "zipf:1",
-            "--redundant",
-            "auto",
-        ),
-    ],
-)
-def test_plans_and_what_is_said_of_them(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert run("plan", *words, "--time-limit", 0, "-o", "a", "--json").data
-    require_schema("plan.json", json.loads((tmp_path / "a/plan.json").read_text()), file=True)
-    for more in (("score", "a"), ("score", "a", "--details"), ("what-if", "a")):
-        assert run(*more, "--json").data
-    assert run("diff", "a", "a", "--json").data["same"]
-    if MOE[1] in words:
-        assert run("replan", "a", "-o", "b", "--loads", "zipf:0.4", "--lost", "d0.n0.g1", "--json").data
-        require_schema("moves.json", json.loads((tmp_path / "b/moves.json").read_text()), file=True)
-
-
-@pytest.mark.wide
 def test_files(run: Run, tmp_path: Path) -> None:
     assert run("sweep", *DENSE, *ONE, "-o", "sweep.json").code == 0
     assert run("compare", "hgx-h100", "hgx-h200", *DENSE, "-o", "out").code == 0

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from rackplan.serve.jobs import MOST_WAITING, Jobs
-from rackplan.serve.worker import Desk, lose, open_plan, place, report
+from rackplan.serve.worker import Desk, lose, place
 from topology.errors import InfeasibleError, InputError
 
 ASKED = {"model": {"name": "mixtral-8x7b"}, "clusters": [{"name": "hgx-h100"}], "tpot_ms": 30}
@@ -55,17 +55,6 @@ def test_a_loss_stands_beside_the_plan_before(placed):
 def test_a_loss_of_all_says_why_not(placed):
     with pytest.raises((InfeasibleError, InputError)):
         lose({"plan": placed[0]["plan"], "lost": ["d0"]}, Desk(io.StringIO()))
-
-
-@pytest.mark.wide
-def test_a_plan_is_opened_and_reported(placed):
-    made = placed[0]
-    opened = open_plan({"plan": made["plan"], "command": "made by"}, Desk(io.StringIO()))
-    assert opened["done"]["figures"] == made["done"]["figures"]
-    assert opened["done"]["command"] == "made by"
-    page = report({"plan": made["plan"], "command": "rackplan plan <b>"}, Desk(io.StringIO()))["done"]
-    assert page["name"] == "mixtral-8x7b-hgx-h100-plan.html"
-    assert "rackplan plan &lt;b&gt;" in page["page"]
 
 
 def finished(job, jobs):

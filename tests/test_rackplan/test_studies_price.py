@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,7 @@ def test_a_layout_costs_what_the_sweep_says() -> None:
     for at in (0, len(found) // 2, len(found) - 1):
         if found.moe_tp[at] > 1 or found.stages[at] > 1 or found.batch[at] < 1:
             continue
-        asked = {
-            "ep": int(found.ep[at]),
-            "tp": int(found.tp[at]),
-            "stages": 1,
-            "batch": int(found.batch[at]),
-        }
+        asked = {"ep": int(found.ep[at]), "tp": int(found.tp[at]), "stages": 1, "batch": int(found.batch[at])}
         row = price("score", BASE | asked, same)
         assert row["step_s"] == pytest.approx(found.step_s[at], rel=1e-9)
         assert row["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu[at], rel=1e-9)
@@ -112,26 +106,6 @@ def test_what_goes_wrong_is_a_row(
     assert row["seconds"] >= 0
 
 
-def test_a_limit_that_meets_a_finalizer_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Slow:
-        def __del__(self) -> None:
-            time.sleep(0.08)  # an exception raised here is printed, and forgotten
-
-    def priced(*_: object) -> dict[str, object]:
-        Slow()
-        for _again in range(100):
-            time.sleep(0.1)
-        return {}
-
-    lost: list[object] = []
-    monkeypatch.setattr("rackplan.studies.work.price", priced)
-    monkeypatch.setattr(sys, "unraisablehook", lost.append)
-    row = run_point("score", BASE, 0.03, same)
-    assert row["status"] == TIMEOUT
-    assert row["seconds"] < 5
-    assert lost
-
-
 def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> dict[str, object]:
         raise ZeroDivisionError
@@ -151,17 +125,6 @@ def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True)
     assert ended.returncode == 1
-
-
-def test_files_travel_by_content_and_keep_their_names(tmp_path: Any) -> None:
-    folder = tmp_path / "my-model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}", encoding="utf-8")
-    texts = {"my-model": str(folder), "my-model/config.json": str(folder / "config.json")}
-    found = unpack(pack(texts), texts)
-    assert found["my-model"].endswith("/my-model")
-    assert found["my-model/config.json"].endswith("/my-model/config.json")
-    assert found == unpack(pack(texts), texts)
 
 
 def test_files_that_were_cleaned_away_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

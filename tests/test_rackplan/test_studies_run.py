@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,13 +15,9 @@ from rackplan.studies.engines import MachineLostError, WorkerLostError
 from rackplan.studies.progress import Progress
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, study_of
+from rackplan.studies.store import Store
+from rackplan.studies.work import Task
 from topology.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rackplan.studies.store import Store
-    from rackplan.studies.work import Task
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 STUDY = study_of(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from helpers import Result
 from rackplan.studies.spec import Study, study_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from conftest import Result
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
@@ -82,19 +79,3 @@ def test_a_full_disk_is_said_in_one_line(
     said = run("study", "tune.yaml", "--optimize", "-o", "out", "--workers", 1)
     assert said.code == 2
     assert "optuna.journal: cannot write there (No space left on device)" in said.error_line
-
-
-@pytest.mark.wide
-def test_the_report_shows_the_curve(run: Callable[..., Result], tmp_path: Path) -> None:
-    import json
-
-    (tmp_path / "tune.yaml").write_text(json.dumps(CONTENT | {"limit_s": 59}), encoding="utf-8")
-    said = run("study", "tune.yaml", "--optimize", "-o", "out", "--json", "--workers", 1)
-    assert said.code == 0, said.err
-    curve = said.data["curve"]
-    assert [point["value"] for point in curve] == [8, 16]
-    best = curve[1]["best"]
-    factor = float(best["set.gpu.hbm_bytes_per_s"].rstrip("x"))
-    assert best["price_more"] == pytest.approx(0.4 * (factor - 1), rel=1e-4)
-    assert 'id="chart-curve"' in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "run it with --optimize" in run("study", "tune.yaml", "-o", "other").error_line

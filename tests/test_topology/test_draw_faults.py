@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,9 +11,6 @@ import yaml
 from topology import resolve_cluster
 from topology.draw import dot_source
 from topology.draw.canvas import FAULT, SLOW_FILL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
 LEAVES: dict[str, Any] = {
@@ -33,13 +31,11 @@ def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], 
     ("fault", "words"),
     [
         ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 GPUs", ">out<", "Out of service: d5.n3.g1"]),
-        ({"link": ["d5.n3.g1", "d5.s7"]}, ["x 14 alike", "d5: 72 GPUs", "d5.n3.g1: d5.s7", "Broken links:"]),
         ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "d5.n3.g1: d5.s7", "at x 0.25"]),
         (
             {"link": ["f.p5.l2", "f.s3"]},
             ["x 14 alike", "f.p5.l2: f.s3", "f.s3: f.p5.l2 broken", "70 x 50 GB/s"],
         ),
-        ({"link": ["d5.n3.g1", "f.p5.l1"]}, ["x 14 alike", "d5.n3.g1: f.p5.l1", "f.p5.l1: d5.n3.g1"]),
     ],
 )
 def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_path: Path) -> None:
@@ -49,9 +45,7 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_pa
     assert FAULT in text
 
 
-@pytest.mark.parametrize(
-    "part", ["gb200-nvl72", "rubin-576", "hgx-h100", "mi300x", "tpu-v5p", "cm384", "trn2-ultra"]
-)
+@pytest.mark.parametrize("part", ["gb200-nvl72", "mi300x", "tpu-v5p", "cm384"])
 @pytest.mark.parametrize("level", ["domain", "gpu"])
 def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str, tmp_path: Path) -> None:
     faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
@@ -69,11 +63,3 @@ def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
     assert "5 more, not all alike" in text
     assert "and 8 more GPUs" in text
     assert text.count(">out<") == 7 + 1  # and the legend
-
-
-def test_a_degraded_uplink_is_dashed_with_its_factor(tmp_path: Path) -> None:
-    text = source(tmp_path, LEAVES, [{"link": ["f.l5", "f.s1"], "factor": 0.5}])
-    assert "x 14 alike" in text
-    assert "+ 8 x 50 GB/s x 0.5" in text
-    line = next(line for line in text.splitlines() if '-- "pod5" ' in line)
-    assert "dashed" in line

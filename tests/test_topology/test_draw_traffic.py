@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from topology.draw.canvas import FAULT
 from topology.draw.overlay import Usage
 from topology.routes import link_loads, pattern_traffic
 from topology.routes.traffic import traffic_matrix
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def overlay(name: str, pattern: str) -> TrafficOverlay:
@@ -40,7 +37,7 @@ def test_shares_are_seconds_over_those_of_the_busiest_link() -> None:
     assert usage.busiest([]) == 0.0
 
 
-@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72", "gb200-nvl72@576", "mi300x", "tpu-v5p", "cm384"])
+@pytest.mark.parametrize("name", ["hgx-h100", "gb200-nvl72@144", "mi300x", "tpu-v5p"])
 @pytest.mark.parametrize("pattern", ["all-to-all", "incast"])
 def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) -> None:
     text = source(name, pattern)
@@ -54,30 +51,18 @@ def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) ->
 @pytest.mark.parametrize("kind", ["fat-tree", "leaf-spine", "rail"])
 def test_what_holds_the_bottleneck_is_drawn_open(kind: str, tmp_path: Path) -> None:
     fabric = {"kind": kind, "nic": "400 Gb/s"}
-    content = {"name": "c", "domains": [{"part": "hgx-h100", "count": 256}], "fabric": fabric}
+    content = {"name": "c", "domains": [{"part": "hgx-h100", "count": 64}], "fabric": fabric}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     cluster = resolve_cluster(str(tmp_path / "c.yaml"))
-    matrix = np.zeros((2048, 2048))
-    matrix[:2000, 1365] = 1e9  # to a GPU in the middle of the second half
-    matrix[1365, 1365] = 0
-    loads = link_loads(cluster, traffic_matrix(matrix, 2048))
+    matrix = np.zeros((512, 512))
+    matrix[:500, 341] = 1e9  # to a GPU in the middle of the second half
+    matrix[341, 341] = 0
+    loads = link_loads(cluster, traffic_matrix(matrix, 512))
     text = dot_source(cluster, traffic=TrafficOverlay(loads, "to one"))
     assert "Bottleneck (red):" in text
-    assert f">{1365}<" in text  # the number of the GPU, in its cell
+    assert ">341<" in text  # the number of the GPU, in its cell
     elsewhere = dot_source(cluster, level="d0", traffic=TrafficOverlay(loads, "to one"))
     assert "Bottleneck (in a part that this picture leaves out):" in elsewhere
-
-
-def test_all_links_that_tie_are_red() -> None:
-    text = source("gb200-nvl72@144", "all-to-all")
-    assert text.count(f'color="{FAULT}", penwidth') == 10  # rails and uplinks of both domains
-    assert "more as busy, red too" in text
-
-
-def test_incast_is_busy_at_one_host_alone() -> None:
-    text = source("gb200-nvl72", "incast")
-    assert text.count(f'color="{FAULT}", penwidth') == 1 + 9  # its tray, and the switch trays
-    assert text.count(f'color="{Usage.colour(0.05)}", penwidth') == 17
 
 
 def test_a_plan_and_traffic_together_are_refused() -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
 import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graph_contract import validate_graph
-from topology import InputError, build_cluster, load_domain, resolve_cluster
+from topology import InputError, build_cluster, load_domain
 from topology.build import check_cluster
 from topology.fabric_file import read_fabric
 from topology.fabrics.dragonfly import Dragonfly
 from topology.fabrics.fat_tree import FatTree
 from topology.reading import Fields
-from topology.spec import ClusterSpec
-
-if TYPE_CHECKING:
-    from topology.spec import ScaleOutSpec
+from topology.spec import ClusterSpec, ScaleOutSpec
 
 
 def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> ScaleOutSpec:
@@ -70,23 +64,11 @@ def test_dragonfly_is_balanced_where_nothing_is_said() -> None:
     assert Dragonfly().uplinks(fly, 8) == 16
 
 
-def test_all_sizes_given() -> None:
-    tree = read(
-        16,
-        "{kind: fat-tree, nic: 300 Gb/s, nics_per_gpu: 2, nodes_per_leaf: 2, leaves_per_pod: 4, spines: 8, "
-        "cores: 16, oversubscription: [2, 2], latency: 1 us}",
-    )
-    assert (tree.nodes_per_pod, tree.spines, tree.cores, tree.nic_links_per_gpu) == (8, 8, 2, 2)
-    assert tree.fabric.latency_s.value == pytest.approx(1e-6)
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ("{kind: mesh, nic: 400 Gb/s}", "not one of rail"),
         ("{kind: leaf-spine, nic: 300 Gb/s}", "needs the key `radix`"),
-        ("{kind: fat-tree, nic: 300 Gb/s}", "needs the key `radix`"),
-        ("{kind: dragonfly, nic: 300 Gb/s}", "needs the key `radix`"),
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "no room for 8 links"),
         (
             "{kind: rail, nic: 400 Gb/s, radix: 8}",
@@ -100,9 +82,7 @@ def test_all_sizes_given() -> None:
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 16}", "use `kind: fat-tree`"),
         ("{kind: fat-tree, nic: 400 Gb/s, radix: 16}", "64 pods need 64 ports|no room|ports of each core"),
         ("{kind: rail, nic: 400 Gb/s, oversubscription: [1, 4]}", "has 2 entries"),
-        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [4]}", "has 1 entries"),
         ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, -4]}", "greater than zero"),
-        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, x]}", "greater than zero"),
         ("{kind: fat-tree, nic: 400 Gb/s, spines: 5}", "evenly over 5"),
         ("{kind: fat-tree, nic: 400 Gb/s, cores: 33}", "33 cores do not fill"),
         ("{kind: rail, nic: 400 Gb/s, cores: 4}", "unknown key `cores`"),
@@ -160,33 +140,3 @@ def test_every_fabric_that_is_read_joins_all(
         for node in fabric:
             if kinds[node] != "gpu":
                 assert sum(fabric.edges[node, o]["count"] for o in fabric[node]) <= radix
-
-
-def test_a_cluster_file_with_every_part(tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "mixed.yaml"
-    path.write_text(
-        """
-domains:
-  - {part: gb200-nvl72, gpus: 16}
-  - {gpu: mi300x, structure: mesh, gpus: 8, gpus_per_node: 8, link: 64 GB/s, links_per_peer: 1}
-  - {part: tpu-v5p, shape: [2, 2, 2]}
-  - gpu: h100-sxm
-    structure: two-tier
-    gpus: 8
-    gpus_per_node: 4
-    links_per_switch: [9, 9]
-    upper_switches: 6
-    link: 25 GB/s
-fabric: {kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 4}
-"""
-    )
-    cluster = resolve_cluster(str(path))
-    validate_graph(cluster.graph)
-    assert nx.is_connected(cluster.graph)
-    assert Counter(domain.structure for domain in cluster.spec.domains) == Counter(
-        ["switch", "mesh", "torus", "two-tier"]
-    )
-    # hosts: 4 + 1 + 2 + 2 on leaves of two
-    assert sum(kind == "leaf" for kind in nx.get_node_attributes(cluster.graph, "kind").values()) == 5

@@ -178,7 +178,7 @@ def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> 
 
 
 def test_names_that_no_file_can_have(here: Path) -> None:
-    for name in ("a\0b", "x" * 300, "y/" * 3000 + "z"):
+    for name in ("a\0b", "x" * 300, ("y" * 250 + "/") * 20 + "z"):
         with pytest.raises(InputError, match="cannot write there"):
             write_whole(Path(name), b"")
         with pytest.raises(InputError, match="cannot write there"):

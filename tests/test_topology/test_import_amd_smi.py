@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from topology import InputError, load_domain
 from topology.importers import ImportOptions, import_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = [f"0000:{number:02x}:00.0" for number in range(8)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from topology.errors import InputError, RackplanError
 from topology.importers import ImportOptions, import_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BOMB = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
@@ -38,11 +35,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
     ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: a YAML tag"),
-    (
-        "twice.yaml",
-        "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n",
-        "line 2: duplicate key 'switches'",
-    ),
+    ("twice.yaml", "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n", "line 2: duplicate key 'switches'"),
     ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 deep|not valid YAML|none of the kinds"),
     ("open.yaml", "switches: {a: \n", "not valid YAML"),
     ("two.yaml", "- topology: a\n  flat: true\n---\n- topology: b\n", "line 3: not valid YAML"),
@@ -109,7 +102,7 @@ SEEDS = (
 )
 
 
-@settings(deadline=None, max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_a_file_it_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(SEEDS))

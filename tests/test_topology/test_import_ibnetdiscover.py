@@ -121,19 +121,6 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     )
 
 
-def test_all_nics_on_one_leaf_are_no_rails(ib_rails: Any) -> None:
-    fabric = ib_rails(pods=2, hosts=2, rails=2)
-    fabric.cables = [
-        (f"leaf-{cable[2][1]}-0", 1 + 2 * int(cable[2][3]) + int(cable[2][5]), *cable[2:])
-        if cable[2] in fabric.adapters
-        else cable
-        for cable in fabric.cables
-    ]
-    found = read(fabric)
-    assert found.switch_rails == {}
-    assert not any("a leaf of rail" in line for line in found.anomalies)
-
-
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [

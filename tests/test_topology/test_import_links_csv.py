@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +11,7 @@ from topology.build import build_cluster
 from topology.errors import InputError
 from topology.importers import Imported, ImportOptions, import_files
 from topology.resolve import resolve_cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.spec import ClusterSpec
+from topology.spec import ClusterSpec
 
 HEAD = "a,b,count,rate\n"
 
@@ -94,9 +90,3 @@ GOOD = "h0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
 def test_refused_with_the_line(text: str, where: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=where):
         read(tmp_path, text)
-
-
-def test_the_gpu_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "links.csv").write_text(HEAD + GOOD)
-    with pytest.raises(InputError, match="option `gpu`"):
-        import_files([str(tmp_path / "links.csv")], ImportOptions())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from topology.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
 NOWHERE = {"fffffff:ff:ff.0": 18}
@@ -73,12 +70,6 @@ def test_a_gpu_without_links_is_named_and_kept() -> None:
     assert len(node.anomalies) == 1
     assert "GPU5 (0000:05:01.0) has no scale-up link, other GPUs 18" in node.anomalies[0]
     assert "line " in node.anomalies[0]
-
-
-def test_links_of_few_gpus_are_compared_with_each_other_not_with_chips() -> None:
-    node = read(system(gpu(0, {"0000:1a:00.0": 9, "0000:1b:00.0": 9}), gpu(1, {})))
-    assert "GPU1 (0000:01:01.0) has no scale-up link, other GPUs 18" in node.anomalies[0]
-    assert not read(system(gpu(0), gpu(1))).anomalies
 
 
 def test_dies_of_one_package_are_one_gpu() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -14,9 +15,6 @@ from hypothesis import strategies as st
 from topology.build import build_cluster
 from topology.importers import Imported, ImportOptions, import_files
 from topology.importers.pcie import deal, nearest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=core Switches=leaf[1-2]\n"
 
@@ -137,7 +135,7 @@ def taken(folder: Path, text: str, gbit: int) -> Imported:
     return import_files([str(folder / "tree.conf"), str(folder / "node.txt")], options)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(host=hosts())
 def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host) -> None:
     folder = tmp_path_factory.mktemp("host")
@@ -187,13 +185,6 @@ def test_nics_as_near_are_dealt_one_to_each(tmp_path: Path) -> None:
     host = Host((Slot(0, 0, 2, 2), Slot(1, 0, 2, 2)), nvlink=True, gbit=400)
     imported = taken(tmp_path, host.topo_m(), 400)
     assert imported.spec.raw is None
-
-
-def test_two_gpus_behind_one_uplink_share_it(tmp_path: Path) -> None:
-    host = Host((Slot(0, 0, 2, 0), Slot(0, None, 0, 4)), nvlink=True, gbit=200)
-    graph = build_cluster(taken(tmp_path, host.xml(), 200).spec).graph
-    assert graph.edges["n1.pcie0", "n1.root0"]["bytes_per_s"] == pytest.approx(63e9, rel=1e-3)
-    assert sum(graph.nodes[other]["kind"] == "nic" for other in graph["n1.root0"]) == 4
 
 
 def test_a_slot_slower_than_its_card_limits_it(tmp_path: Path) -> None:

@@ -65,12 +65,6 @@ def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
     assert any("line 7: host n004 is under leaf2 too" in line for line in found.anomalies)
 
 
-def test_hosts_and_switches_under_one_switch() -> None:
-    found = read("SwitchName=top Switches=leaf Nodes=a[1-2]\nSwitchName=leaf Nodes=b[1-2]\n")
-    assert found.switches == {"leaf": 1, "top": 2}
-    assert len(found.hosts) == 4
-
-
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from topology.errors import InputError
 from topology.importers import ImportOptions, import_files
-from topology.importers.registry import kind_of, read_found
+from topology.importers.registry import read_found
 from topology.importers.source import Source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
 
@@ -36,12 +33,6 @@ def gpus(count: int) -> list[str]:
 
 def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
     return {(i, j): cell for i in range(count) for j in range(i + 1, count)}
-
-
-def read(text: str) -> object:
-    source = Source("topo.txt", text)
-    assert kind_of(source) == "topo-m"
-    return read_found(source, None)
 
 
 @pytest.mark.parametrize("tabs", [True, False])

@@ -63,13 +63,6 @@ def test_traffic_is_that_of_one_network_twice_as_fast(tmp_path: Path, fabric: st
         assert twin.transfer_s == pytest.approx(single.transfer_s, rel=1e-9)
 
 
-def test_a_gpu_without_one_plane_has_half_its_rate(tmp_path: Path) -> None:
-    sent = pattern_traffic("all-to-all", 32, 1e6)
-    whole = link_loads(read(tmp_path, FABRICS["leaf-spine"]), sent)
-    broken = link_loads(read(tmp_path, FABRICS["leaf-spine"], broken="[{link: [d0.n0.g0, f0.l0]}]"), sent)
-    assert broken.transfer_s == pytest.approx(2 * whole.transfer_s, rel=1e-9)
-
-
 def test_counted_written_and_drawn(tmp_path: Path) -> None:
     both, one = read(tmp_path, FABRICS["rail"]), read(tmp_path, FABRICS["rail"], "nic: 400 Gb/s")
     assert physical_limits(both).optical == 2 * physical_limits(one).optical

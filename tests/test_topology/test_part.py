@@ -41,14 +41,3 @@ def test_what_is_not_there_is_refused() -> None:
     spec = replace(resolve_cluster("hgx-h100@16").spec, part=("d7",))
     with pytest.raises(InputError, match="'d7'"):
         build_cluster(spec)
-
-
-def test_a_gpu_that_is_gone_behind_switches_changes_no_rate() -> None:
-    whole = resolve_cluster("hgx-h100@16")
-    less = build_cluster(replace(whole.spec, faults=(Fault(gpu="d0.n0.g1"),)))
-    assert not less.spec.reshaped
-    assert less.scale_up_bytes_per_s(0) == whole.scale_up_bytes_per_s(0)
-    mesh = resolve_cluster("mi300x@16")
-    lost = build_cluster(replace(mesh.spec, faults=(Fault(gpu="d0.n0.g1"),)))
-    assert lost.spec.reshaped
-    assert lost.scale_up_bytes_per_s(0) < mesh.scale_up_bytes_per_s(0)

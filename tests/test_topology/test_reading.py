@@ -39,10 +39,7 @@ def test_json_that_is_refused(text: str, words: str) -> None:
 
 
 def test_json_that_is_read() -> None:
-    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', "x") == {
-        "a": 1,
-        "b": {"a": [2.5, None, "x"]},
-    }
+    assert parse_json('{"a": 1, "b": {"a": [2.5, null, "x"]}}', "x") == {"a": 1, "b": {"a": [2.5, None, "x"]}}
     assert parse_json("[Infinity, 1e999]", "x", infinite=True) == [math.inf, math.inf]
     with pytest.raises(InputError, match="NaN"):
         parse_json("[NaN]", "x", infinite=True)
@@ -100,24 +97,16 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
 
 FIELDS: list[tuple[str, object, str]] = [
     ("text", None, "x: needs the key `key`."),
-    ("text", " ", "x: key: ' ' must be a text."),
     ("text", 3, "x: key: 3 must be a text."),
     ("text", "a\x1b[2Jb", "must be a text without control characters."),
     ("texts", ["a", "b\n"], "must be a text without control characters."),
-    ("texts", ["a", 1], "x: key: must be a list of texts."),
     ("count", 0, "x: key: 0 must be a whole number from 1 to 1000000."),
     ("count", True, "x: key: True must be a whole number"),
-    ("count", 2.0, "x: key: 2.0 must be a whole number"),
     ("counts", [], "x: key: [] must be a list of whole numbers, like [5, 5, 4, 4]."),
-    ("counts", [1, -1], "x: key: -1 must be a whole number"),
     ("number", 0, "x: key: 0 must be a number greater than zero."),
-    ("number", math.nan, "x: key: nan must be a number greater than zero."),
     ("number", math.inf, "x: key: inf must be a number greater than zero."),
     ("number", 10**400, "must be a number greater than zero."),
-    ("number", "1", "x: key: '1' must be a number greater than zero."),
-    ("numbers", 3, "x: key: 3 must be a list of numbers, like [1, 4]."),
     ("flag", 1, "x: key: 1 must be true or false."),
-    ("flags", [True, 1], "x: key: [True, 1] must be a list of true and false."),
     ("sub", [1], "x: key: expected a mapping of keys to values, found a list."),
     ("subs", [], "x: key: must be a list with at least one entry, found an empty list."),
     ("subs", [1], "x: key[0]: expected a mapping of keys to values, found a number."),

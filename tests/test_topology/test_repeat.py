@@ -53,10 +53,3 @@ def test_a_raw_graph_does_not_repeat() -> None:
     with pytest.raises(InputError, match="does not repeat"):
         repeated(unit, 2)
     assert not alike(unit.spec)
-
-
-def test_alike_is_of_one_kind_with_nothing_broken() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    assert alike(spec)
-    assert not alike(replace(spec, faults=(Fault(gpu="d0.n0.g0"),)))
-    assert not alike(resolve_cluster("gb200-nvl72@76").spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,7 @@ from cost.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
 from topology.cluster_file import read_cluster_file
 from topology.settings import figures_set, parse_setting, scaled, with_figures, with_figures_where
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from topology.spec import ClusterSpec
+from topology.spec import ClusterSpec
 
 RACK = resolve_cluster("gb200-nvl72@144").spec
 
@@ -91,31 +87,21 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
     [
         ("gb200", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes", "PART.FIGURE=VALUE"),
-        ("gb200=2x", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes=", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes=nan", "greater than zero and finite"),
-        ("gb200.hbm_bytes=inf", "greater than zero and finite"),
         ("gb200.hbm_bytes=0", "greater than zero and finite"),
-        ("gb200.hbm_bytes=-1e9", "greater than zero and finite"),
         ("gb200.hbm_bytes=0x", "above zero"),
-        ("gb200.hbm_bytes=1e999x", "above zero"),
         ("gb200.hbm_bytes=1e308x", "10,000 times off from 185 GiB"),
-        ("gb200.hbm_bytes=1e-300x", "10,000 times off"),
-        ("gb200.hbm_bytes=192", "10,000 times off"),
         ("gb200-nvl72.node_power_w=1e30", "is a prefix off?"),
         ("gb200-nvl72.gpus=144", "cluster YAML"),
-        ("gb200.hbm_bytes=-100%", "above zero"),
         ("gb200.hbm_bytes=10%", "has its sign"),
         *((f"gb200.hbm_bytes={wrong}", "above zero") for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")),
-        ("gb200.hbm_bytes=200 TB/s", "byte is needed"),
         ("gb200.hbm_bytes=twice", "not a number with a unit"),
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
         ("gb200.flop_per_s=5e15", "takes a factor"),
         ("h100.hbm_bytes=2x", "known: gb200, "),
-        ("nvlink4.latency_s=2x", "did you mean nvlink5"),
         ("gb200-nvl72.node_power_w=2x", "nobody published node_power_w"),
         ("gb200.usd_per_h=2x", "give yours with `price` gb200=2.50"),
-        ("gb200.power_w=+10%", "give yours with `power` gb200=1900"),
         ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],
 )

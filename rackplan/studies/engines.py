@@ -24,6 +24,8 @@ from topology.host import cores
 from topology.reading import shown
 
 ENGINES = ("local", "ray")
+_CONNECT_S, _JOIN_S = 5.0, 13.0
+"""Seconds in which an address must answer, and a Ray cluster have taken another process in."""
 _IDLE_S = 5.0
 """Seconds after which a worker without work ends: those of a study that was killed do not stay."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -271,6 +273,8 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
     more: dict[str, Any] = (
         {"num_cpus": workers or cores(), "include_dashboard": False} if address is None else {}
     )
+    if address is not None:
+        _require_answer(address)
     try:
         ray.init(
             address=address or "local",
@@ -295,6 +299,45 @@ def _handlers_kept() -> Iterator[None]:
     finally:
         with suppress(ValueError, TypeError):  # not the main thread, or no handler of Python's
             signal.signal(signal.SIGTERM, before)
+
+
+_PROBE = """
+import socket, sys
+address, limit_s = sys.argv[1], float(sys.argv[2])
+try:
+    if address != "auto":
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s).close()
+    import ray
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+except Exception as error:
+    sys.exit(" ".join(str(error).split())[:300] or type(error).__name__)
+"""
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where no cluster answers: Ray would try for minutes, and say so on standard error.
+
+    Another process joins first: nothing else ends an attempt to speak with what is no Ray, or to resolve a name.
+    """
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-P", "-c", _PROBE, address, f"{_CONNECT_S:g}"]
+    try:
+        done = subprocess.run(  # noqa: S603 - Ray itself
+            command, timeout=_JOIN_S, check=False, capture_output=True, text=True, errors="replace"
+        )
+    except subprocess.TimeoutExpired as late:
+        if b"AuthToken" in (late.stderr or b""):
+            why = "it wants the token that it was begun with: set RAY_AUTH_MODE=token, as Ray's documentation has it"
+        else:
+            why = f"nothing there takes another process in within {_JOIN_S:g} s: is it the head of a cluster?"
+    else:
+        if done.returncode == 0:
+            return
+        why = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    raise _no_cluster(address, why)
 
 
 def _no_cluster(address: str, why: str) -> InputError:

@@ -352,6 +352,9 @@ def test_a_name_that_is_nearly_a_host_is_offered(take: Any) -> None:
         )
 
 
+EIGHT = topo_m(8, "NV18")
+
+
 @pytest.mark.parametrize(
     ("files", "names", "problem"),
     [

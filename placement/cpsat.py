@@ -266,9 +266,8 @@ def finish_small(
         if chosen is not None:
             row = order[_row(choices.patterns[chosen])].astype(np.int32)
             reached = float(problem.rows(np.array([layer])).evaluate(row[None])[0])
-            if reached * (1 + (SLACK if problem.split == "lp" else -EQUAL)) < value[layer]:
-                better += reached < value[layer] * (1 - EQUAL)
-                found[layer], value[layer] = row, reached
+            if reached * (1 + (SLACK if problem.split == "lp" else EQUAL)) < value[layer]:
+                found[layer], value[layer], better = row, reached, better + 1
         # loads are rounded down to steps: that is all that may lie between
         rounding = problem.experts * choices.patterns.shape[1] / STEPS
         if value[layer] <= bound[layer] * (1 + EQUAL) + rounding:

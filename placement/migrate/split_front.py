@@ -86,7 +86,7 @@ class SplitFront:
 
     def add_all(self) -> bool:
         """Add the best of all placements for each number of moves, where they are few; return whether they are."""
-        rows = _all_placements(self.problem)
+        rows = all_placements(self.problem)
         if rows is None:
             return False
         for layer in range(self.problem.layers):
@@ -139,7 +139,7 @@ class SplitFront:
             active = better[value[better] > self.enough[layers[better]]]
 
 
-def _all_placements(problem: Problem) -> Experts | None:
+def all_placements(problem: Problem) -> Experts | None:
     """Return every legal placement of one layer, ``[ways, slots]``; None where they are many."""
     held = [math.comb(problem.experts, slots) for slots in problem.slots_per_gpu.tolist()]
     if math.prod(held) * problem.layers * problem.scenarios > _MOST_WAYS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,6 +27,9 @@ from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs
 from topology.host import cores
+
+Rival = Callable[[Index], Experts | None]
+"""Another placement of some layers, ``[layers, slots]``; None where its policy does not apply."""
 
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
@@ -98,7 +101,11 @@ def solve(
         if fitted is None:
             return cut_short(result, problem)
         result = fitted
-    result = keep_second_copies(ordered, placed, _not_behind(ordered, result, rivals))
+    others: dict[str, Rival] = {name: partial(_rows_of, rivals, name) for name in rivals}
+    if ordered.scenarios > 1:
+        ordinary = place_spread(judge.average.even, place, Budget()).assignment.slot_expert
+        others["the placement for the mean load"] = lambda rows: ordinary[rows]
+    result = keep_second_copies(ordered, placed, _not_behind(ordered, result, others))
     return _exact(ordered, judge, result, budget, seed) if small else result
 
 
@@ -118,17 +125,21 @@ def _exact(problem: Problem, judge: Problem, result: ExpertResult, budget: Budge
     return replace(found, search=result.search)
 
 
-def _not_behind(problem: Problem, result: ExpertResult, rivals: Baselines) -> ExpertResult:
+def _rows_of(rivals: Baselines, name: str, rows: Index) -> Experts | None:
+    assignment = rivals.of_rows(name, rows).assignment
+    return None if assignment is None else assignment.slot_expert
+
+
+def _not_behind(problem: Problem, result: ExpertResult, rivals: Mapping[str, Rival]) -> ExpertResult:
     """Return ``result`` with a rival's placement in the layers where one is ahead and legal."""
     slack = SLACK if problem.split == "lp" else EQUAL
     value, slot_expert, log = result.max_load.copy(), result.assignment.slot_expert.copy(), list(result.log)
     apart = distinct_copies if problem.can_be_apart else spread_evenly
-    for name in rivals:
-        rows = np.flatnonzero(value > np.minimum(result.bound, 1.0) + NEAR)
-        theirs = rivals.of_rows(name, rows).assignment if rows.size else None
-        if theirs is None:
+    for name, placed in rivals.items():
+        rows = np.flatnonzero(value > 1.0 + NEAR)
+        rival = placed(rows) if rows.size else None
+        if rival is None:
             continue
-        rival = theirs.slot_expert
         ahead = problem.rows(rows).evaluate(rival) * (1 + slack) < value[rows]
         rows, rival = rows[ahead], rival[ahead]
         if rows.size == 0:

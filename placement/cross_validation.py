@@ -16,7 +16,6 @@ from placement.findings import ScenarioReport, ScenarioRow
 from placement.layout_choice import Placed
 from placement.options import PlanOptions
 from placement.placing import group_problem
-from placement.problem import Problem
 from placement.progress import Say, silent
 from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve
@@ -81,20 +80,3 @@ def _balancedness(
                 use = stage_use(deployment, stages[stage], entry, loads.untraced, split)
                 found.append(use_balancedness(use, group.speed))
     return np.concatenate(found, axis=1)
-
-
-def scenario_report(problem: Problem, assignment: Assignment, names: Sequence[str]) -> ScenarioReport:
-    """Return how ``assignment`` fares in each scenario of ``problem``, and how one made without it would.
-
-    The latter is planned on the fast path, once a scenario. ``names`` has one entry a scenario.
-    """
-    rows = []
-    for index, (name, part) in enumerate(zip(names, problem.each(), strict=True)):
-        layers = 1.0 / part.evaluate(assignment)
-        left_out = None
-        if problem.scenarios > 1:
-            others = solve(problem.without(index))
-            left_out = float((1.0 / part.evaluate(others.assignment)).mean())
-        rows.append(ScenarioRow(name, float(layers.mean()), left_out, float(layers.min())))
-    groups = problem.groups if problem.scenario_weights == "grouped" else None
-    return ScenarioReport(problem.objective, tuple(rows), groups)

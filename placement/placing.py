@@ -127,8 +127,8 @@ def place_group(
 ) -> ExpertResult:
     """Place the experts of a group.
 
-    ``thorough``: search under all loads at once and for the split that will run, as a plan needs it; else for their
-    mean and an even split, which tells layouts apart.
+    ``thorough``: search under all loads at once and for the split that will run, small layers exactly, as a plan
+    needs it; else for their mean and an even split, which tells layouts apart.
     """
     problem = group_problem(group, loads, options)
     moe = deployment.model.moe
@@ -138,6 +138,7 @@ def place_group(
         seed=options.seed,
         eplb_groups=None if moe is None else moe.groups,
         nodes=group.domains,
+        exact=thorough,
     )
 
 

@@ -54,7 +54,7 @@ def solve(
     seed: int = 0,
     eplb_groups: int | None = None,
     nodes: int = 1,
-    portable: bool = False,
+    exact: bool = True,
 ) -> ExpertResult:
     """Place the experts of all layers of ``problem``, once for all its loads.
 
@@ -73,8 +73,9 @@ def solve(
         Of the search within the budget.
     eplb_groups, nodes:
         The model's expert groups and the scale-up domains, for the hierarchical baseline.
-    portable:
-        Whether the answer of the fast path under one load is to be the same bytes on every machine: without CP-SAT.
+    exact:
+        Whether small layers are solved by CP-SAT. Without, the fast path under one load gives the same bytes on every
+        machine.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def solve(
     def place(some: Problem, until: Budget) -> ExpertResult:
         return (_one_load if some.scenarios == 1 else _several_loads)(some, until, seed, rivals)
 
-    small = not portable and is_small(judge)
+    small = exact and is_small(judge)
     placed = place_spread(ordered.even, place, Budget() if small else budget)
     result = placed
     if problem.split != "even":

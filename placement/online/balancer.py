@@ -115,7 +115,7 @@ def _robust(loads: Floats, slots_per_gpu: Ints) -> Experts:
     others = loads.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     others[~known.any(axis=0)[:, 0]] = 1.0
     problem = Problem(np.where(known, loads, others), slots_per_gpu)
-    return solve(problem, portable=True).assignment.slot_expert
+    return solve(problem, exact=False).assignment.slot_expert
 
 
 def replan(state: OnlineState, window: ArrayLike, old: ArrayLike | None = None) -> Decision:
@@ -182,7 +182,7 @@ def _anew(state: OnlineState) -> Experts:
         return state.static.copy()
     if len(state.stored):
         return _robust(state.stored, state.slots_per_gpu)
-    return solve(_window(state), portable=True).assignment.slot_expert
+    return solve(_window(state), exact=False).assignment.slot_expert
 
 
 def _window(state: OnlineState) -> Problem:

@@ -56,7 +56,7 @@ def packed_groups(loads: Floats, groups: int, nodes: int) -> NodeExperts:
     of_group = (known / most).reshape(scenarios, layers, groups, size).sum(axis=3)
     # a group is to its node what a copy is to its GPU
     placed = solve(
-        make_problem(of_group, np.full(nodes, groups // nodes)), portable=True
+        make_problem(of_group, np.full(nodes, groups // nodes)), exact=False
     ).assignment.slot_expert
     node_groups = np.sort(placed.reshape(layers, nodes, -1).astype(np.int64), axis=2)
     found = node_groups[..., None] * size + np.arange(size)

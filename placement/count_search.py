@@ -1,4 +1,4 @@
-"""Counts of copies that pack better than greedy ones: exchanges that relieve a GPU.
+"""Counts of copies that pack better than greedy ones: a family of divisor methods, then exchanges that relieve a GPU.
 
 Counts are judged by a quick estimate of the largest GPU load that comes of them. With two slots on each of equal GPUs
 that is exact but for copies that meet: the largest with the smallest (fold). With other slots it is what no packing
@@ -20,7 +20,10 @@ from placement.bounds import fastest
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem
-from placement.replication import even_domains
+from placement.replication import divided, even_domains
+
+ROUNDINGS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
+"""Of the divisor methods looked at (:func:`placement.replication.divided`)."""
 
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
 _HEAT = 2e-3  # of the value: by so much a step may be worse at the start; it falls to 0 with what is spent
@@ -34,6 +37,19 @@ def exact_fold(problem: Problem) -> bool:
     used = problem.slots_per_gpu > 0
     speed = problem.speed[used]
     return bool((problem.slots_per_gpu[used] == 2).all() and (speed == speed[0]).all())
+
+
+def best_divided(problem: Problem, copies: Ints) -> Ints:
+    """Return the best of ``copies`` ``[layers, experts]`` and of what the divisor methods give, by the estimate."""
+    if not even_domains(problem):
+        return copies
+    count = len(ROUNDINGS) - 1
+    many = np.tile(problem.mean, (count, 1))
+    found = divided(problem, many, np.repeat(ROUNDINGS[1:], problem.layers))
+    all_counts = np.concatenate([copies, found]).reshape(count + 1, problem.layers, -1)
+    value = np.stack([Estimate(problem).peaks(problem.mean, each) for each in all_counts])
+    best: Ints = all_counts[value.argmin(axis=0), np.arange(problem.layers)]
+    return best
 
 
 def search_counts(

@@ -10,7 +10,7 @@ import numpy as np
 from placement.arrays import Experts, Floats, Index, Ints
 from placement.bounds import of_one_load, priced
 from placement.copy_exchange import recount
-from placement.count_search import best_of_all_counts, few_counts, search_counts
+from placement.count_search import best_divided, best_of_all_counts, exact_fold, few_counts, search_counts
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import WIDE, Problem, keep_better
@@ -83,13 +83,19 @@ def _other_counts(problem: Problem, slot_expert: Experts, copies: Ints, wide: In
         return f"all copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}"
     spare = problem.slots - problem.experts
     steps = min(_MOST_STEPS, max(_FEWEST_STEPS, spare // 3, _WORK // (TRIED * problem.slots)))
+    start = best_divided(part, copies[wide])
     patience = max(_PATIENCE, steps // 4)
-    found = search_counts(part, copies[wide], tried=TRIED, spent=step_counter(steps), patience=patience)
-    other = np.flatnonzero((found != copies[wide]).any(axis=1))
-    if other.size:
+    found = search_counts(part, start, tried=TRIED, spent=step_counter(steps), patience=patience)
+    # Where the fold is exact, the last is the best of them.
+    for counts, before in (
+        ((found, copies[wide]),) if exact_fold(problem) else ((start, copies[wide]), (found, start))
+    ):
+        other = np.flatnonzero((counts != before).any(axis=1))
+        if other.size == 0:
+            continue
         trial = part.rows(other)
         keep_better(
-            problem, slot_expert, wide[other], swap_down(trial, pack(trial, found[other]), close=NEAR)
+            problem, slot_expert, wide[other], swap_down(trial, pack(trial, counts[other]), close=NEAR)
         )
     return f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}: {steps} steps"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Ints
+from placement.arrays import Floats, Ints
 from placement.problem import Problem
 
 
@@ -28,7 +28,7 @@ def replicate(problem: Problem, *, least: int = 1) -> Ints:
     """
     loads = problem.mean
     if even_domains(problem):
-        return _greedy(problem, least)
+        return divided(problem, loads, np.zeros(problem.layers), least=least)
     copies = np.full(loads.shape, least, dtype=np.int64)
     share = loads / least
     rows = np.arange(problem.layers)
@@ -55,9 +55,13 @@ _LONG = 64  # copies given one by one; of more, most are given at once
 _BISECTIONS = 12
 
 
-def _greedy(problem: Problem, least: int) -> Ints:
-    """Return the greedy counts where any up to the number of failure domains can be placed (:func:`even_domains`)."""
-    loads, most = problem.mean, int(problem.room[0])
+def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1) -> Ints:
+    """Return counts ``[rows, experts]`` by a divisor method: the next copy to the largest load / (copies + rounding).
+
+    ``rounding`` ``[rows]``: 0 is the greedy of :func:`replicate`; more of it gives the heaviest experts fewer copies
+    than that and those in the middle more. Counts up to the failure domains there are (:func:`even_domains`).
+    """
+    most, rounding = int(problem.room[0]), rounding[:, None]
     spare = problem.slots - least * problem.experts
     copies = np.full(loads.shape, least, dtype=np.int64)
     if spare > _LONG:
@@ -65,17 +69,17 @@ def _greedy(problem: Problem, least: int) -> Ints:
         low = loads.sum(axis=1, keepdims=True) / (2 * problem.slots)
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
-            fits = np.clip(np.ceil(loads / middle), least, most).sum(axis=1) <= problem.slots
+            fits = np.clip(np.ceil(loads / middle - rounding), least, most).sum(axis=1) <= problem.slots
             high, low = np.where(fits[:, None], middle, high), np.where(fits[:, None], low, middle)
-        copies = np.clip(np.ceil(loads / high), least, most).astype(np.int64)
+        copies = np.clip(np.ceil(loads / high - rounding), least, most).astype(np.int64)
     left = problem.slots - copies.sum(axis=1)
-    score = np.where(copies < most, loads / copies, -1.0)
+    score = np.where(copies < most, loads / (copies + rounding), -1.0)
     rows = np.flatnonzero(left > 0)
     while rows.size:
         best = (score if rows.size == len(score) else score[rows]).argmax(axis=1)
         count = copies[rows, best] + 1
         copies[rows, best] = count
-        score[rows, best] = np.where(count < most, loads[rows, best] / count, -1.0)
+        score[rows, best] = np.where(count < most, loads[rows, best] / (count + rounding[rows, 0]), -1.0)
         left[rows] -= 1
         if left.max() == 0 or left.min() == 0:
             rows = rows[left[rows] > 0]

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.count_search import Estimate, best_of_all_counts, exact_fold, few_counts, search_counts
+from placement.count_search import (
+    Estimate,
+    best_divided,
+    best_of_all_counts,
+    exact_fold,
+    few_counts,
+    search_counts,
+)
 from placement.local_search import swap_down
 from placement.pack import pack
 from placement.problem import Problem, make_problem, spread_slots
@@ -60,7 +67,7 @@ def test_counts_are_legal_and_no_worse_by_the_estimate(seed: int) -> None:
     slots[0] = experts
     problem = make_problem(rng.lognormal(0, 1.5, (3, experts)), slots)
     start = replicate(problem)
-    found = search_counts(problem, start, tried=6, spent=steps(15), seed=seed)
+    found = search_counts(problem, best_divided(problem, start), tried=6, spent=steps(15), seed=seed)
     before, after = (Estimate(problem).peaks(problem.mean, counts) for counts in (start, found))
     assert problem.counts_fit(found).all()
     assert (found.sum(axis=1) == problem.slots).all()
@@ -89,7 +96,7 @@ def test_two_slots_per_gpu_gain_much() -> None:
     """Zipf loads, 576 slots on 288 GPUs: 1.14 with greedy counts, 1.03 in a hundred steps."""
     problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 288, 320))
     greedy = replicate(problem)
-    found = search_counts(problem, greedy, tried=6, spent=steps(100))
+    found = search_counts(problem, best_divided(problem, greedy), tried=6, spent=steps(100))
     before, after = (problem.evaluate(swap_down(problem, pack(problem, c)))[0] for c in (greedy, found))
     assert before > 1.13
     assert after < 1.035

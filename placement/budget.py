@@ -20,7 +20,8 @@ Cancel = Event | Callable[[], bool]
 EVERY_S = 0.1
 """Progress is told no more often."""
 CUT = "ended early, by the time limit or an interruption: the best so far is kept"
-_UNITS = 1000.0  # of work in a second of search
+_UNITS = 1000.0  # of work that a search worth a second has
+_TIMED_UNITS = 500.0  # ... and one with a time limit, so that on most machines steps end it before the clock
 
 
 class CancelledError(RackplanError):
@@ -81,8 +82,8 @@ class Interrupts:
 class Budget:
     """How much a search may do.
 
-    What a search does follows from the units of work that it counts (about a millisecond each), so that it is the
-    same each time. A time limit also ends it by the clock, where the machine is slower than that.
+    What a search does follows from the units of work that it counts (a millisecond or two each), so that it is the
+    same each time. A time limit also ends it by the clock, where the machine is slower.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ class Budget:
         whole: Budget | None = None,
     ) -> None:
         self.seconds, self.on_progress = seconds, on_progress
-        self.units, self.deadline = (seconds or 0.0) * _UNITS, math.inf
+        self.units, self.deadline = (seconds or 0.0) * _TIMED_UNITS, math.inf
         self.done, self.share, self.ended = 0.0, 1.0, False
         self.interrupts: Interrupts = Interrupts(cancel) if whole is None else whole.interrupts
         self._whole = whole
@@ -162,7 +163,7 @@ class Budget:
     def search(self, worth_s: float) -> Budget:
         """Return the budget of a search that begins now: the time asked for, or the work of ``worth_s`` seconds."""
         found = self.part(1.0)
-        found.units = (worth_s * self.share if self.seconds is None else self.seconds) * _UNITS
+        found.units = worth_s * self.share * _UNITS if self.seconds is None else self.seconds * _TIMED_UNITS
         if self.seconds:
             found.deadline = min(self.deadline, time.monotonic() + self.seconds)
         return found

@@ -249,7 +249,7 @@ def finish_small(
     if layers.size == 0:
         return found, bound, ""
     better = optimal = 0
-    until = budget.search(_SMALL_S * layers.size) if budget.seconds else Budget(_SMALL_S * layers.size)
+    until = (budget if budget.seconds else Budget(None)).search(_SMALL_S * layers.size)
     for done, layer in enumerate(layers.tolist()):
         part = problem.rows(np.array([layer]))
         order = np.argsort(-part.mean[0], kind="stable")  # names of experts decide nothing
@@ -455,7 +455,7 @@ class _Search:
     @staticmethod
     def solved(part: _Part) -> tuple[Ints | None, float]:
         """Return better patterns, if there are some, and the solver's seconds."""
-        chosen, _, took = choose(part.choices, Budget(_FEW_S), most_s=_FEW_S, seed=part.seed)
+        chosen, _, took = choose(part.choices, Budget(None).search(_FEW_S), most_s=_FEW_S, seed=part.seed)
         return chosen, took
 
     def keep(self, part: _Part, chosen: Ints | None) -> None:

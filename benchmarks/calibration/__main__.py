@@ -34,7 +34,7 @@ def main() -> None:
         parser, writes="errors.yaml, docs/calibration.md, docs/trust.md and README.md"
     )
     data = error_tables.errors_data(found)
-    table = errors.read_errors(data)
+    table = errors.ErrorTable(data)
     for titles, rows in error_tables.sections(table).values():
         _print((*titles, *error_tables.HEAD), rows)
     if found.drift > MOST_DRIFT:

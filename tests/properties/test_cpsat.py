@@ -162,7 +162,7 @@ def test_names_of_experts_and_order_of_scenarios_decide_nothing() -> None:
     loads, names = rng.lognormal(0, 1, (3, 1, 5)), rng.permutation(5)
     problem = make_problem(loads, [3, 2, 3, 2], spread=np.array([0, 0, 1, 1]), objective="worst")
     assert is_small(problem)
-    same = solve(replace(problem, loads=loads[[2, 0, 1]]), seed=1)
+    same = solve(replace(problem, loads=problem.loads[[2, 0, 1]]), seed=1)
     np.testing.assert_array_equal(same.assignment.slot_expert, solve(problem).assignment.slot_expert)
     one = make_problem(loads[0], [3, 2, 3, 2])
     other = solve(replace(one, loads=one.loads[:, :, names]))

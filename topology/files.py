@@ -1,6 +1,6 @@
 """Files written whole or not at all: made in a new folder of a random name beside their place, then moved there.
 
-What a killed run leaves under such a name is never moved, opened or followed (docs/decisions/0055).
+What a killed run leaves under such a name is never moved, opened or followed.
 """
 
 from __future__ import annotations

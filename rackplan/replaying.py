@@ -117,7 +117,6 @@ class Replay:
         count = len(self.loads.tokens)
         taking_part = entries(
             asked.policies or DEFAULT,
-            (),
             steps_per_window=STEPS,
             windows=count,
             planned=self.given is not None,

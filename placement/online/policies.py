@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 from placement.arrays import Experts, Floats
 from placement.online.balancer import plan, start
@@ -14,7 +13,6 @@ from placement.online.policy import Group
 from placement.online.simulate import Entry
 from placement.online.state import OnlineOptions
 from topology.errors import InputError
-from topology.units import plain_number
 
 OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"
@@ -23,12 +21,9 @@ NAMES = ("static", "vllm", "sglang", OURS, OURS_LINEAR)
 BUDGET = 0.05
 """Largest part of the copies that a re-plan of ours moves where nobody says."""
 LONGER = 4
-"""Times the usual interval that ours are replayed at too where no interval is given."""
+"""Times the usual interval that ours are replayed at too."""
 DEFAULT = (*NAMES, f"{OURS}:1%")
 """Policies that are replayed where none is named."""
-
-_LONGEST = 1e12
-"""Of an interval, in steps or windows."""
 
 
 class Ours:
@@ -68,28 +63,25 @@ def require_names(names: Sequence[str]) -> None:
         With the name.
     """
     for index, name in enumerate(names):
-        _entry(name, lambda _: 1, linear=False, steps_per_window=1)
+        _entry(name, linear=False, steps_per_window=1)
         if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
             raise InputError(f"`policy` {name}: it is there twice; leave one out.")
 
 
 def entries(
     names: Sequence[str],
-    intervals: Sequence[str] = (),
     *,
     steps_per_window: int,
     windows: int,
     planned: bool,
 ) -> list[Entry]:
-    """Return the policies of some names, each at every interval.
+    """Return the policies of some names at their engine's interval, ours also at :data:`LONGER` times that.
 
     Parameters
     ----------
     names:
         Of :data:`NAMES`; ours with a budget after a colon: ``rackplan:5%``, ``rackplan:0.05``, ``rackplan:0``,
         ``rackplan:none``, ``rackplan-linear:1%``.
-    intervals:
-        ``3000`` steps or ``2w`` windows; none: each engine's own, ours at vLLM's and at :data:`LONGER` times that.
     steps_per_window, windows:
         Steps that a window stands for, and windows in all.
     planned:
@@ -98,24 +90,16 @@ def entries(
     Raises
     ------
     InputError
-        If a name, a budget or an interval is none, or a name is there twice.
+        If a name or a budget is none, or a name is there twice.
     """
     require_names(names)
-    asked = interval_windows(intervals, steps_per_window)
     found: list[Entry] = []
     for name in names:
-        for interval in cast("list[int | None]", asked) or [None]:
-
-            def every(steps: int, interval: int | None = interval) -> int:
-                return max(1, round(steps / steps_per_window)) if interval is None else interval
-
-            entry = _entry(name, every, linear=not planned, steps_per_window=steps_per_window)
-            found.append(entry)
-            longer = LONGER * entry.interval
-            if not asked and entry.budget != 0 and _is_ours(name) and longer < windows - 1:
-                found.append(replace(entry, interval=longer))
-            if not entry.interval:
-                break
+        entry = _entry(name, linear=not planned, steps_per_window=steps_per_window)
+        found.append(entry)
+        longer = LONGER * entry.interval
+        if entry.budget != 0 and _is_ours(name) and longer < windows - 1:
+            found.append(replace(entry, interval=longer))
     return found
 
 
@@ -133,30 +117,16 @@ def that_apply(entries: Sequence[Entry], groups: Sequence[Group]) -> tuple[list[
     return kept, why
 
 
-def interval_windows(texts: Sequence[str], steps_per_window: int) -> list[int]:
-    """Parse intervals, ``3000`` steps or ``2w`` windows, as windows; the same one is taken once.
-
-    Raises
-    ------
-    InputError
-        If one is no whole number from 1.
-    """
-    found = []
-    for text in texts:
-        given = text.strip().lower()
-        value = plain_number(given.removesuffix("w")) or 0.0
-        if not 1 <= value <= _LONGEST or not value.is_integer():
-            raise InputError(f"`interval` {text}: expected steps, like 3000, or windows, like 2w; 1 or more.")
-        found.append(int(value) if given.endswith("w") else max(1, round(value / steps_per_window)))
-    return list(dict.fromkeys(found))
-
-
 def _is_ours(name: str) -> bool:
     return name.strip().lower().partition(":")[0] == OURS
 
 
-def _entry(text: str, every: Callable[[int], int], *, linear: bool, steps_per_window: int) -> Entry:
-    """Return one policy; ``every`` makes windows of its engine's interval in steps."""
+def _entry(text: str, *, linear: bool, steps_per_window: int) -> Entry:
+    """Return one policy at its engine's interval."""
+
+    def every(steps: int) -> int:
+        return max(1, round(steps / steps_per_window))
+
     said = text.strip().lower()
     name, colon, budget = said.partition(":")
     if colon and name not in (OURS, OURS_LINEAR):

@@ -65,7 +65,7 @@ def validate(
     ] = False,
     json: options.JsonFlag = False,
 ) -> None:
-    """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage, order of pairs."""
+    """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
     from rackplan.output import show
     from rackplan.progress import progress

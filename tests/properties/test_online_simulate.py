@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.online.policies import Ours, entries, interval_windows
+from placement.online.policies import Ours, entries
 from placement.online.policy import Group
 from placement.online.recommend import recommend
 from placement.online.simulate import Entry, Moves, Setting, Step, replay
@@ -63,7 +63,8 @@ WINDOWS = np.array([[[4, 3, 2, 1]], [[4, 3, 2, 1]], [[1, 3, 4, 2]]], dtype=float
 
 def named(*names, windows=3, **more):
     shape = {"steps_per_window": 3000, "windows": windows, "planned": True}
-    return entries(names, ["1w"], **{**shape, **more})
+    found = entries(names, **{**shape, **more})
+    return list({each.name: replace(each, interval=min(1, each.interval)) for each in found}.values())
 
 
 def test_policies_that_place_alike_are_priced_once():
@@ -150,8 +151,8 @@ def test_ours_keeps_its_budget_after_the_first_window(data, budget):
 
 def test_an_interval_keeps_what_lies_there():
     windows = np.random.default_rng(0).poisson(1000, (7, 1, 4)) + 1.0
-    runs = replay(windows, entries(["vllm"], ["3w"], steps_per_window=1, windows=7, planned=True),
-                  setting_of(group_of())).runs  # fmt: skip
+    (entry,) = entries(["vllm"], steps_per_window=1, windows=7, planned=True)
+    runs = replay(windows, [replace(entry, interval=3)], setting_of(group_of())).runs
     assert [each.window for each in runs[0].replans] == [0, 3]
 
 
@@ -163,7 +164,6 @@ def test_intervals_of_engines_become_windows():
     each = [("static", 0), ("vllm", 1), ("sglang", 1)]
     assert of(3000) == [*each, ("rackplan", 1), ("rackplan", 4)]
     assert of(100)[:3] == [("static", 0), ("vllm", 30), ("sglang", 10)]
-    assert interval_windows(["3000", "6,000", "2w", "1"], 3000) == [1, 2]
 
 
 @pytest.mark.parametrize(

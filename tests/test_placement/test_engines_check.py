@@ -153,12 +153,14 @@ def test_vllm_ascend(
     assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
 
 
-@pytest.mark.parametrize(("count", "loads"), [(2, True), (1, False), (4, True)])
-def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, loads: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "entries", "loads"), [(2, 2, True), (1, 1, False), (4, 4, True), (3, 4, False), (3, 2, False)]
+)
+def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, entries: int, loads: bool) -> None:
     layer = ascend()["layer_list"]
     assert isinstance(layer, list)
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"moe_layer_count": count, "layer_list": [layer[0]] * count}))
+    path.write_text(json.dumps({"moe_layer_count": count, "layer_list": [layer[0]] * entries}))
     found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
     assert (found.loads, found.right) == (loads, False)
 

@@ -50,6 +50,16 @@ def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) ->
     assert "1 of 5 windows empty, dropped" in found["notes"]
 
 
+def test_json_says_how_far_choices_are_from_independent(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Tokens choose experts e and e + 4: 4 of the 28 pairs of 8 experts, all equally often."""
+    first = np.arange(400).reshape(-1, 1) % 4
+    for name, chosen in (("pairs.npy", [first, first + 4]), ("single.npy", [first])):
+        np.save(tmp_path / name, np.stack(chosen, axis=2))
+    files = run("loads", "pairs.npy", "single.npy", "--json").data["files"]
+    assert files["pairs.npy"]["coactivation"]["distance"] == pytest.approx(1 - 4 / 28)
+    assert files["single.npy"]["coactivation"] is None
+
+
 class Runs:
     """Pickled, it makes a file when it is unpickled."""
 

@@ -22,6 +22,7 @@ from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
+from rackplan.views.blocks import Lines
 from rackplan.views.explain import explain_plan
 from rackplan.views.plan import plan_view, score_view
 from rackplan.views.plan_page import plan_page
@@ -79,6 +80,13 @@ def test_names_do_not_steer_the_terminal() -> None:
     for text in (*("\n".join(text_lines(view.blocks)) for view in (plan_view(plan, {}), explained)), drawn):
         assert "\x1b" not in text
         assert "evil\\x1b]0;title\\x07\\x1b[31m[bold]" in text
+
+
+def test_indented_lines_wrap_below_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    first, *rest = text_lines([Lines(["    " + "word " * 20])])
+    assert first == "    " + " ".join(["word"] * 7)  # 4 + 7 x 5 - 1 = 38 columns
+    assert rest == ["      " + " ".join(["word"] * count) for count in (7, 6)]
 
 
 def test_errors_do_not_steer_the_terminal(run: Run) -> None:

@@ -67,6 +67,12 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     assert texts(svg)[0].startswith(f"{name}: ")
 
 
+def test_of_a_large_domain_one_host_is_drawn(tmp_path: Path) -> None:
+    svg = draw_svg("gb200-nvl72", tmp_path, "gpu")
+    gpus = {text for text in texts(svg) if re.fullmatch(r"d0\.n\d+\.g\d+", text)}
+    assert gpus == {f"d0.n0.g{g}" for g in range(4)}
+
+
 @pytest.mark.parametrize(("name", "level"), [("helios-72", "gpu"), ("rubin-ultra-nvl144", "domain")])
 def test_a_number_that_nobody_published_is_not_drawn(name: str, level: str, tmp_path: Path) -> None:
     words = " | ".join(texts(draw_svg(name, tmp_path, level)))

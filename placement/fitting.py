@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.deployment import USABLE_HBM, Deployment
 from cost.dispatch import ExpertUse, balanced_use
-from cost.layout import CutReplicas, Layout, StageSpec
+from cost.layout import CutReplicas, Layout
 from cost.layouts.candidates import Arrangement, arrangements, widths_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
@@ -84,7 +84,6 @@ def slots_of_stage(
     ranges: Sequence[range],
     stage: int,
     *,
-    tp: int,
     redundant: int | None,
     equal: bool = False,
 ) -> Ints:
@@ -115,10 +114,8 @@ def slots_of_stage(
         for layer, count in kinds
         if isinstance(layer.ffn, MoeFfn)
     )
-    free = USABLE_HBM * capacity - _other_bytes(
-        deployment, groups, ranges, stage, tp=tp, slots=int(alike.sum())
-    )
-    return slots_by_free_hbm(free, per_slot, total=int(alike.sum()), most=moe.experts)
+    # what a GPU holds besides is as much on each, and changes no order
+    return slots_by_free_hbm(USABLE_HBM * capacity, per_slot, total=int(alike.sum()), most=moe.experts)
 
 
 def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, most: int) -> Ints:
@@ -129,22 +126,6 @@ def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, 
     left = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
     order = np.argsort(-left, axis=None, kind="stable")[:total]
     return np.bincount(order // most, minlength=free_bytes.size)
-
-
-def _other_bytes(
-    deployment: Deployment,
-    groups: Sequence[tuple[int, ...]],
-    ranges: Sequence[range],
-    stage: int,
-    *,
-    tp: int,
-    slots: int,
-) -> float:
-    """Bytes of a GPU besides its experts, at the batch asked for or at 1."""
-    stages = [StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True)]
-    sums, none = [slots] * len(stages), [0] * len(stages)
-    memory = replica_memory(deployment, stages, tp=tp, slots=sums, most=none)[stage]
-    return memory.used(deployment.workload.batch or 1)
 
 
 @dataclass(frozen=True)
@@ -190,7 +171,7 @@ def stage_slots(
     ranges = equal_ranges(len(deployment.model.layers), len(groups))
     try:
         slots = tuple(
-            slots_of_stage(deployment, groups, ranges, stage, tp=shape.tp, redundant=redundant, equal=equal)
+            slots_of_stage(deployment, groups, ranges, stage, redundant=redundant, equal=equal)
             for stage in range(len(groups))
         )
         if moe is not None and spread != "gpu":

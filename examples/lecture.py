@@ -109,6 +109,32 @@ def pipeline() -> None:
     print(f"  of 4 stages one a quarter above their mean: {wait:.0%} of a pass is waiting for it")
 
 
+def where_it_holds() -> None:
+    """The blackboard's round numbers on systems that are sold."""
+    print("\nOn real systems     flop/byte   HBM read   scale-up over scale-out")
+    for system in ("lecture-72", "hgx-h100", "hgx-b200", "gb200-nvl72", "gb300-nvl72", "mi300x"):
+        domain = load_domain(system)
+        ratio = domain.gpu.dense_flop_per_s("bf16") / domain.gpu.hbm_bytes_per_s
+        read_s = domain.gpu.hbm_bytes / domain.gpu.hbm_bytes_per_s
+        apart = domain.scale_up_bytes_per_s / load_scale_out(system).scale_out_bytes_per_s
+        print(f"  {system:<16}{ratio:11.0f}{read_s * 1e3:8.0f} ms{apart:19.0f} x")
+    print(
+        "  300 flop/byte holds on NVIDIA's GPUs, 20 ms to read HBM on no chip: capacity grew faster than bandwidth."
+    )
+    print("  Eight times slower outside is an H100 host; a rack of GB200 with a 400 Gb/s NIC each is at 18.")
+    print(
+        "  A token alone reads its active weights: it costs as often as much as one in a large batch as a chip"
+    )
+    print("  has flop/byte, 247 to 312 times, not a thousand.")
+    old, new = load_gpu("h100-sxm"), load_gpu("b200-sxm")
+    faster = new.hbm_bytes_per_s / old.hbm_bytes_per_s
+    domain = GPUS / 8 * faster
+    print(
+        f"  B200 has {faster:.1f} times the bandwidth of H100; 72 of them read weights {domain:.0f} times as fast as"
+    )
+    print("  8 H100: a larger domain matters for its bandwidth more than for its capacity.")
+
+
 def main() -> None:
     """Print the lecture."""
     balance()
@@ -116,6 +142,7 @@ def main() -> None:
     cache()
     all_to_all()
     pipeline()
+    where_it_holds()
 
 
 if __name__ == "__main__":

@@ -120,6 +120,12 @@ Two racks, 30 layers on the first: a token spends 60 times as long on its
 QUICK = {"09_validate_your_runs", "lecture"}
 
 
+def test_the_page_of_the_lecture_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "lecture.py"), run_name="__main__")
+    page = (EXAMPLES.parent / "docs" / "lecture.md").read_text(encoding="utf-8")
+    assert page.split("```text\n")[1].split("```")[0].strip() == capsys.readouterr().out.strip()
+
+
 def test_every_example_is_run() -> None:
     found = {path.stem for path in EXAMPLES.glob("*.py")}
     assert found == set(PRINTED)

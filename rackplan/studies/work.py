@@ -159,6 +159,10 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
                 if able:
                     signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
                 done = work()
+            except Exception:
+                if rung:  # what an exception in a callback of C code left behind
+                    raise _TimeLimit from None
+                raise
             finally:
                 over = True
         finally:

@@ -30,7 +30,7 @@ from placement.traffic.reach import reach
 from placement.traffic.spare import shares_of
 from placement.traffic.task import TrafficTask
 from placement.traffic.tokens import MOST_EXPERTS, Tokens
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOST_EXCHANGES = 5000
 _PRICES = np.linspace(0.0, 1.0, 9)  # of load, in tokens in common per choice, tried for the limit of loads

@@ -20,7 +20,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "properties"))
 from readers import READERS, Reader
 
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 SLOW_S = 5.0
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 
 def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: int) -> NDArray[np.float64]:

@@ -13,9 +13,9 @@ from cost.dtypes import cache_bytes_per_element
 from cost.layout import StageSpec
 from cost.layouts.candidates import domain_gpus
 from cost.quantity import Quantity
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
-from topology.units import added
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
+from topology.base.units import added
 
 OUT_REACH = Figure(
     0.475,

@@ -19,12 +19,12 @@ from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stag
 from cost.model import Model, MoeFfn
 from cost.money import Bill, PriceBook
 from cost.workload import Workload
+from topology.base.errors import InputError
+from topology.base.shown import Shown
 from topology.cluster import Cluster
 from topology.drained import without_slow_links
-from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import Router
-from topology.shown import Shown
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""

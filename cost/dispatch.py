@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cost.assignment import Assignment, sum_by_gpu
 from cost.loads import ExpertLoads
 from cost.token_hits import TokenHits
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 DispatchPolicy = Literal["even", "source", "lp", "rank", "rank-tp2", "rank-tp4", "rank-tp8", "rank-tp16"]
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.errors import InputError, MissingFigureError
-from topology.reading import nearest
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.reading import nearest
+from topology.base.units import added
 from topology.spec import GpuSpec
-from topology.units import added
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
 _WIDTHS = ("fp4", "fp8", "int8", "bf16")

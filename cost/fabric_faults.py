@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from topology.base.errors import InfeasibleError, InputError
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.drained import named
-from topology.errors import InfeasibleError, InputError
 from topology.fabrics import leaves_and_pods
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
 

@@ -11,8 +11,8 @@ from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.lengths import Lengths
 from cost.supply import DecodeSupply, Pair, PooledSupply, Supply
+from topology.base.errors import InfeasibleError, InputError
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
 from topology.repeat import alike, repeated
 
 MOST_JOINED_GPUS = 512

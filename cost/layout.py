@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, overload
 
-from topology.units import plural
+from topology.base.units import plural
 
 
 @dataclass(frozen=True)

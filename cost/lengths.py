@@ -11,9 +11,9 @@ from pathlib import Path
 from cost.pools import serving_workloads
 from cost.quantity import LONGEST_CONTEXT
 from cost.workload import Workload
-from topology.errors import InputError
-from topology.table import Row, Table
-from topology.units import parse_length
+from topology.base.errors import InputError
+from topology.base.table import Row, Table
+from topology.base.units import parse_length
 
 COLUMNS = ("isl", "osl", "share")
 MOST_PROMPTS = 6

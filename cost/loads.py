@@ -16,8 +16,8 @@ from cost.traces.open import open_recording
 from cost.traces.recording import Wanted, of_array
 from cost.traces.routing import RoutingTrace
 from cost.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
-from topology.errors import InputError
-from topology.shown import Shown
+from topology.base.errors import InputError
+from topology.base.shown import Shown
 
 EARLIER = 0.75
 """Share of a trace's tokens, the first, that placements are made by to be compared on the others."""

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
 from cost.fabric_faults import FaultyLinks, faulty_links
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
-from topology.errors import InputError, MissingFigureError
 from topology.fabrics import leaves_and_pods
-from topology.figures import Evidence, Figure
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",

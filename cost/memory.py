@@ -16,7 +16,7 @@ from cost.model import Layer, Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import vector_bytes
 from cost.workload import StepShape, Workload
-from topology.units import added
+from topology.base.units import added
 
 LOGIT_BYTES = 4.0
 ACTIVATION_VECTORS = 4

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Protocol
 
 from cost.quantity import Quantity
-from topology.shown import Shown
-from topology.units import plural
+from topology.base.shown import Shown
+from topology.base.units import plural
 
 
 class Attention(Protocol):

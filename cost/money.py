@@ -24,10 +24,10 @@ from cost.prices import (
 )
 from cost.quantity import require_number
 from cost.written import BillData, PriceFigure, TotalsData, UsedData
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure, weakest
+from topology.base.names import Names
 from topology.cluster import Cluster
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure, weakest
-from topology.names import Names
 from topology.physical import system_power
 from topology.spec import DomainSpec, GpuSpec
 

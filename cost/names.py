@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from topology.names import plain_words
-from topology.table import spellings
+from topology.base.names import plain_words
+from topology.base.table import spellings
 
 FORMATS = spellings(
     {

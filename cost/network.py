@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from cost.prices import figure_file
+from topology.base.figures import Figure
 from topology.cluster import Cluster
 from topology.fabrics import fabric_of, largest_host
 from topology.fabrics.asked import PORTS
 from topology.fabrics.planes import SpinePlanes
-from topology.figures import Figure
 from topology.graph import SCALE_OUT_KINDS
 from topology.physical import Physical, physical_limits
 

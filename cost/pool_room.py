@@ -13,8 +13,8 @@ from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus, expand
 from cost.layouts.stages import pairs
 from cost.layouts.units import numbered
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

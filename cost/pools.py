@@ -17,8 +17,8 @@ from cost.layouts.front import pareto
 from cost.pool_room import Array, Index, Rooms, Workers, best_first, partners, served_per_s, worth_trying
 from cost.quantity import LONGEST_CONTEXT
 from cost.workload import Workload
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
 
 _SOURCE = "aiconfigurator 0.12.0, rate matching of disaggregated serving"
 PREFILL_DERATE = Figure(0.9, "1", Evidence.ASSUMED, _SOURCE, "0.9")

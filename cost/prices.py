@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.quantity import require_number
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
 from topology.catalog import FigureFile
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure
 from topology.spec import GpuSpec
 
 _CATALOG = Path(__file__).parent / "catalog"

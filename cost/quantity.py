@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 Quantity: TypeAlias = float | NDArray[np.float64]
 

@@ -13,9 +13,9 @@ from cost.config.build import load_object, model_from_config
 from cost.config.positions import MOST_CONTEXT
 from cost.model import Model
 from cost.names import shortened, without_owner
-from topology.errors import InputError
-from topology.names import Names, plain_words
-from topology.reading import Fields, load_yaml
+from topology.base.errors import InputError
+from topology.base.names import Names, plain_words
+from topology.base.reading import Fields, load_yaml
 from topology.schema import read
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"

@@ -10,7 +10,7 @@ from cost.assignment import Assignment, sum_by_gpu
 from cost.dispatch import DispatchPolicy, rank_choices, rank_tp, slot_shares, source_choices
 from cost.token_hits import Floats, Ints, TokenHits, numbered, place_hits
 from cost.traces.routing import RoutingTrace
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def token_hits(

@@ -19,9 +19,9 @@ from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
-from topology.errors import InfeasibleError, InputError
-from topology.figures import Evidence, weakest
-from topology.units import added
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.figures import Evidence, weakest
+from topology.base.units import added
 
 Uses = Sequence[Sequence[ExpertUse | None]]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

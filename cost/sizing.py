@@ -25,12 +25,12 @@ from cost.money import Bill
 from cost.quantity import require_number, rounded_down, rounded_up
 from cost.service_limits import LimitError
 from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.shown import Shown
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
 from topology.physical import switch_racks
 from topology.repeat import alike, repeated
-from topology.shown import Shown
 
 MOST_TOK_S = 1e15
 MOST_SPARES = 1_000_000

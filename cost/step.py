@@ -18,7 +18,7 @@ from cost.terms.overhead import ENGINE, add_step_delays
 from cost.terms.registry import TERMS
 from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
 from cost.workload import StepShape
-from topology.units import added
+from topology.base.units import added
 
 
 def even_step(

@@ -14,7 +14,7 @@ from cost.cache_path import CachePath
 from cost.layouts import Sweep, best_at
 from cost.pools import RateMatch, RateMatches, match_rates
 from cost.written import ProofData
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 MOST_FLEET_GPUS = 300
 """GPUs on which a fleet of different shapes is made, at most: on more it gains next to nothing."""

@@ -14,7 +14,7 @@ from cost.score import Uses
 from cost.terms.alltoall import group_limit, vector_sizes
 from cost.terms.placed_volumes import Floats, Ints, placed_vectors, token_share
 from cost.written import LayerTrafficData, TokenTrafficData
-from topology.units import mean_of
+from topology.base.units import mean_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cost.attention.sparse import most_tokens_read
 from cost.quantity import LONGEST_CONTEXT, Quantity
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 PHASES = ("decode", "prefill")
 CHUNK_TOKENS = 8192.0

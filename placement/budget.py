@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 from typing import Any, Self
 
-from topology.errors import RackplanError
-from topology.interrupts import CAME, ctrl_c
+from topology.base.errors import RackplanError
+from topology.base.interrupts import CAME, ctrl_c
 
 Cancel = Event | Callable[[], bool]
 """What says that a search shall end: an event that is set, or a function that says so."""

@@ -19,9 +19,9 @@ from placement.infeasible import fastest_step_s
 from placement.layout_choice import choose_layout
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
 from placement.placing import Known
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
-from topology.figures import Evidence, EvidenceLabel
 
 USUAL_TOK_S = 1 / USUAL_TPOT.value
 """Speed per user to compare at where nobody says."""

@@ -25,7 +25,7 @@ from placement.budget import Budget
 from placement.cp_solver import solve_within
 from placement.dispatch_refinement import SLACK
 from placement.problem import EQUAL, Problem, proven
-from topology.host import cores
+from topology.base.host import cores
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -11,9 +11,9 @@ from placement.arrays import Ints
 from placement.options import Spread
 from placement.problem import spread_slots
 from placement.spread_feasibility import can_spread
+from topology.base.errors import InfeasibleError
+from topology.base.units import plural
 from topology.cluster import Gpu
-from topology.errors import InfeasibleError
-from topology.units import plural
 
 
 def domain_name(gpu: Gpu, spread: Spread) -> str:

@@ -20,7 +20,7 @@ from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.progress import Say, silent
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 if TYPE_CHECKING:
     from placement.plan import Plan

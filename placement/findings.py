@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from placement.options import Objective, PlanOptions, Spread
-from topology.shown import Shown
-from topology.units import added
+from topology.base.shown import Shown
+from topology.base.units import added
 
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]

@@ -22,9 +22,9 @@ from placement.options import Spread
 from placement.partition import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.problem import spread_slots
 from placement.scoring import stage_speed
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.units import added, plural
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
-from topology.units import added, plural
 
 TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """Widths of tensor parallelism that engines take."""

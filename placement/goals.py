@@ -25,8 +25,8 @@ from cost.score import Score
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import refuse_first_token
 from placement.options import USUAL_TPOT, Goal, PlanOptions
+from topology.base.errors import MissingFigureError
 from topology.cluster import Cluster
-from topology.errors import MissingFigureError
 
 Shape = tuple[int, int, int, int]
 """What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""

@@ -16,11 +16,11 @@ from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
 from placement.partition import last_where
 from topology import build_cluster, load_domain
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.units import added
 from topology.resolve import fill_domains
 from topology.spec import DomainSpec
 from topology.structures import structure_of
-from topology.units import added
 
 if TYPE_CHECKING:
     from placement.fitting import Fitted

@@ -9,8 +9,8 @@ from typing import Literal, TypeVar, get_args
 from cost.dispatch import DispatchPolicy, rank_tp, require_policy
 from cost.layout import Layout
 from cost.workload import Workload
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
 
 Spread = Literal["gpu", "node", "rack"]
 SPREADS: tuple[Spread, ...] = get_args(Spread)

@@ -25,7 +25,7 @@ from cost.model import Layer, MoeFfn
 from cost.score import stage_place
 from cost.step import batch_cost
 from placement.arrays import Floats, Ints
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 
 def last_where(low: int, high: int, holds: Callable[[int], bool]) -> int:

@@ -29,7 +29,7 @@ from placement.options import (
     require_spread,
 )
 from placement.problem import proven
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 if TYPE_CHECKING:
     from placement.findings import Failures, RedundancyCurve, TrafficReport

@@ -56,9 +56,9 @@ from placement.plan_schema import (
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import build_cluster, spec_from_dict, spec_to_dict
-from topology.errors import InfeasibleError, InputError
-from topology.reading import containers, parse_json, read_text, require_version
-from topology.units import mean_of
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.reading import containers, parse_json, read_text, require_version
+from topology.base.units import mean_of
 
 SCHEMA_VERSION = 2
 _REMEDY = "correct it there, or make the plan again with rackplan plan"

@@ -24,7 +24,7 @@ from placement.findings import (
 )
 from placement.options import Objective, ScenarioWeights, Spread
 from placement.plan import OrderProof, Origin, Proof
-from topology.figures import EvidenceLabel
+from topology.base.figures import EvidenceLabel
 
 _Said = Annotated[int, Field(ge=0, le=10**12)]
 

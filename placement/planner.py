@@ -28,7 +28,7 @@ from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _OVERLOOKED = 0.001  # of the goal's figure
 

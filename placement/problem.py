@@ -15,8 +15,8 @@ from cost.dispatch import DispatchPolicy, lp_level, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
 from placement.scenario_groups import distinct, group_scenarios, heard, votes
-from topology.errors import InfeasibleError, InputError
-from topology.units import plural
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.units import plural
 
 WIDE = 5e-3
 """The gap from which other copy counts are looked at."""

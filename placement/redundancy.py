@@ -26,7 +26,7 @@ from placement.options import PlanOptions
 from placement.placing import place_stages
 from placement.progress import Say, silent
 from placement.scoring import moe_rows, placement_scorer
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.layout_choice import Placed

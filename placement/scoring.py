@@ -25,8 +25,8 @@ from placement.bounds import lower_bound
 from placement.options import Objective, ScenarioWeights
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import Problem, make_problem
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 
 Unlike = Mapping[int, Sequence[Assignment | None]]
 """What replicas hold that do not hold what the first does, by their number."""

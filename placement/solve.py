@@ -26,7 +26,7 @@ from placement.problem import EQUAL, WIDE, Problem, keep_better, proven
 from placement.replication import replicate
 from placement.result import ExpertResult, checked_result
 from placement.scenario_search import descend, pairs
-from topology.host import cores
+from topology.base.host import cores
 
 Rival = Callable[[Index], Experts | None]
 """Another placement of some layers, ``[layers, slots]``; None where its policy does not apply."""

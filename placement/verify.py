@@ -14,7 +14,7 @@ from placement.arrays import Ints
 from placement.failure_domains import stage_domains
 from placement.problem import Problem, most_in_domain
 from placement.scoring import moe_rows
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.plan import Plan

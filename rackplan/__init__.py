@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 if TYPE_CHECKING:
     from cost.assignment import Assignment as Assignment

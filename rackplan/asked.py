@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from topology.errors import InputError, RackplanError
-from topology.reading import nearest, shown
+from topology.base.errors import InputError, RackplanError
+from topology.base.reading import nearest, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")

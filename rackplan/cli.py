@@ -32,9 +32,9 @@ from rackplan.help import COMMON, HELP_ALL, Command, Commands
 from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
-from topology.errors import InputError, RackplanError, printable
-from topology.files import PLACED
-from topology.interrupts import CAME, EndedError, ending_by_signal, signal_behind
+from topology.base.errors import InputError, RackplanError, printable
+from topology.base.files import PLACED
+from topology.base.interrupts import CAME, EndedError, ending_by_signal, signal_behind
 
 BAD_INPUT = 2
 SIGNALLED = 128

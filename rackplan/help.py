@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rackplan.options import groups_of
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
 _INPUTS = {"model", "cluster", "plan", "study", "loads", "routing", "to", "kind"}

@@ -16,8 +16,8 @@ import numpy as np
 
 from rackplan.asked import asked, plain, positive
 from rackplan.calls import recorded
-from topology.errors import InputError
-from topology.reading import shown
+from topology.base.errors import InputError
+from topology.base.reading import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -727,7 +727,7 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
     """
     from placement.engines.export import export_plan
     from placement.engines.registry import require_engine
-    from topology.files import require_new, write_new
+    from topology.base.files import require_new, write_new
 
     target = Path(path)
     require_new(target)
@@ -748,7 +748,7 @@ def write_report(
         If there is no page of such a result, or it cannot be written.
     """
     from rackplan.results import page_of
-    from topology.files import write_whole
+    from topology.base.files import write_whole
 
     write_whole(Path(path), page_of(result).encode())
     return Path(path)

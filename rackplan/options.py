@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def opt(names: str, help: str, metavar: str | None = None, **more: Any) -> Any: 
 
 def length(name: str, help: str) -> Any:  # noqa: A002 - typer's word
     """Return an option for a length in tokens, which may be written ``8k``."""
-    from topology.units import parse_length
+    from topology.base.units import parse_length
 
     def read(given: str | int) -> int:
         return parse_length(str(given), name)  # typer passes the default, a number, too
@@ -533,7 +533,7 @@ def speeds(text: str) -> list[float]:
 
 def amount(text: str, flag: str, unit: str = "byte") -> float:
     """Parse a quantity in the SI unit ``unit``, the unit written or not: bytes are ``2e11`` or ``200 GB``."""
-    from topology.units import parse_quantity
+    from topology.base.units import parse_quantity
 
     try:
         return float(text)
@@ -552,7 +552,7 @@ def tokens_per_s(text: str, flag: str = "--tok-s") -> float:
     InputError
         If it is not a number above 0.
     """
-    from topology.units import plain_number
+    from topology.base.units import plain_number
 
     number = text.strip().lower().removesuffix("tok/s").strip().replace("_", "")
     suffix = number[-1:] if number[-1:] in _THOUSANDS else ""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import SCHEMA_VERSION, Heading, Text, View, labelled
-from topology.errors import InputError, printable
-from topology.files import PLACED, require_folder, require_place, write_folder, write_whole
+from topology.base.errors import InputError, printable
+from topology.base.files import PLACED, require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet

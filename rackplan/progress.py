@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
-from topology.errors import printable
+from topology.base.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cost.money import Totals
-from topology.errors import InputError
-from topology.shown import Shown
+from topology.base.errors import InputError
+from topology.base.shown import Shown
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment

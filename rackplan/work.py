@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.graph import EDGE_ATTRIBUTES, NODE_ATTRIBUTES, NODE_KINDS
 
 # Which node attributes each kind must have; the others are None.

@@ -90,6 +90,15 @@ def test_no_module_imports_upward() -> None:
     assert {module: names for module, names in found.items() if names} == {}
 
 
+def test_what_every_package_reads_with_knows_nothing_above_it() -> None:
+    room = [path for path in MODULES if name_of(path).startswith("topology.base")]
+    ours = {
+        name for path in room for name, _ in imports(path.read_text("utf-8")) if name.split(".")[0] in ORDER
+    }
+    assert len(room) > 5
+    assert {name for name in ours if not name.startswith("topology.base.")} == set()
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     found = circles({name_of(path): path.read_text("utf-8") for path in MODULES})
     assert [sorted(circle) for circle in found] == []
@@ -142,4 +151,4 @@ def test_the_command_line_needs_no_heavy_package_to_start() -> None:
                 waiting += [
                     f"rackplan.commands.{path.stem}" for path in (ROOT / "rackplan/commands").glob("*.py")
                 ]
-    assert {"rackplan.cli", "rackplan", "topology.errors", "rackplan.commands.plan"} <= seen
+    assert {"rackplan.cli", "rackplan", "topology.base.errors", "rackplan.commands.plan"} <= seen

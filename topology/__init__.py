@@ -9,6 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from topology.base.errors import (
+        InfeasibleError,
+        InputError,
+        MissingFigureError,
+        NoAnswerError,
+        RackplanError,
+    )
+    from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
+    from topology.base.units import format_quantity, parse_quantity
     from topology.build import build_cluster, raw_cluster_spec
     from topology.catalog import (
         cluster_names,
@@ -22,8 +31,6 @@ if TYPE_CHECKING:
     )
     from topology.cluster import Cluster, Gpu
     from topology.draw import Overlay, draw_cluster
-    from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError, RackplanError
-    from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
     from topology.resolve import resolve_cluster
     from topology.schema import spec_from_dict, spec_to_dict
     from topology.spec import (
@@ -37,7 +44,6 @@ if TYPE_CHECKING:
         RawTopology,
         ScaleOutSpec,
     )
-    from topology.units import format_quantity, parse_quantity
 
 __all__ = [
     "UNPUBLISHED",

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from topology.base.errors import InputError
+from topology.base.reading import nearest
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
-from topology.reading import nearest
 from topology.spec import Fault
 
 NODE, NIC, PLANE, LINK, SWITCH = "node", "nic", "plane", "link", "switch"

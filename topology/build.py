@@ -9,8 +9,8 @@ from itertools import groupby
 
 import numpy as np
 
+from topology.base.errors import InfeasibleError, InputError
 from topology.cluster import Cluster, Gpu
-from topology.errors import InfeasibleError, InputError
 from topology.fabrics import check_fabric, lay_fabric
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from topology.shown import Shown
+from topology.base.shown import Shown
 from topology.spec import ClusterSpec, DomainSpec
 
 if TYPE_CHECKING:

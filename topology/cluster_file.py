@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.units import format_quantity
 from topology.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
@@ -19,16 +23,12 @@ from topology.catalog import (
 )
 from topology.catalog.shapes import shaped
 from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, system_called
-from topology.errors import InputError
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
-from topology.figures import Figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
-from topology.reading import Fields, load_yaml, nearest
 from topology.schema import read, read_factor, read_fault
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES, check_domain
 from topology.structures.raw import check_raw
-from topology.units import format_quantity
 
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from topology.base.errors import InputError
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.resolve import fill_domains
 
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from topology.base.errors import RackplanError
+from topology.base.units import format_quantity
 from topology.broken import with_faults
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.errors import RackplanError
 from topology.graph import SCALE_OUT_KINDS
 from topology.routes import LinkLoads, Router, Traffic, pattern_traffic
 from topology.spec import Fault
-from topology.units import format_quantity
 
 _MOST = 4  # clusters that are tried
 _MOST_NAMED = 4

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
+from topology.base.reading import Fields
+from topology.base.units import parse_quantity
 from topology.catalog import find_scale_out, load_domain, load_scale_out
-from topology.errors import InputError
 from topology.fabrics import FABRICS, check_planes, check_scale_out
 from topology.fabrics.asked import Asked
-from topology.figures import Evidence, Figure
 from topology.plausible import check_nic
-from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
-from topology.units import parse_quantity
 
 _REFERENCE = (
     "hgx-h100"  # pods and spines of inline domains follow this design; its latencies say that they stand in

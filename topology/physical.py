@@ -21,13 +21,13 @@ from operator import attrgetter
 
 import numpy as np
 
+from topology.base.figures import Evidence, Figure, weakest
+from topology.base.units import added
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.fabrics import switches_above
-from topology.figures import Evidence, Figure, weakest
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec
-from topology.units import added
 from topology.wiring import Bools, Ints
 
 BOARD, COPPER, OPTICAL = range(3)

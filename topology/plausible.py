@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.reading import Fields
+from topology.base.units import format_quantity
 from topology.catalog import find_scale_out, systems_of
-from topology.errors import InputError
-from topology.figures import Figure
-from topology.reading import Fields
 from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
-from topology.units import format_quantity
 
 # Rates of one link per direction, from the slowest to the fastest generation of each kind with a margin of two:
 # NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.8), ICI (v2 62 to v5p 100), NeuronLink, UB.

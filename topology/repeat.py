@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from topology.base.errors import InputError
 from topology.build import build_cluster, check_cluster
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.spec import ClusterSpec, Fault
 
 SIZED_GPUS = 1_000_000

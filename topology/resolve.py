@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from topology.base.errors import InputError
 from topology.build import GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
 
 _SUFFIXES = (".yaml", ".yml")

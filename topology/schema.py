@@ -12,11 +12,11 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from topology.base.errors import InputError
+from topology.base.figures import UNPUBLISHED, Evidence, Figure
+from topology.base.reading import Fields, shown
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
-from topology.errors import InputError
 from topology.fabrics import check_scale_out
-from topology.figures import UNPUBLISHED, Evidence, Figure
-from topology.reading import Fields, shown
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawTopology, ScaleOutSpec
 from topology.structures import check_domain
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, TypeVar
 
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
+from topology.base.names import Names
+from topology.base.reading import nearest
+from topology.base.units import format_number, format_quantity, parse_quantity
 from topology.build import build_cluster, raw_cluster_spec
 from topology.catalog import GPU_FIGURES, LINK_FIGURES, SYSTEM_FIGURES
 from topology.cluster import Cluster
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
 from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
-from topology.names import Names
-from topology.reading import nearest
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec
-from topology.units import format_number, format_quantity, parse_quantity
 
 SET_BY_USER = "set by the user"
 """How the source of a figure begins that a setting gave."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from topology.errors import MissingFigureError
-from topology.figures import Figure
-from topology.shown import Shown
-from topology.units import added
+from topology.base.errors import MissingFigureError
+from topology.base.figures import Figure
+from topology.base.shown import Shown
+from topology.base.units import added
 
 # What files say of a field beyond its type. `structure` or `kind`: the values of that field it belongs to, where it
 # must be there; `brief`: left out where it is the default; `inside`: neither read nor written; `least`: of a whole

@@ -27,7 +27,7 @@ from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
 from cost.validation.predict import Case, alltoall_case
 from cost.validation.read import read_measurements
-from topology.units import format_quantity, parse_quantity
+from topology.base.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -19,7 +19,7 @@ from cost.resolve import resolve_model
 from cost.validation.predict import predict, unpredictable
 from cost.validation.read import read_measurements
 from cost.validation.serving_groups import group_points
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.resolve import resolve_cluster
 
 if TYPE_CHECKING:

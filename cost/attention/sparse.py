@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cost.dtypes import cache_bytes_per_element, multiply_dtype
 from cost.model import Attention, Model
 from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.spec import GpuSpec
 
 SQRT = "sqrt"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cost.terms.alltoall_kernel import Leg
 from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.reading import Fields, load_yaml
 from topology.catalog import read_figure
-from topology.errors import InputError
-from topology.figures import Figure
-from topology.reading import Fields, load_yaml
 from topology.schema import read
 
 PATH = Path(__file__).with_name("alltoall.yaml")

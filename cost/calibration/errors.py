@@ -16,8 +16,8 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.machine import Efficiency
 from cost.written import CalibrationData
-from topology.errors import InputError
-from topology.reading import Fields, load_yaml, nearest
+from topology.base.errors import InputError
+from topology.base.reading import Fields, load_yaml, nearest
 from topology.schema import read
 
 PATH = Path(__file__).with_name("errors.yaml")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
-from topology.reading import Fields, load_yaml
+from topology.base.reading import Fields, load_yaml
 from topology.schema import read
 
 PATH = Path(__file__).with_name("first_token.yaml")

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 
 from cost.machine import COEFFICIENTS, is_fraction
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
+from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.units import parse_quantity
 from topology.catalog import GPU_FIGURES, gpu_names, load_gpu
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure
-from topology.reading import Fields, load_yaml, nearest
-from topology.units import parse_quantity
 
 PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))

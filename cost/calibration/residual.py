@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
 from cost.quantity import Quantity
-from topology.errors import InputError, MissingFigureError
-from topology.reading import Fields, load_yaml
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.reading import Fields, load_yaml
+from topology.base.table import Table
+from topology.base.units import added
 from topology.schema import read
-from topology.table import Table
-from topology.units import added
 
 Array = NDArray[np.float64]
 

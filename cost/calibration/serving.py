@@ -11,10 +11,10 @@ from pathlib import Path
 
 from cost.calibration.kernels import brought_down, derate, neighbour
 from cost.machine import COEFFICIENTS, Efficiency, is_fraction
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
+from topology.base.reading import Fields, load_yaml, nearest
 from topology.catalog import gpu_names, load_gpu
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure
-from topology.reading import Fields, load_yaml, nearest
 from topology.spec import GpuSpec
 
 

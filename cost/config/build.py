@@ -12,8 +12,8 @@ from cost.config.positions import most_positions
 from cost.config.precision import read_precision
 from cost.config.unmodelled import check_unread, is_harmless, why_refused
 from cost.model import Model
-from topology.errors import InputError
-from topology.reading import parse_json, read_text, shown
+from topology.base.errors import InputError
+from topology.base.reading import parse_json, read_text, shown
 
 _INNER = ("text_config", "llm_config", "language_config")
 _TOWERS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NoReturn
 
-from topology.errors import InputError
-from topology.reading import Fields, shown
+from topology.base.errors import InputError
+from topology.base.reading import Fields, shown
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24

@@ -12,7 +12,7 @@ from cost.config.family import Decoder
 from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
 from cost.dtypes import dtype, mixture
 from cost.model import MoeFfn
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 Module = tuple[str, ...]
 

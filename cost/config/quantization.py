@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cost.config.facts import Facts
 from cost.dtypes import DTYPES
-from topology.reading import shown
+from topology.base.reading import shown
 
 # The classes of weights that a token is multiplied with inside the layers; quantisers take these.
 MATMUL_CLASSES = ("experts", "shared", "attention", "dense")

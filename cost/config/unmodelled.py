@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from cost.config.facts import Facts
-from topology.errors import InputError
-from topology.reading import shown
+from topology.base.errors import InputError
+from topology.base.reading import shown
 
 _LIST = Path(__file__).with_name("harmless.txt")
 _HARMLESS_FORMS = re.compile(

@@ -15,8 +15,8 @@ from cost.layouts.front import pareto
 from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.fabrics import leaves_and_pods
 
 Group = tuple[int, ...]

@@ -17,7 +17,7 @@ from cost.layouts.result import Sweep
 from cost.layouts.stages import Columns, Pricer, pairs
 from cost.layouts.units import numbered
 from cost.workload import CHUNK_TOKENS
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 Index = NDArray[np.int64]
 

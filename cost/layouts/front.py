@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from cost.layout import Layout
 from cost.layouts.candidates import Variant
 from cost.layouts.front import pareto
 from cost.money import Totals
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -21,7 +21,7 @@ from cost.step import even_step
 from cost.terms.pipeline import hand_over
 from cost.terms.work import StepCost
 from cost.workload import StepShape, with_imbalance
-from topology.units import added
+from topology.base.units import added
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -16,7 +16,7 @@ from cost.model import StageShard
 from cost.step import even_step
 from cost.terms.registry import TERMS
 from cost.terms.work import StepCost
-from topology.units import added
+from topology.base.units import added
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.dtypes import bytes_per_param, dtype
 from cost.terms.alltoall_volumes import Volumes
-from topology.errors import InputError
-from topology.figures import Figure
+from topology.base.errors import InputError
+from topology.base.figures import Figure
 
 SCALE_BYTES_PER_VALUE = 4 / 128
 """FP8 dispatch sends one FP32 scale for each 128 values (DeepEP: 7,168 values are 7,392 bytes)."""

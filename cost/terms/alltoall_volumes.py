@@ -11,8 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topology.errors import InputError
-from topology.units import added
+from topology.base.errors import InputError
+from topology.base.units import added
 
 _MOST_GPUS = 2**31
 

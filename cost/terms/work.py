@@ -17,7 +17,7 @@ from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model
 from cost.quantity import Quantity
 from cost.workload import StepShape
-from topology.units import added
+from topology.base.units import added
 
 COMPUTE = "compute"
 HBM = "HBM bandwidth"

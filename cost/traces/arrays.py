@@ -12,8 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from topology.errors import InputError, one_line
-from topology.npy import load_npy
+from topology.base.errors import InputError, one_line
+from topology.base.npy import load_npy
 
 PIECE_BYTES = 32 * 2**20
 """Bytes that are worked on at once: a few copies of it, some of them as float64, stay far below 1 GB."""

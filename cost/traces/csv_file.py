@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted
-from topology.errors import InputError, one_line
-from topology.reading import FILE_BYTES, shown
+from topology.base.errors import InputError, one_line
+from topology.base.reading import FILE_BYTES, shown
 
 Cells = Iterable[tuple[int, Mapping[str, str | None]]]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
-from topology.errors import InputError
-from topology.reading import parse_json
+from topology.base.errors import InputError
+from topology.base.reading import parse_json
 
 MOST_JSON_BYTES = 100 * 2**20
 """Of one JSON document: parsed, its numbers take about nine times as much memory."""

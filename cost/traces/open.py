@@ -11,7 +11,7 @@ from cost.traces.json_files import read_json, read_vllm_lines
 from cost.traces.recording import Recording, Wanted, of_array
 from cost.traces.sglang import read_sglang_folder, read_sglang_pt
 from cost.traces.trtllm_folder import is_trtllm_folder, read_trtllm_folder
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {
     ".npy": lambda path, wanted: of_array(str(path), "NumPy array", npy_array(path), wanted),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.arrays import pieces as pieces_of
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _MOST_CELLS = 2**23
 _OF_STEPS = frozenset({"SGLang stat", "SGLang per_pass", "SGLang per_token", "TensorRT-LLM statistics"})

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.recording import Wanted
-from topology.errors import InputError
-from topology.units import plural
+from topology.base.errors import InputError
+from topology.base.units import plural
 
 MOST_TOKENS = 2**16
 """Tokens of a trace that are kept: 61 MB for 58 layers of 8 choices; a mean over them is known to 0.4 %."""

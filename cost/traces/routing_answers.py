@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
 from cost.traces.recording import Wanted
 from cost.traces.routing import RoutedTokens
-from topology.errors import InputError, one_line
-from topology.npy import load_npy
-from topology.units import plural
+from topology.base.errors import InputError, one_line
+from topology.base.npy import load_npy
+from topology.base.units import plural
 
 KEY = "routed_experts"
 _PROMPT = "prompt_routed_experts"

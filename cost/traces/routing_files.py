@@ -16,7 +16,7 @@ from cost.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, Routing
 from cost.traces.routing_answers import KEY, read_answers
 from cost.traces.sglang import Rank, sglang_ranks
 from cost.traces.torch_file import load_torch_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _HEAD = 2**24
 """Bytes of JSON that are looked through for the key of routed experts."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cost.traces.arrays import pieces as pieces_of
 from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
 from cost.traces.torch_file import load_torch_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 SAME_DUMP_S = 60.0
 """Ranks write their files when they are told to, each with its own time in the name; this far apart at most."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.arrays import BROKEN_ZIP
-from topology.errors import InputError, one_line
+from topology.base.errors import InputError, one_line
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost.traces.json_files import parse
 from cost.traces.recording import Recording, Wanted
-from topology.errors import InputError, one_line
+from topology.base.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.traces.recording import Recording, Wanted
-from topology.errors import InputError
-from topology.units import plural
+from topology.base.errors import InputError
+from topology.base.units import plural
 
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""

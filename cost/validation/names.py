@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 from cost.names import FORMATS, shortened, without_owner
-from topology.names import plain_words
-from topology.table import spellings
+from topology.base.names import plain_words
+from topology.base.table import spellings
 
 _MODEL_ALIASES = {
     "deepseek": "deepseek-v3",

@@ -13,9 +13,9 @@ from cost.calibration.serving import MOST_DRAFTS
 from cost.validation.drafts import with_unstated_drafts
 from cost.validation.names import cluster_name, dtype_name, model_name
 from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
-from topology.errors import InputError
-from topology.reading import nearest
-from topology.table import Row, Table, spellings
+from topology.base.errors import InputError
+from topology.base.reading import nearest
+from topology.base.table import Row, Table, spellings
 
 COLUMNS = (
     "id", "source", "quantity", "measured", "phase", "model", "cluster", "gpus", "gpus_per_domain", "engine",

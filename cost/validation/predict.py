@@ -13,7 +13,7 @@ from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
 from cost.validation.choices import choices
 from cost.validation.point import NO_LAYOUT, Point, Prediction
 from cost.validation.serving import predict_serving
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.resolve import resolve_cluster
 from topology.spec import DomainSpec
 
@@ -109,8 +109,8 @@ def _incomplete(point: Point) -> str:
 def _unknown(what: str, name: str) -> str:
     """Return why nothing goes by the ``name`` of a ``cluster`` or ``model``; empty where something does."""
     from cost.resolve import model_names, resolve_model
+    from topology.base.reading import nearest
     from topology.catalog import cluster_names
-    from topology.reading import nearest
 
     names = cluster_names() if what == "cluster" else model_names()
     files = (".yaml", ".yml") if what == "cluster" else (".json",)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cost.validation.point import Point
 from cost.validation.points_csv import is_points, points_from_table
-from topology.errors import InputError
-from topology.table import Table
+from topology.base.errors import InputError
+from topology.base.table import Table
 
 _DATA = Path(__file__).parent / "data"
 

@@ -20,7 +20,7 @@ from cost.resolve import resolve_model
 from cost.serving import Requests
 from cost.validation.point import Point, Pool, Prediction
 from cost.workload import StepShape, Workload
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.resolve import resolve_cluster
 from topology.spec import GpuSpec
 

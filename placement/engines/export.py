@@ -18,10 +18,10 @@ from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts, Place, mapping_of, model_facts, rank_places
 from placement.plan import Plan
 from placement.scoring import moe_rows, placement_balancedness
-from topology.errors import InputError
-from topology.files import no_room, scratch
-from topology.shown import Shown
-from topology.units import mean_of
+from topology.base.errors import InputError
+from topology.base.files import no_room, scratch
+from topology.base.shown import Shown
+from topology.base.units import mean_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,8 +12,8 @@ import numpy as np
 
 from placement.arrays import Ints
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from topology.errors import InputError
-from topology.units import plural
+from topology.base.errors import InputError
+from topology.base.units import plural
 
 Kind = Literal["refused", "wrong", "note"]
 """``refused``: the engine does not start with it. ``wrong``: it starts, and does something else. ``note``: fine."""

@@ -19,7 +19,7 @@ from placement.partition import split_layers, stage_specs
 from placement.plan import Plan
 from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
 from placement.verify import verify_plan
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 
 def default_ranks(deployment: Deployment, options: PlanOptions) -> int:

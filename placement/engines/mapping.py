@@ -13,7 +13,7 @@ from cost.model import Model
 from placement.arrays import Ints
 from placement.engines.architectures import architecture_of
 from placement.plan import Plan
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from cost.traces.arrays import npy_array
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ModelFacts
 from placement.engines.strict_text import require_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOST_CELLS = 1 << 22
 """94 layers of 4,096 slots are a tenth of that."""

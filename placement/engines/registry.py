@@ -16,7 +16,7 @@ from placement.engines.findings import BAD, Finding, first_of, require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.phy2log import inspect_phy2log
 from placement.engines.strict_text import require_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 ENGINES: dict[str, Engine] = {
     name: import_module(f"placement.engines.{name.replace('-', '_')}").ENGINE for name in NAMES

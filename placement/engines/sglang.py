@@ -19,7 +19,7 @@ from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json, require_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 KEY = "physical_to_logical_map"
 MOST_CELLS = 1 << 22

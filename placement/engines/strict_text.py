@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from topology.errors import InputError
-from topology.reading import parse_json, parse_yaml
+from topology.base.errors import InputError
+from topology.base.reading import parse_json, parse_yaml
 
 LONGEST_BYTES = 32 << 20
 """A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""

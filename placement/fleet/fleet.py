@@ -19,10 +19,10 @@ from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.shown import Shown
+from topology.base.units import plural
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
-from topology.shown import Shown
-from topology.units import plural
 
 _CLOSE = 1e-6
 _SPARE = "kept for failures (`spares`)"

@@ -15,7 +15,7 @@ from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.progress import Say, silent
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 from topology.part import part_of
 
 _EVEN = 0.9

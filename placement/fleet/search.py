@@ -16,9 +16,9 @@ from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hi
 from placement.fleet.greedy import first_answer, thinned
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
-from topology.errors import InfeasibleError, NoAnswerError
+from topology.base.errors import InfeasibleError, NoAnswerError
+from topology.base.units import plural
 from topology.spec import GpuSpec
-from topology.units import plural
 
 _SLACK = 1e-3
 """Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""

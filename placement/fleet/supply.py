@@ -16,7 +16,7 @@ from placement.budget import Budget
 from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import WORTH_S, FleetOptions
-from topology.errors import InfeasibleError, NoAnswerError
+from topology.base.errors import InfeasibleError, NoAnswerError
 from topology.repeat import repeated
 
 SEARCH_S = 2.5

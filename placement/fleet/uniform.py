@@ -9,7 +9,7 @@ from cost.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
 from cost.pools import match_rates
 from placement.fleet.columns import Traffic
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _ALIKE = 1e-9
 

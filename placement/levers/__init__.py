@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from placement.levers.bench import Bench
 from placement.levers.lever import Lever, Reached, ServiceLevel
 from placement.plan import Plan
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 WORTH = 5e-4
 """Gain below which a lever does nothing that anybody would see."""

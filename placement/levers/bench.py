@@ -25,7 +25,7 @@ from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.placing import Known
 from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, placement_scorer
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 FEW = 5
 """Sequences of which a tenth more is not a whole one."""

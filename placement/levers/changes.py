@@ -10,10 +10,10 @@ from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element, multiply_dtype
 from cost.model import Model
 from topology import build_cluster
+from topology.base.errors import InputError
+from topology.base.units import format_quantity
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.settings import PEAKS, scaled, with_figures
-from topology.units import format_quantity
 
 FACTORS = {"+10%": 1.1, "x2": 2.0}
 """By how much figures of the machine are changed."""

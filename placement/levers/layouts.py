@@ -15,7 +15,7 @@ from placement.options import PlanOptions
 from placement.partition import equal_ranges, stage_specs
 from placement.placing import Known, place_stages
 from placement.plan import Plan
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 PlacedLayout = tuple[Layout, Sequence[Assignment | None]]
 

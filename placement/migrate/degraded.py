@@ -16,9 +16,9 @@ from placement.engines.mapping import require_equal_ranks
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology import build_cluster
+from topology.base.errors import InfeasibleError, InputError
 from topology.broken import lost_faults, with_faults
 from topology.cluster import Cluster
-from topology.errors import InfeasibleError, InputError
 
 _MOST_NAMED = 3
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from placement.arrays import Experts, Index
 from placement.migrate.task import MigrationTask
-from topology.units import added
+from topology.base.units import added
 
 _WORTH = 1e-9  # of the objective: a move that gains less is not worth it
 

@@ -16,7 +16,7 @@ from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
 from placement.migrate.task import MigrationTask
-from topology.errors import InfeasibleError, NoAnswerError
+from topology.base.errors import InfeasibleError, NoAnswerError
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""

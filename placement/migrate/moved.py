@@ -13,8 +13,8 @@ from cost.model import MoeFfn
 from placement.arrays import Ints
 from placement.migrate.steps import Step, Transfers, nearest_sources, transfers
 from placement.plan import Plan
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

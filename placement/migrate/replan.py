@@ -35,11 +35,11 @@ from placement.scoring import (
     stage_problem,
 )
 from placement.verify import verify_plan
+from topology.base.errors import InputError
+from topology.base.shown import Shown
+from topology.base.units import mean_of
 from topology.cluster import Cluster
-from topology.errors import InputError
-from topology.shown import Shown
 from topology.spec import Fault
-from topology.units import mean_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placement.arrays import Bools, Floats, Index, Ints
+from topology.base.errors import MissingFigureError
 from topology.cluster import Cluster, Gpu
-from topology.errors import MissingFigureError
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.pack import EMPTY
 from placement.problem import Problem
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from placement.online.state import OnlineOptions, OnlineState, checked_loads, ch
 from placement.online.votes import relative, votes, workloads
 from placement.problem import Problem
 from placement.solve import solve
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much
 _PRICES = 12  # at most

@@ -13,7 +13,7 @@ import numpy as np
 from placement.arrays import Experts, Floats
 from placement.baselines import Baseline, eplb_global, eplb_hierarchical
 from placement.online.policy import Group
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 VLLM_STEPS, VLLM_WINDOW = 3000, 1000
 """vLLM 0.33.0: ``step_interval`` and ``window_size`` of ``--eplb-config``."""

@@ -10,8 +10,8 @@ import numpy as np
 from placement.arrays import Experts, Floats, Ints
 from placement.migrate.steps import spread_over_sources
 from placement.migrate.task import MigrationTask
+from topology.base.errors import MissingFigureError
 from topology.cluster import Cluster
-from topology.errors import MissingFigureError
 from topology.routes import Pairs, Router, Traffic
 
 

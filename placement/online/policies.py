@@ -12,7 +12,7 @@ from placement.online.engines import SGLANG_STEPS, VLLM_STEPS, VLLM_WINDOW, Eplb
 from placement.online.policy import Group
 from placement.online.simulate import Entry
 from placement.online.state import OnlineOptions
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 OURS = "rackplan"
 OURS_LINEAR = "rackplan-linear"

@@ -18,7 +18,7 @@ from placement.online.policy import Group
 from placement.online.simulate import Moves, Placed, Setting, Step
 from placement.plan import Plan
 from placement.scoring import moe_rows, of_first_kind, score_placement, stage_speed
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def plan_setting(plan: Plan, steps_per_window: int, scenarios: ExpertLoads | None = None) -> Setting:

@@ -17,7 +17,7 @@ import numpy as np
 from placement.arrays import Experts, Floats
 from placement.budget import Budget
 from placement.online.policy import Group, MakePolicy, Policy
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 Placed = Sequence[Experts]
 """Where experts lie, ``[layers, slots]`` for each EP group."""

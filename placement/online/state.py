@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from placement.arrays import Experts, Floats, Ints
 from placement.online.memory import Memory
 from placement.online.votes import relative
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cost.layouts.stage_order import (
 )
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 COUNTS = 0.6
 """Part of the time for how many layers lie on which group: in most cases the order follows from that."""

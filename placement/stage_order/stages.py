@@ -19,7 +19,7 @@ from placement.options import PlanOptions
 from placement.partition import stage_specs
 from placement.plan import OrderProof
 from placement.stage_order import solve_order
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 ORDER_S = 5.0
 """Of the solver's own seconds that the order of stages is worth at most, besides the work for the experts."""

@@ -32,7 +32,7 @@ from placement.traffic.place import SLACKS, TrafficPlacement, front
 from placement.traffic.places import Places
 from placement.traffic.task import Limit, Rates, TrafficTask
 from placement.traffic.tokens import Tokens
-from topology.units import mean_of
+from topology.base.units import mean_of
 
 BALANCE, TRAFFIC, ALIGNED, EXCHANGED = "balance", "traffic", "groups in domains", "exchanged"
 ABOVE = "traffic, uneven"

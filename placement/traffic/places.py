@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placement.arrays import Experts, Floats, Ints
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

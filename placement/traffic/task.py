@@ -10,7 +10,7 @@ from placement.arrays import Floats, Ints
 from placement.traffic.places import Places
 from placement.traffic.reach import Reach
 from placement.traffic.tokens import Tokens
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _UNLIMITED = 1e6  # slack that no load needs: sums stay finite
 

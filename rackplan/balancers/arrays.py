@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Floats, Ints
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def is_tensor(value: object) -> bool:

@@ -17,7 +17,7 @@ from rackplan.balancers.maps import keep_slots
 from rackplan.balancers.settings import Settings, settings
 from rackplan.balancers.stored import Stored, stored_for
 from rackplan.balancers.streams import Asked, next_placement
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from rackplan.balancers.settings import SWITCH, Settings, require_known, settings, switched_on
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def vllm() -> None:

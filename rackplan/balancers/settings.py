@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 SWITCH = "RACKPLAN_BALANCER"
 """The variable that switches the plug-ins on."""

@@ -17,7 +17,7 @@ from placement.arrays import Bools, Ints
 from rackplan.balancers.arrays import as_given, is_tensor, loads_of, refusing, whole
 from rackplan.balancers.balance import plan, request
 from rackplan.balancers.maps import logical_count, logical_to_physical
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 __all__ = ["rebalance_experts"]
 

@@ -13,7 +13,7 @@ from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
 from placement.arrays import Experts, Floats
 from rackplan.balancers.settings import Settings
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _log = logging.getLogger(__name__)
 

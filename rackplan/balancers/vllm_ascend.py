@@ -17,7 +17,7 @@ from placement.arrays import Floats, Ints
 from rackplan.balancers.arrays import as_given, ids_of, loads_of, of_type, refusing
 from rackplan.balancers.balance import plan, request
 from rackplan.balancers.maps import logical_count
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 __all__ = ["RackplanPolicy", "rebalance_experts"]
 

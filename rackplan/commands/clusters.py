@@ -11,8 +11,8 @@ import typer
 
 from rackplan import options
 from rackplan.options import Group, arg, opt
-from topology.errors import InputError
-from topology.units import plural
+from topology.base.errors import InputError
+from topology.base.units import plural
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster
@@ -187,8 +187,8 @@ def import_(
     from rackplan.output import show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.clusters import import_comments, import_view
+    from topology.base.files import write_whole
     from topology.exporters import cluster_to_yaml
-    from topology.files import write_whole
     from topology.importers import ImportOptions, import_files
 
     if output is not None and output.suffix.lower() not in (".yaml", ".yml"):
@@ -293,7 +293,7 @@ def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
 
 def _check_readable(text: str) -> None:
     """Read the text back before it replaces anything: what other commands would refuse is not written."""
+    from topology.base.reading import parse_yaml
     from topology.cluster_file import read_cluster
-    from topology.reading import parse_yaml
 
     read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rackplan import options
 from rackplan.options import arg, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def catalog(

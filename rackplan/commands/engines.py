@@ -11,7 +11,7 @@ from placement.engines import NAMES
 from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import arg, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
 NOT_RIGHT = 2
@@ -67,7 +67,7 @@ def export(
     from placement.plan_file import read_plan
     from rackplan.output import print_error, show, show_text
     from rackplan.views.engines import export_view
-    from topology.files import write_new
+    from topology.base.files import write_new
 
     engine = require_engine(to, "--to")
     named = output or Path(f"{engine.name}{engine.suffixes[0]}")

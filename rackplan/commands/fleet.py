@@ -12,7 +12,7 @@ import typer
 from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import Limits, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment

@@ -13,7 +13,7 @@ import typer
 from rackplan import options
 from rackplan.digests import digests
 from rackplan.options import Group, Speed, arg, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.migrate.replan import ReplanOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rackplan.options import arg, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def serve(
@@ -28,7 +28,7 @@ def serve(
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer
     from rackplan.serve.start import Start
-    from topology.interrupts import CAME
+    from topology.base.interrupts import CAME
 
     if not 0 <= port <= 65_535:
         raise InputError(f"--port {port}: expected 0 to 65535.")

@@ -10,7 +10,7 @@ import typer
 
 from rackplan import options
 from rackplan.options import INTERRUPTED, Group, arg, opt
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 LOG_S = 30.0
 """Seconds between two lines of progress where standard error is no terminal."""
@@ -52,7 +52,7 @@ def study(
     from rackplan.studies.folder import open_study, run_study
     from rackplan.studies.tune import tune_study
     from rackplan.views.study import study_view
-    from topology.files import write_whole
+    from topology.base.files import write_whole
 
     asked, folder = open_study(study, output)
     run = tune_study if optimize else run_study

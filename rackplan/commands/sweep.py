@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rackplan import options
 from rackplan.options import Limits, arg, opt
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from rackplan.work import BothPhases

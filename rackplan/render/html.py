@@ -27,7 +27,7 @@ from rackplan.views.blocks import (
     Text,
     Tiles,
 )
-from topology.errors import printable
+from topology.base.errors import printable
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "

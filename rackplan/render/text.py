@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from rackplan.views.blocks import WIDTH, Block, Heading, Items, Lines, Table, Text
-from topology.errors import printable
+from topology.base.errors import printable
 
 LABEL = 14
 """Columns of a paragraph's label."""

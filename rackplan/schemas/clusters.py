@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from cost.written import BillData, CalibrationData, ProofData, TotalsData
 from rackplan.schemas.figures import SetData, SetFigureData
-from topology.figures import EvidenceLabel
+from topology.base.figures import EvidenceLabel
 
 
 class DrawPrinted(SetData):

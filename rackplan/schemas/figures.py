@@ -6,7 +6,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from topology.figures import EvidenceLabel
+from topology.base.figures import EvidenceLabel
 
 
 class FigureData(TypedDict):

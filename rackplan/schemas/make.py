@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from rackplan.views.blocks import SCHEMA_VERSION
-from topology.errors import InputError
-from topology.reading import nearest
+from topology.base.errors import InputError
+from topology.base.reading import nearest
 
 COMMANDS: Mapping[str, str] = {
     "plan": "rackplan.schemas.plans.PlanPrinted",

@@ -13,7 +13,7 @@ from placement.plan_schema import (
     PlanScoreData,
 )
 from rackplan.schemas.figures import FigureData, SetData
-from topology.figures import EvidenceLabel
+from topology.base.figures import EvidenceLabel
 
 
 class PlanPrinted(PlanData, SetData):

@@ -8,7 +8,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from rackplan.schemas.figures import FigureData, SetData
-from topology.figures import EvidenceLabel
+from topology.base.figures import EvidenceLabel
 
 
 class WindowsData(TypedDict):

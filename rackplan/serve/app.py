@@ -25,8 +25,8 @@ from rackplan.serve.plot import plot
 from rackplan.serve.point import drawing, point_data
 from rackplan.serve.security import Guard, TooLongError
 from rackplan.serve.start import Start
-from topology.errors import InputError, RackplanError
-from topology.reading import parse_json
+from topology.base.errors import InputError, RackplanError
+from topology.base.reading import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from topology.errors import InputError, RackplanError
+from topology.base.errors import InputError, RackplanError
 
 if TYPE_CHECKING:
     from cost.model import Model
@@ -317,7 +317,7 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
 
 def _length(value: object) -> int:
     """Return tokens of a prompt or an answer, a number or a text such as ``8k``."""
-    from topology.units import parse_length
+    from topology.base.units import parse_length
 
     if isinstance(value, str):
         try:
@@ -401,7 +401,7 @@ def model_of(asked: Named, weights: str | None) -> Model:
     from cost.config.build import model_from_config
     from cost.dtypes import dtype
     from cost.resolve import model_called, resolve_model
-    from topology.reading import parse_json
+    from topology.base.reading import parse_json
 
     if weights is not None:
         try:
@@ -495,9 +495,9 @@ def _sides(named: tuple[Named, ...], gpus: int | None) -> tuple[Cluster, ...]:
 
 @lru_cache(maxsize=64)
 def _cluster(named: Named) -> Cluster:
+    from topology.base.reading import parse_yaml
     from topology.build import build_cluster
     from topology.cluster_file import read_cluster
-    from topology.reading import parse_yaml
     from topology.resolve import cluster_called, resolve_cluster
 
     if named.text:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOST_JOBS, MOST_WAITING = 12, 3
 """Jobs that are remembered, and those that may wait."""

@@ -17,7 +17,7 @@ from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.replan import replan_section
 from rackplan.views.words import baseline_name, limit_words, range_words, sentence
-from topology.units import mean_of
+from topology.base.units import mean_of
 
 
 def plan_data(plan: Plan, *, command: str) -> dict[str, Any]:

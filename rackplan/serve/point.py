@@ -21,8 +21,8 @@ from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
 from rackplan.views.pictures.step import waterfall
 from rackplan.views.words import range_words
+from topology.base.figures import Evidence
 from topology.draw import cluster_svg
-from topology.figures import Evidence
 
 NOT_PLANNED = (
     "No plan has this configuration: it cuts experts into parts, or has fewer sequences than GPUs. Its step is that "

@@ -21,7 +21,7 @@ from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.serve.asked import Asked, FieldError, clusters_of, model_of
 from rackplan.work import BothPhases, matched, swept
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 if TYPE_CHECKING:
     from cost.model import Model

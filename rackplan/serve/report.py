@@ -15,7 +15,7 @@ from rackplan.views.compare_page import compare_page
 from rackplan.views.plan_page import plan_page
 from rackplan.views.sweep_page import sweep_page
 from rackplan.work import compared
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from rackplan.serve.start import Start

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from topology.errors import InputError
-from topology.reading import read_text
+from topology.base.errors import InputError
+from topology.base.reading import read_text
 
 MOST_PLANS = 50
 EXAMPLE = {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}]}

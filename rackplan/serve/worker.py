@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 if TYPE_CHECKING:
     from placement.plan import Plan

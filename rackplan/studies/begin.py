@@ -11,7 +11,7 @@ from rackplan.studies.folder import open_study, run_study
 from rackplan.studies.result import StudyResult
 from rackplan.studies.spec import study_of
 from rackplan.studies.tune import tune_study
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @recorded

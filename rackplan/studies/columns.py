@@ -11,7 +11,7 @@ from typing import Any
 
 from rackplan.studies.spec import Study
 from rackplan.studies.statuses import STATUSES
-from topology.reading import shown
+from topology.base.reading import shown
 
 Row = dict[str, Any]
 WHEN = ("seconds", "cpu_s", "host", "finished")

@@ -18,10 +18,10 @@ from typing import IO, Any, Protocol
 from rackplan.studies.options import Kind
 from rackplan.studies.store import version
 from rackplan.studies.work import Shipped, Task, ignore_interrupts, load, pack, run_points, unpack
-from topology.errors import InputError, one_line
-from topology.files import scratch
-from topology.host import cores
-from topology.reading import shown
+from topology.base.errors import InputError, one_line
+from topology.base.files import scratch
+from topology.base.host import cores
+from topology.base.reading import shown
 
 ENGINES = ("local", "ray")
 _CONNECT_S, _JOIN_S = 5.0, 13.0

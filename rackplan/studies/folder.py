@@ -21,9 +21,9 @@ from rackplan.studies.result import StudyResult
 from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Study, read_content, study_of
 from rackplan.studies.store import Store, read_rows, require_pyarrow, version
-from topology.errors import InputError
-from topology.files import TEMPORARY, require_unlinked, write_folder
-from topology.reading import parse_json, read_text, require_version
+from topology.base.errors import InputError
+from topology.base.files import TEMPORARY, require_unlinked, write_folder
+from topology.base.reading import parse_json, read_text, require_version
 
 RECORD = "study.json"
 SCHEMA_VERSION = 1

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.errors import InputError
-from topology.reading import nearest, shown
-from topology.units import parse_length
+from topology.base.errors import InputError
+from topology.base.reading import nearest, shown
+from topology.base.units import parse_length
 
 Kind = Literal["score", "sweep", "plan", "fleet"]
 KINDS: tuple[Kind, ...] = ("score", "sweep", "plan", "fleet")

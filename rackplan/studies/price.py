@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rackplan.studies.options import FIGURE, NAMED_FILES, OF_GPU, Kind, Value
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 
 from rackplan.studies.options import FIGURE, Kind, Value, require_value
-from topology.errors import InputError
-from topology.reading import Fields, shown
+from topology.base.errors import InputError
+from topology.base.reading import Fields, shown
 
 _QUANTITY = re.compile(r"((?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)\s*+(\S.*)")
 _SCALES = ("linear", "log")

@@ -10,7 +10,7 @@ from typing import Any
 from rackplan.studies.progress import Progress
 from rackplan.studies.spec import Study
 from rackplan.studies.statuses import STATUSES
-from topology.shown import Shown
+from topology.base.shown import Shown
 
 Row = dict[str, Any]
 

@@ -17,7 +17,7 @@ from rackplan.studies.spec import Point
 from rackplan.studies.statuses import FAILED, TIMEOUT
 from rackplan.studies.store import Store, complete
 from rackplan.studies.work import CHUNK_S, Task, hard_limit_s, late
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOST_CHUNK = 256
 SYNC_S = 0.25

@@ -16,8 +16,8 @@ from typing import Any
 from rackplan.digests import digests
 from rackplan.studies.options import KINDS, NAMED_FILES, Kind, Value, require_value
 from rackplan.studies.ranges import Range, range_of
-from topology.errors import InputError
-from topology.reading import Fields, load_yaml, shown
+from topology.base.errors import InputError
+from topology.base.reading import Fields, load_yaml, shown
 
 MOST_POINTS = 1_000_000
 """Of one study: their digests are kept in memory."""

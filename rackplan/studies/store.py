@@ -1,8 +1,8 @@
 """Where rows are kept: a Parquet dataset, to which each second's rows are added as a file of their own.
 
-Every file is written whole (:mod:`topology.files`), so that no reader ever sees half of one; a kill loses the rows of
-the last second. Many small files become one in the order of the points; a row that is in two files after a kill in
-between is taken once.
+Every file is written whole (:mod:`topology.base.files`), so that no reader ever sees half of one; a kill
+loses the rows of the last second. Many small files become one in the order of the points; a row that is in
+two files after a kill in between is taken once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from rackplan.digests import code_digest
 from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
 from rackplan.studies.spec import Point
-from topology.errors import InputError, one_line
-from topology.files import require_unlinked, write_folder
+from topology.base.errors import InputError, one_line
+from topology.base.files import require_unlinked, write_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

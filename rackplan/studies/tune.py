@@ -27,8 +27,8 @@ from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, Search, Study
 from rackplan.studies.statuses import OK
 from rackplan.studies.store import read_rows
-from topology.errors import InputError
-from topology.files import require_unlinked
+from topology.base.errors import InputError
+from topology.base.files import require_unlinked
 
 if TYPE_CHECKING:
     import optuna

@@ -25,7 +25,7 @@ from rackplan.digests import read_in
 from rackplan.studies.options import Kind, Value
 from rackplan.studies.price import price
 from rackplan.studies.statuses import FAILED, INFEASIBLE, OK, TIMEOUT
-from topology.errors import InfeasibleError, NoAnswerError, RackplanError, one_line
+from topology.base.errors import InfeasibleError, NoAnswerError, RackplanError, one_line
 
 DIGITS = 12
 """Significant digits of the figures of a row: the last ones of a double depend on the processor."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from topology.errors import printable
-from topology.figures import Figure
+from topology.base.errors import printable
+from topology.base.figures import Figure
 
 if TYPE_CHECKING:
     from rackplan.schemas.figures import FigureData

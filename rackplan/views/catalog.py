@@ -40,16 +40,16 @@ from topology import (
     load_gpu,
     resolve_cluster,
 )
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.names import Names, plain_words
+from topology.base.reading import shown
+from topology.base.units import added, format_number, plural
 from topology.catalog.spelled import counted, spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
-from topology.errors import InputError
-from topology.figures import Figure
-from topology.names import Names, plain_words
 from topology.physical import Cabling, Physical, Total, physical_limits
-from topology.reading import shown
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_of
-from topology.units import added, format_number, plural
 
 _GPU_COLUMNS = {
     "bf16_flop_per_s": ("bf16", "flop/s"),

@@ -9,12 +9,12 @@ from pathlib import Path
 from rackplan.schemas.clusters import ImportPrinted, LinkData, TrafficPrinted
 from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, sections
 from rackplan.views.settings import set_blocks, set_data
+from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
 from topology.routes import FairTime, Link, LinkLoads, Traffic
 from topology.spec import ClusterSpec
-from topology.units import format_quantity, plural
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6

@@ -31,7 +31,7 @@ from rackplan.views.words import (
     range_words,
     serving_words,
 )
-from topology.units import plural
+from topology.base.units import plural
 
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
 

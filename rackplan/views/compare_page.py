@@ -31,7 +31,7 @@ from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks
 from rackplan.views.words import doubts
-from topology.units import plural
+from topology.base.units import plural
 
 BAR = 46
 """Pixels of a bar of one cluster, and of what is around the bars."""

@@ -24,7 +24,7 @@ from rackplan.views.explain import assumptions
 from rackplan.views.replan import links_words
 from rackplan.views.settings import set_data, set_words
 from rackplan.views.words import UNITS
-from topology.units import plural
+from topology.base.units import plural
 
 _MOST_LAYERS = 9
 """Layers that a terminal lists, those with most moves."""

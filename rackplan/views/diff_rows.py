@@ -13,9 +13,9 @@ from typing import Any
 from placement.plan import Plan
 from rackplan.views.explain import HBM_USES
 from rackplan.views.money import dollars, rate_words, watts
+from topology.base.units import format_quantity
 from topology.settings import figures_of, quantity_text
 from topology.spec import Fault
-from topology.units import format_quantity
 
 _ALIKE = 1e-9
 """Relative difference of numbers that are the same: of other rounding."""

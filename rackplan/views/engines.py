@@ -15,7 +15,7 @@ from placement.plan import Plan
 from rackplan.schemas.engines import CheckPrinted, ExportPrinted
 from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
 from rackplan.views.plan import plan_view
-from topology.units import plural
+from topology.base.units import plural
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8

@@ -13,7 +13,7 @@ from cost.machine import Machine
 from cost.terms.registry import TERMS
 from placement.plan import Plan
 from rackplan.views.words import load_names
-from topology.figures import UNPUBLISHED, Evidence, Figure, weakest
+from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from rackplan.views.words import (
     serving_words,
     what_if_words,
 )
-from topology.figures import Evidence
-from topology.units import added, plural
+from topology.base.figures import Evidence
+from topology.base.units import added, plural
 
 LEAST_BOUND = 0.05
 HBM_USES = {

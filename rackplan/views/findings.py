@@ -8,7 +8,7 @@ from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labe
 from rackplan.views.charts import redundancy_chart
 from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.words import UNITS
-from topology.units import plural
+from topology.base.units import plural
 
 
 def scenario_blocks(report: ScenarioReport | None) -> list[Block]:

@@ -17,8 +17,8 @@ from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, s
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, cluster_doubts, limit_blocks, what_if_blocks
+from topology.base.units import plural
 from topology.cluster import Cluster
-from topology.units import plural
 
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""

@@ -25,8 +25,8 @@ from rackplan.views.money import totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section, terminal_fold
 from rackplan.views.settings import set_words
 from rackplan.views.words import chip_words, cluster_doubts, factor_words, sentence
+from topology.base.units import plural
 from topology.draw import Overlay
-from topology.units import plural
 
 BAR, AROUND = 46, 130
 MOST_KEY = 12

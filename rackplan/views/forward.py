@@ -11,8 +11,8 @@ from placement.plan import Plan
 from rackplan.views.blocks import Text
 from rackplan.views.money import dollars
 from rackplan.views.words import cluster_doubts
+from topology.base.units import plural
 from topology.cluster import Cluster
-from topology.units import plural
 
 
 def forward(text: str) -> Text:

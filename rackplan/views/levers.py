@@ -11,7 +11,7 @@ from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import limit_blocks, phase_words, sentence
-from topology.units import plural
+from topology.base.units import plural
 
 MOST_NAMED = 3
 """Levers that a sentence names."""

@@ -17,7 +17,7 @@ from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)

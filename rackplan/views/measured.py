@@ -11,7 +11,7 @@ from functools import cache
 from cost.deployment import Deployment
 from cost.model import Model
 from cost.validation.point import Point
-from topology.units import plural
+from topology.base.units import plural
 
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
 """Phases of points that count the GPUs of a decode pool alone, and those that count the GPUs of prompts too."""

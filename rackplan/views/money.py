@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from cost.money import Bill, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
-from topology.figures import Figure
-from topology.units import plural
+from topology.base.figures import Figure
+from topology.base.units import plural
 
 USD, MW = "$/Mtok", "tok/s/MW"
 """Columns of tables."""

@@ -50,7 +50,7 @@ from rackplan.views.words import (
     what_if_blocks,
     worst_words,
 )
-from topology.units import added, mean_of, plural
+from topology.base.units import added, mean_of, plural
 
 _SAME = 1e-4  # of the step
 MOST_STAGES_NAMED = 8

@@ -27,7 +27,7 @@ from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import balance_blocks, finding_blocks
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.words import chip_words, factor_words, limit_blocks, range_words, sentence
-from topology.units import mean_of, plural
+from topology.base.units import mean_of, plural
 
 
 def plan_page(

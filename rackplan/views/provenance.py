@@ -14,7 +14,7 @@ from rackplan.views.explain import figure_text
 from rackplan.views.money import watts
 from rackplan.views.settings import set_words
 from rackplan.views.words import load_names, phase_words, serving_words
-from topology.units import plural
+from topology.base.units import plural
 
 Row = tuple[str, str]
 

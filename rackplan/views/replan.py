@@ -32,7 +32,7 @@ from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, limit_blocks, load_names, what_if_blocks, worst_words
-from topology.units import plural
+from topology.base.units import plural
 
 MOST_ROWS = 9
 """Points of the front that are listed."""

@@ -22,8 +22,8 @@ from rackplan.views.blocks import (
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import load_names, phase_words
-from topology.shown import Shown
-from topology.units import plural
+from topology.base.shown import Shown
+from topology.base.units import plural
 
 BASELINES = ("vllm", "sglang", "static")
 """Whose tokens gained are counted against: the first of these that takes part, else the first policy."""

@@ -22,7 +22,7 @@ from rackplan.views.replay import (
     run_words,
 )
 from rackplan.views.words import cluster_doubts
-from topology.units import plural
+from topology.base.units import plural
 
 
 def replay_page(found: Replayed, command: str) -> list[Block]:

@@ -14,7 +14,7 @@ from cost.traces.routing_files import open_routing
 from cost.traces.statistics import LoadStatistics, load_statistics
 from rackplan.schemas.records import DependenceData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, picked, sections
-from topology.units import plural
+from topology.base.units import plural
 
 
 @dataclass(frozen=True, eq=False)

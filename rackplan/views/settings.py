@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rackplan.schemas.figures import SetData, SetFigureData
 from rackplan.views.blocks import Block, figure_data, labelled
+from topology.base.figures import Figure
+from topology.base.units import format_quantity
 from topology.cluster import Cluster
-from topology.figures import Figure
 from topology.settings import SET_BY_USER, figures_set
-from topology.units import format_quantity
 
 
 def set_words(*clusters: Cluster) -> str:

@@ -22,8 +22,8 @@ from rackplan.views.words import (
     serving_words,
     what_if_blocks,
 )
+from topology.base.units import plural
 from topology.physical import switch_racks
-from topology.units import plural
 
 
 def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[LimitError] = ()) -> View:

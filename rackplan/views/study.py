@@ -34,7 +34,7 @@ from rackplan.views.study_charts import (
     shown,
     speeds_chart,
 )
-from topology.units import plural
+from topology.base.units import plural
 
 if TYPE_CHECKING:
     from rackplan.studies.result import StudyResult

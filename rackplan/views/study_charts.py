@@ -24,7 +24,7 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
-from topology.units import read_number
+from topology.base.units import read_number
 
 Row = Mapping[str, Any]
 VIOLET = "#8f6bff"

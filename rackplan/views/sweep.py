@@ -30,9 +30,9 @@ from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import band_words, chip_words, factor_words, next_token, what_if_blocks
-from topology.figures import EvidenceLabel, Figure, weakest
-from topology.shown import Shown
-from topology.units import plural
+from topology.base.figures import EvidenceLabel, Figure, weakest
+from topology.base.shown import Shown
+from topology.base.units import plural
 
 TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
 """Speeds per user that comparisons of chips usually stand at."""

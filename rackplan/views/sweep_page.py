@@ -24,7 +24,7 @@ from rackplan.views.provenance import Row, deployment_rows, figures_section, inp
 from rackplan.views.settings import set_words
 from rackplan.views.sweep import Pools, sweep_view
 from rackplan.views.words import chip_words, cluster_doubts, factor_words, phase_words, sentence
-from topology.units import plural
+from topology.base.units import plural
 
 MOST_BARS = 8
 """Speeds whose steps are drawn."""

@@ -7,7 +7,7 @@ from placement.plan import Plan
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled
 from rackplan.views.charts import traffic_chart
 from rackplan.views.words import baseline_name
-from topology.units import plural
+from topology.base.units import plural
 
 
 def token_traffic_blocks(plan: Plan) -> list[Block]:

@@ -19,8 +19,8 @@ from cost.validation.statistics import (
 )
 from rackplan.schemas.records import PointData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
-from topology.shown import Shown
-from topology.units import plural
+from topology.base.shown import Shown
+from topology.base.units import plural
 
 _SHORT_FILE = 200
 _WORST = 20

@@ -24,8 +24,8 @@ from placement.compare import cluster_status
 from placement.failures import count_spread
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
+from topology.base.units import plural
 from topology.cluster import Cluster
-from topology.units import plural
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}

@@ -198,11 +198,11 @@ def _words_typed(path: Path) -> None:
     from cost.dtypes import dtype
     from cost.loads import read_loads
     from cost.resolve import resolve_model
-    from topology.errors import RackplanError
+    from topology.base.errors import RackplanError
+    from topology.base.units import parse_quantity
     from topology.importers.hostlist import expand_hosts
     from topology.resolve import resolve_cluster
     from topology.settings import parse_setting
-    from topology.units import parse_quantity
 
     text = path.read_text(encoding="utf-8", errors="replace")
     loads = partial(read_loads, moe_layers=(0,), layers=1, experts=4, seed=0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.base.figures import Evidence, Figure
 from topology.build import raw_cluster_spec
-from topology.figures import Evidence, Figure
 from topology.spec import (
     ClusterSpec,
     DomainSpec,

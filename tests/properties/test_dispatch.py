@@ -22,7 +22,7 @@ from cost.dispatch import (
     source_shares,
 )
 from cost.loads import ExpertLoads
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 

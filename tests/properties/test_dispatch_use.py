@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cost.assignment import Assignment
 from cost.dispatch import balanced_use, expert_use
 from cost.loads import ExpertLoads
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def loads(*scenarios):

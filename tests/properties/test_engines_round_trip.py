@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from placement.engines.findings import require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.registry import ENGINES, read_mapping
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.engines.engine import Engine

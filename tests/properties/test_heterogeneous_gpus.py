@@ -19,7 +19,7 @@ from placement.replication import replicate
 from placement.scenario_search import smooth_load
 from placement.solve import solve
 from placement.verify import verify_experts
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 pytestmark = pytest.mark.wide
 

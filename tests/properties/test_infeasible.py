@@ -12,7 +12,7 @@ from cost.workload import Workload
 from placement.fitting import fitted_layouts, fitting_shapes
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 
 def setting_of(model: str, cluster: str, *, context: int = 4096, batch: int = 0) -> Deployment:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.layouts.front import pareto
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 COORDINATE = st.one_of(
     st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), st.floats(-5, 5)

@@ -14,7 +14,7 @@ from placement.pack import EMPTY
 from placement.problem import Problem, make_problem
 from placement.spread_feasibility import spread_row
 from tiny_cases import legal_placements, tiny_problem, ways_to_fill
-from topology.errors import InfeasibleError, NoAnswerError
+from topology.base.errors import InfeasibleError, NoAnswerError
 
 
 def degraded(seed: int) -> tuple[MigrationTask, np.ndarray] | None:

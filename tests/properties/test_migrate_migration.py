@@ -23,7 +23,7 @@ from placement.problem import Problem, make_problem, spread_slots
 from placement.replication import replicate
 from placement.solve import solve
 from placement.verify import verify_experts
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from topology import build_cluster, resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.settings import parse_setting, with_figures
 from topology.spec import Fault
 

@@ -19,11 +19,11 @@ from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers
 from topology import resolve_cluster
+from topology.base.errors import MissingFigureError
 from topology.build import build_cluster
 from topology.catalog import cluster_names
 from topology.catalog.shapes import load_shapes
 from topology.cluster import Cluster
-from topology.errors import MissingFigureError
 from topology.settings import scaled, with_figures
 from topology.spec import ClusterSpec
 

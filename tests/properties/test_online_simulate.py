@@ -13,7 +13,7 @@ from placement.online.policies import Ours, entries
 from placement.online.policy import Group
 from placement.online.recommend import recommend
 from placement.online.simulate import Entry, Moves, Setting, Step, replay
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from cost.machine import COEFFICIENTS, Efficiency
 from cost.resolve import model_names, resolve_model
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, build_cluster, cluster_names, load_domain, resolve_cluster
-from topology.errors import MissingFigureError
+from topology.base.errors import MissingFigureError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -29,7 +29,7 @@ from placement.partition import (
 )
 from placement.problem import spread_slots
 from topology import resolve_cluster
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

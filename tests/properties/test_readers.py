@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helpers import script
-from topology.errors import RackplanError
+from topology.base.errors import RackplanError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from tests.properties.test_routes_engine import SLOW, small
 from topology import build_cluster, resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.routes import (
     Pairs,
     Router,

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
 from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure
 from topology.routes import Router, link_loads, pattern_traffic, traffic_matrix, uniform_bytes_per_s
 from topology.routes.network import network_of
 from topology.routes.scale_up import ScaleUp

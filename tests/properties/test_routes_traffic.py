@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.routes import PATTERNS, Traffic, pattern_traffic, read_traffic, traffic_matrix
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from cost.score import LayoutScorer
 from cost.step import batch_cost
 from cost.workload import Workload
 from topology import Evidence, InfeasibleError, InputError, resolve_cluster
-from topology.figures import weakest
+from topology.base.figures import weakest
 
 
 def used(scorer_layout, where, experts, loads):

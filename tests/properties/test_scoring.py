@@ -14,7 +14,7 @@ from cost.workload import Workload
 from helpers import few_layers
 from placement.scoring import moe_rows, placement_balancedness, score_placement, stage_loads
 from topology import resolve_cluster
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 SETTING = Deployment(resolve_cluster("hgx-h100"), few_layers("mixtral-8x7b", 4), Workload(batch=2))
 TWO_STAGES = Layout(((StageSpec((0, 1, 2, 3), range(1)), StageSpec((4, 5, 6, 7), range(1, 4))),), 1)

@@ -15,7 +15,7 @@ from placement.budget import Budget
 from placement.problem import make_problem
 from placement.solve import solve
 from placement.verify import verify_experts
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.problem import Objective, Problem

@@ -16,7 +16,7 @@ from placement.budget import Budget
 from placement.stage_order import _which, solve_order
 from placement.stage_order.cpsat import counts_within, search_order
 from placement.stage_order.runs import runs_within
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from cost.terms.all_reduce import all_reduce_part
 from cost.terms.work import StepCost
 from cost.workload import StepShape, Workload
 from topology import build_cluster, resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def part_of(toy, shape, *, times=2.0, layers=3, **cluster):

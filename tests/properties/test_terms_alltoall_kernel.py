@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from cost.calibration.alltoall import load_kernels
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
 
 V3 = Routing(256, 8, 8, 4)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.terms.alltoall_volumes import Routing, hit_chance
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 DEEPSEEK = Routing(256, 8, 8, 4)
 

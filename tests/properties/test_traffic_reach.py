@@ -12,7 +12,7 @@ from placement.traffic.parts import reach_of_tokens
 from placement.traffic.places import Places
 from placement.traffic.reach import held_in, reach, slot_share, used_domain
 from placement.traffic.tokens import Tokens
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 least_domains = script("benchmarks/domains_per_token.py").least_domains
 

@@ -14,8 +14,8 @@ from cost.calibration.alltoall import (
     read_kernels,
 )
 from cost.terms.alltoall_volumes import FAMILIES
-from topology.errors import InputError
-from topology.figures import Evidence
+from topology.base.errors import InputError
+from topology.base.figures import Evidence
 
 SPELLINGS = {
     "low-latency V1 pure RDMA": "deepep-ll-v1",

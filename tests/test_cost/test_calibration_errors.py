@@ -32,8 +32,8 @@ from cost.validation.point import Point, Pool
 from cost.workload import Workload
 from helpers import error_of
 from topology import resolve_cluster
+from topology.base.errors import InputError
 from topology.catalog import gpu_names, load_gpu
-from topology.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = yaml.safe_load(Path(errors.PATH).read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import yaml
 
 from cost.calibration.kernels import PATH, architecture_of, architectures, published_best, read_kernel_rates
 from cost.calibration.serving import calibrated_chips
-from topology.errors import InputError, MissingFigureError
+from topology.base.errors import InputError, MissingFigureError
 
 SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
 

@@ -25,7 +25,7 @@ from cost.validation.choices import choices
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict
 from cost.validation.serving import predict_serving
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 KIND = Kind("aggregated", "trtllm", "hopper")
 AT = np.array([0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 1.0, 0.5, 0.0, 24.0, 0.0])

@@ -27,9 +27,9 @@ from cost.calibration.serving import (
 )
 from cost.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence
 from topology.catalog import gpu_names, load_gpu
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence
 
 SHIPPED = yaml.safe_load(Path(serving.PATH).read_text(encoding="utf-8"))
 ENGINES = (ANY_ENGINE, *engine_names())

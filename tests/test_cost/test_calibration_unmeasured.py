@@ -14,9 +14,9 @@ from cost.calibration.kernels import (
     unmeasured_chips,
 )
 from cost.calibration.serving import calibrated, calibrated_chips
+from topology.base.errors import InputError
+from topology.base.figures import Evidence
 from topology.catalog import gpu_names, load_gpu
-from topology.errors import InputError
-from topology.figures import Evidence
 
 SHIPPED = yaml.safe_load(UNMEASURED.read_text(encoding="utf-8"))
 NOT_YET = {"rubin", "rubin-ultra", "gb300", "lecture"}  # no kernel ran, or a measured chip's sibling

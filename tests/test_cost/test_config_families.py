@@ -7,7 +7,7 @@ import pytest
 from cost.config.build import model_from_config
 from cost.config.families import FAMILIES, TABLE
 from cost.config.family import Count, Dense, Family, Flag, Grouped, Routed, after_first
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 NEWCOMER = Family(
     "newcomer",

@@ -5,7 +5,7 @@ import pytest
 from cost.config.build import model_from_config
 from cost.config.precision import Patterns
 from cost.resolve import resolve_model
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MATMUL = ("experts", "shared", "attention", "dense")
 V3 = {

@@ -7,7 +7,7 @@ import pytest
 
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
 KIMI, K3, M3, GEMMA4, GLM53, DSA = (SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53", "dsa"))

@@ -3,8 +3,8 @@
 import pytest
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element, dtype, multiply_dtype
-from topology.errors import InputError, MissingFigureError
-from topology.figures import Evidence, Figure
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
 from topology.spec import GpuSpec
 
 

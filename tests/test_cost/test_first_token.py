@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cost.calibration.first_token import PATH, QUEUED, first_token, first_token_calibration, read_first_token
-from topology.errors import InputError
-from topology.reading import load_yaml
+from topology.base.errors import InputError
+from topology.base.reading import load_yaml
 
 SIMPLE = {"fixed_s": 0.1, "low": [0.5, 0.5, 2.0], "middle": [1.0, 1.5, 4.0], "high": [2.0, 4.0, 16.0]}
 FILE = {

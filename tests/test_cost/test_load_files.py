@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cost.loads import ExpertLoads, read_loads
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
 GOOD = np.arange(1, 9).reshape(2, 4)

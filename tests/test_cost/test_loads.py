@@ -7,7 +7,7 @@ import pytest
 
 from cost.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
 from cost.traces.routing import RoutingTrace
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def draw(text: str, seed: int = 0, number: int = 0) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 
 from cost.machine import stage_rates
 from topology import MissingFigureError, build_cluster, resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def test_hgx_h100_from_its_links():

@@ -12,7 +12,7 @@ from cost.config.build import model_from_config
 from cost.config.families import FAMILIES
 from cost.model import Model, MoeFfn
 from cost.resolve import model_names, published, resolve_model
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"

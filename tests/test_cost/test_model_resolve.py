@@ -19,7 +19,7 @@ from cost.resolve import (
     published,
     resolve_model,
 )
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 GOOD = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -24,7 +24,7 @@ from cost.loads import ExpertLoads, routed_loads
 from cost.routed_use import token_hits
 from cost.terms.placed_volumes import placed_vectors, placed_volumes
 from cost.traces.routing import RoutingTrace, evenly_spaced
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 NODES, DOMAINS = np.array([0, 0, 1, 2, 2]), np.array([0, 0, 0, 1, 1])
 LAYERS, EXPERTS, GPUS, K = 2, 5, 5, 3

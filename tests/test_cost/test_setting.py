@@ -8,8 +8,8 @@ from cost.layout import StageSpec
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import ClusterSpec, build_cluster, resolve_cluster
+from topology.base.errors import InputError
 from topology.catalog import load_gpu
-from topology.errors import InputError
 
 
 def test_a_cluster_without_gpus_is_refused(toy):

@@ -14,7 +14,7 @@ from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.terms.alltoall_volumes import Volumes
 from cost.workload import StepShape
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def both(toy, sizes, *, tokens=10.0, slots=8, phase="decode", efficiency=None, kernel=""):

@@ -8,7 +8,7 @@ import pytest
 from cost.dispatch import ExpertUse, balanced_use
 from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, require_family
 from cost.terms.placed_volumes import placed_volumes
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 V3 = Routing(256, 8)
 

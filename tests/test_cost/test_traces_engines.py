@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
 # slot j of a layer holds this expert; copies of 0 and 3

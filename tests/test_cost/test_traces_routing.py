@@ -15,7 +15,7 @@ import pytest
 from cost.traces.recording import Wanted
 from cost.traces.routing import RoutingTrace, collect_routing, evenly_spaced
 from cost.traces.routing_files import is_routing, open_routing, read_routing
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
 WANTED = Wanted((1, 2), LAYERS, EXPERTS, K)

@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 
 from cost.traces.arrays import pieces
 from cost.traces.torch_file import load_torch_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cost.loads import ExpertLoads, read_loads
 from cost.traces.open import open_recording
 from cost.traces.windows import collect_windows
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOE = (1, 2)
 

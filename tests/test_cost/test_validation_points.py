@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cost.validation.point import AllToAll, Point, Pool
 from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN
 from cost.validation.read import read_measurements, shipped_files
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
 EXAMPLES = re.findall(r"^```csv\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from cost.workload import LONGEST_CONTEXT, Workload
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def test_defaults_are_the_contract():

@@ -29,7 +29,7 @@ from placement.result import ExpertResult
 from placement.solve import _one_load, solve
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from pathlib import Path

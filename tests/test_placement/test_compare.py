@@ -15,7 +15,7 @@ from placement.compare import CompareRow, compare_clusters
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from topology import resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 FAST = PlanOptions(time_limit_s=0.0)
 MIXTRAL = resolve_model("mixtral-8x7b")

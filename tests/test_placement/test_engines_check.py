@@ -13,7 +13,7 @@ import yaml
 from cost.loads import ExpertLoads
 from placement.engines.mapping import ModelFacts
 from placement.engines.registry import ENGINES, check_file
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3", "DeepseekV3ForCausalLM")
 ROW = [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placement.engines import strict_text
 from placement.engines.strict_text import read_json, read_json_lines, read_text, read_yaml
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 BAD_YAML = {
     'a: !!python/object/apply:os.system ["touch ran"]': "a YAML tag",

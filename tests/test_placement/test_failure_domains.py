@@ -17,7 +17,7 @@ from placement.failure_domains import require_apart, stage_domains
 from placement.problem import Problem
 from placement.verify import verify_experts
 from topology import resolve_cluster
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 SETTING = Deployment(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-20b"), Workload(batch=1))
 

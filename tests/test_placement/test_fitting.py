@@ -13,7 +13,7 @@ from placement.goals import aim_of
 from placement.layout_choice import candidates
 from placement.partition import stage_specs
 from topology import resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def setting_of(model: str, cluster: str, batch: int = 0) -> Deployment:

@@ -24,7 +24,7 @@ from placement.planner import make_plan
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 
 @pytest.fixture(autouse=True)

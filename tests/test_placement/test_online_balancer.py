@@ -17,7 +17,7 @@ from placement.online.descent import descend
 from placement.online.state import OnlineOptions, OnlineState
 from placement.problem import Problem, make_problem
 from placement.solve import solve
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 LAYERS, EXPERTS, GPUS, EACH = 4, 16, 8, 3
 SLOTS = np.full(GPUS, EACH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placement.options import PlanOptions
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 def test_defaults() -> None:

@@ -26,7 +26,7 @@ from placement.scoring import on_cluster
 from placement.stage_order.stages import order_stages
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from placement.pack import pack
 from placement.problem import Problem, make_problem
 from placement.replication import replicate
 from placement.verify import verify_experts
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @st.composite

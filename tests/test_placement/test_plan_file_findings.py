@@ -22,7 +22,7 @@ from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from topology import resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 
 @cache

@@ -24,7 +24,7 @@ from placement.planner import make_plan
 from placement.scoring import placement_scorer
 from placement.verify import verify_plan
 from topology import resolve_cluster
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 MOE_CASES = [
     ("mixtral-8x7b", "hgx-h100"),

@@ -18,7 +18,7 @@ from placement.planner import make_plan
 from placement.redundancy import choose_redundant
 from placement.verify import verify_plan
 from topology import resolve_cluster
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 pytestmark = pytest.mark.wide
 

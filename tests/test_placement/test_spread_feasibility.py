@@ -15,7 +15,7 @@ from placement.replication import replicate
 from placement.solve import solve
 from placement.spread_feasibility import can_spread, spread_row
 from tiny_cases import MOST_WAYS, ways_to_fill
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 
 def check(experts: int, slots: np.ndarray, domains: np.ndarray) -> bool:

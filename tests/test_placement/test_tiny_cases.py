@@ -9,7 +9,7 @@ from placement.problem import make_problem
 from placement.solve import solve
 from placement.verify import verify_experts
 from tiny_cases import keeps_the_rule, least_objective, tiny_problem, ways_to_fill
-from topology.errors import InfeasibleError
+from topology.base.errors import InfeasibleError
 
 
 def excess(seed: int) -> float | None:

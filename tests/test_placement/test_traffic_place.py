@@ -17,7 +17,7 @@ from placement.traffic.reach import reach
 from placement.traffic.spare import copies_for_traffic, shares_of
 from placement.traffic.task import Rates, TrafficTask
 from placement.traffic.tokens import Tokens
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 QUICK = Work(0.05)
 

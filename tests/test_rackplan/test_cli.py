@@ -14,7 +14,7 @@ import pytest
 
 import rackplan
 from rackplan.cli import app
-from topology.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
+from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
 Run = Callable[..., Any]
 

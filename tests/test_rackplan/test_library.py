@@ -15,7 +15,7 @@ import rackplan
 from helpers import Result
 from placement.plan import Plan
 from rackplan.results import rows_of, view_of
-from topology.shown import LONGEST
+from topology.base.shown import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
 OWN: dict[str, Any] = {

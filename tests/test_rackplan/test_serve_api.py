@@ -14,7 +14,7 @@ import warnings
 from rackplan.serve.app import SCRIPTS, make_app
 from rackplan.serve.security import MOST_BODY
 from rackplan.serve.start import Start
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 PORT = 8710
 HERE = f"http://127.0.0.1:{PORT}"

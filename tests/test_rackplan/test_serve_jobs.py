@@ -10,7 +10,7 @@ import pytest
 
 from rackplan.serve.jobs import MOST_WAITING, Jobs
 from rackplan.serve.worker import Desk, lose, place
-from topology.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError
 
 ASKED = {"model": {"name": "mixtral-8x7b"}, "clusters": [{"name": "hgx-h100"}], "tpot_ms": 30}
 

@@ -13,7 +13,7 @@ import pytest
 from rackplan.studies.columns import WHEN
 from rackplan.studies.folder import run_study
 from rackplan.studies.spec import study_of
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 pytestmark = [
     pytest.mark.ray,

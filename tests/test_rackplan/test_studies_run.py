@@ -19,7 +19,7 @@ from rackplan.studies.run import Runner
 from rackplan.studies.spec import Files, Point, study_of
 from rackplan.studies.store import Store
 from rackplan.studies.work import Task
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 STUDY = study_of(

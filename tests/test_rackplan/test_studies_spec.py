@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rackplan.studies.ranges import Range
 from rackplan.studies.spec import Files, Point, Study, study_of
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "deepseek-v3", "cluster": "gb200-nvl72"}}
 

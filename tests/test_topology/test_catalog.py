@@ -22,7 +22,7 @@ from topology import (
     load_scale_out,
     resolve_cluster,
 )
-from topology.units import parse_quantity
+from topology.base.units import parse_quantity
 
 
 def all_figures() -> list[tuple[str, Figure]]:

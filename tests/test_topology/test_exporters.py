@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 import yaml
 
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.exporters import cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import read_found

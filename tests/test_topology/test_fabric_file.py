@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from graph_contract import validate_graph
 from topology import InputError, build_cluster, load_domain
+from topology.base.reading import Fields
 from topology.build import check_cluster
 from topology.fabric_file import read_fabric
 from topology.fabrics.dragonfly import Dragonfly
 from topology.fabrics.fat_tree import FatTree
-from topology.reading import Fields
 from topology.spec import ClusterSpec, ScaleOutSpec
 
 

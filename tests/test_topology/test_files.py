@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import InputError
-from topology.files import scratch, write_folder, write_new, write_whole
+from topology.base.errors import InputError
+from topology.base.files import scratch, write_folder, write_new, write_whole
 
 ROOT = Path(__file__).parents[2]
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from topology import files
+from topology.base import files
 moved = Path.replace
 def move(path, target):
     if target.name == "plan.json":

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
 from topology.build import build_cluster
-from topology.errors import InputError
 from topology.exporters import cluster_to_yaml
-from topology.figures import Evidence, Figure
 from topology.importers import ImportOptions, import_files
 from topology.importers.homogeneous import short_form
 from topology.importers.parts import Parts

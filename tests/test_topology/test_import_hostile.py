@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology.errors import InputError, RackplanError
+from topology.base.errors import InputError, RackplanError
 from topology.importers import ImportOptions, import_files
 
 BOMB = """<?xml version="1.0"?>

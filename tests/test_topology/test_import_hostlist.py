@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.hostlist import compress_hosts, expand_hosts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from topology.base.errors import InputError
 from topology.build import build_cluster
-from topology.errors import InputError
 from topology.importers import Imported, ImportOptions, import_files
 from topology.resolve import resolve_cluster
 from topology.spec import ClusterSpec

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from topology.base.errors import InputError
 from topology.build import build_cluster
 from topology.cluster_file import read_cluster_file
-from topology.errors import InputError
 from topology.exporters import cluster_to_yaml
 from topology.importers import Imported, ImportOptions, import_files
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.found import FabricFound
 from topology.importers.registry import kind_of, read_found
 from topology.importers.source import Source

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.importers.registry import read_found
 from topology.importers.source import Source

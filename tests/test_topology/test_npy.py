@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology.errors import InputError
-from topology.npy import load_npy
+from topology.base.errors import InputError
+from topology.base.npy import load_npy
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.errors import InfeasibleError, InputError, printable
-from topology.reading import Fields, load_yaml, parse_json, parse_yaml
+from topology.base.errors import InfeasibleError, InputError, printable
+from topology.base.reading import Fields, load_yaml, parse_json, parse_yaml
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.errors import InputError
-from topology.units import (
+from topology.base.errors import InputError
+from topology.base.units import (
     added,
     format_number,
     format_quantity,

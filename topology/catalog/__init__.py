@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from topology.errors import InputError, MissingFigureError
-from topology.figures import UNPUBLISHED, Figure
-from topology.reading import Fields, load_yaml, nearest
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import UNPUBLISHED, Figure
+from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.units import parse_quantity
 from topology.schema import read
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-from topology.units import parse_quantity
 
 _UNPUBLISHED_TEXT = "not published"
 GPU_FIGURES: Mapping[str, str] = {

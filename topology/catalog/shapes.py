@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
+from topology.base.errors import InputError
 from topology.catalog import system_entry
-from topology.errors import InputError
 from topology.schema import read
 from topology.spec import DomainSpec
 from topology.structures import check_domain

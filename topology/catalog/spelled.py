@@ -6,10 +6,10 @@ import re
 from functools import cache
 from typing import NoReturn
 
+from topology.base.errors import InputError, printable
+from topology.base.names import Names, only
+from topology.base.reading import nearest
 from topology.catalog import cluster_names, fabric_names, gpu_names, gpu_title, other_names, system_entry
-from topology.errors import InputError, printable
-from topology.names import Names, only
-from topology.reading import nearest
 
 _MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TypeVar
 
+from topology.base.units import plural
 from topology.draw.canvas import SMALL_POINTS, Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.painter import Painter
 from topology.draw.parts import Group, Host, Pod, Shape, Switch
 from topology.spec import DomainSpec
-from topology.units import plural
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152

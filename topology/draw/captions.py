@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isnan
 
+from topology.base.figures import Evidence, weakest
+from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw.canvas import fitting
 from topology.draw.fold import Fold
-from topology.figures import Evidence, weakest
 from topology.physical import physical_limits
 from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
 from topology.structures import structure_of
-from topology.units import format_quantity, plural
 
 _MOST_RANGES = 3
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from topology.base.errors import InputError
+from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import physical_line, subtitles, title
@@ -15,8 +17,6 @@ from topology.draw.rack_view import draw_rack_view, one_rack
 from topology.draw.render import FORMATS, render
 from topology.draw.tiers_view import TieredView
 from topology.draw.torus_view import draw_torus_view, torus_notes
-from topology.errors import InputError
-from topology.files import write_whole
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.structures import structure_of
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from networkx.utils import UnionFind
 
+from topology.base.names import natural
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch
-from topology.names import natural
 from topology.wiring import Bools, Ints, Wiring
 
 _TIERS = ("core", "spine", "leaf", "router")

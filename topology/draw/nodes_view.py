@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import cos, pi, sin
 
+from topology.base.names import natural
+from topology.base.units import plural
 from topology.draw.canvas import (
     FAULT,
     NVLINK,
@@ -22,9 +24,7 @@ from topology.draw.canvas import (
 from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host, Links
-from topology.names import natural
 from topology.structures import structure_of
-from topology.units import plural
 
 MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))

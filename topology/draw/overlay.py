@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from topology.base.errors import InputError
+from topology.base.units import format_number, format_quantity
 from topology.cluster import Cluster
 from topology.draw.canvas import FAULT, INK, TEXT_POINTS, Point, cell, table, text_width
-from topology.errors import InputError
 from topology.routes import LinkLoads
-from topology.units import format_number, format_quantity
 
 _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)

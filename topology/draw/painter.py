@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import groupby
 
+from topology.base.names import natural
+from topology.base.units import format_number, plural
 from topology.cluster import Cluster
 from topology.draw.canvas import (
     FAULT,
@@ -31,8 +33,6 @@ from topology.draw.captions import broken_lines, noun, rate_text, slow_gpus
 from topology.draw.fold import Fold
 from topology.draw.overlay import Overlay, Ramp, TrafficOverlay, Usage, legend, percent
 from topology.draw.parts import Host, Links, Switch
-from topology.names import natural
-from topology.units import format_number, plural
 
 _MOST_NAMED = 4
 _THROTTLED = "throttled x "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any
 
-from topology.units import format_quantity
+from topology.base.units import format_quantity
 
 Key = tuple[float, float]
 UNPUBLISHED = 0.0  # stands for a rate that is not a number: that would not equal itself

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from topology.base.units import plural
 from topology.draw.blocks import Block, Column, add_rows, header_width
 from topology.draw.canvas import (
     BAND_INK,
@@ -26,7 +27,6 @@ from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 from topology.draw.parts import Pod, Switch, most_common
-from topology.units import plural
 
 _MOST_CELLS = 16
 

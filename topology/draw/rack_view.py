@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from topology.base.units import plural
 from topology.draw.canvas import (
     BAND_INK,
     FAULT,
@@ -23,7 +24,6 @@ from topology.draw.canvas import (
 from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Host, Links, Switch
-from topology.units import plural
 
 _CELL, _CPU, _ROW, _GAP, _REACH = 30, 32, 18, 3, 70
 _BAND = 20

@@ -16,9 +16,9 @@ from threading import Lock
 from typing import IO, Any
 from xml.sax.saxutils import escape
 
+from topology.base.errors import RackplanError
+from topology.base.files import no_room, scratch
 from topology.draw.finish import finished
-from topology.errors import RackplanError
-from topology.files import no_room, scratch
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 _VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")

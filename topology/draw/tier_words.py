@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from topology.base.names import natural
+from topology.base.units import format_number, plural
 from topology.draw.captions import broken_lines, chips_text
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Switch, most_common
 from topology.fabrics import fabric_of
-from topology.names import natural
-from topology.units import format_number, plural
 
 _MOST_PAIRS = 6
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from topology.base.units import plural
 from topology.draw.blocks import Block, Section, choose, domain_section
 from topology.draw.canvas import (
     FAULT,
@@ -24,7 +25,6 @@ from topology.draw.painter import Painter
 from topology.draw.parts import Host, Links, Switch
 from topology.draw.pod_view import GAP, BlockView, PodView, measure, planes_of
 from topology.draw.tier_words import TierWords
-from topology.units import plural
 
 _POD_GAP = 26
 _MOST_DETAIL = 770

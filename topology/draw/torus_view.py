@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from topology.base.units import plural
 from topology.draw.canvas import BAND_INK, FAULT, NVLINK, OUTLINE, Point, Sheet, cell, text_width
 from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
 from topology.spec import DomainSpec
 from topology.structures.torus import torus_places
-from topology.units import plural
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
 _GAP = 78

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.units import parse_quantity
 from topology.catalog import (
     cluster_names,
     fabric_names,
@@ -22,14 +25,11 @@ from topology.catalog import (
     load_fabric,
     load_gpu,
 )
-from topology.errors import InputError
 from topology.fabric_file import stand_in_latency
 from topology.fabrics import fabric_of
-from topology.figures import Figure
 from topology.schema import plain
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, RawTopology
 from topology.structures import structure_of
-from topology.units import parse_quantity
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _SPECIAL = ("y", "n", "yes", "no", "true", "false", "on", "off", "null", "none", "inf", "nan")

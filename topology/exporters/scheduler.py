@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.importers.hostlist import compress_hosts
 
 _LONGEST_NAME = 64

@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from topology.base.errors import InputError
+from topology.base.files import write_whole
+from topology.base.reading import nearest
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.exporters.scheduler import slurm_topology_yaml, topograph_model
-from topology.files import write_whole
-from topology.reading import nearest
 
 if TYPE_CHECKING:
     import networkx as nx

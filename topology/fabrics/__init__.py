@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topology.base.errors import InputError
 from topology.cluster import Gpu
-from topology.errors import InputError
 from topology.fabrics.dragonfly import Dragonfly
 from topology.fabrics.fabric import Above, Fabric, Hosts, largest_host
 from topology.fabrics.fat_tree import FatTree

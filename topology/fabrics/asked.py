@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from topology.errors import InputError
-from topology.reading import Fields
+from topology.base.errors import InputError
+from topology.base.reading import Fields
 from topology.spec import DomainSpec, ScaleOutSpec
 
 PORTS = {50e9: 64, 100e9: 144}

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Fabric, Hosts, largest_host
 from topology.spec import ClusterSpec, ScaleOutSpec

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.fabrics.asked import Asked
 from topology.spec import ClusterSpec, ScaleOutSpec
 from topology.structures.structure import spread

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
+from topology.base.reading import Fields, shown
 from topology.importers.found import Format, NodeFound
 from topology.importers.source import Source
-from topology.reading import Fields, shown
 
 _TITLE = re.compile(r"\s*=*\s*(?:LINK TYPE TABLE|Link Type between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
 _OTHER = re.compile(r"\s*=*\s*(?:[A-Z ]+ TABLE|[A-Za-z ]{1,40} between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)

@@ -9,10 +9,11 @@ from itertools import combinations
 
 from networkx.utils import UnionFind
 
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
+from topology.base.units import format_quantity, plural
 from topology.build import GPUS
 from topology.catalog import systems_of
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
 from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
 from topology.importers.found import (
     FabricFound,
@@ -28,7 +29,6 @@ from topology.importers.merge import domains_of
 from topology.importers.nics import add_nics, check_nics
 from topology.importers.parts import Parts, ask_all
 from topology.spec import FabricSpec, RawNode, RawTopology
-from topology.units import format_quantity, plural
 
 
 @dataclass(frozen=True)

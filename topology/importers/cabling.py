@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from topology.figures import Figure
+from topology.base.figures import Figure
+from topology.base.names import natural
 from topology.importers.found import FabricFound, PortFound, TrunkFound, levels_above
 from topology.importers.source import Source
-from topology.names import natural
 
 _GENERIC = (
     "localhost",

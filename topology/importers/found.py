@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from topology.figures import Figure
+from topology.base.figures import Figure
 from topology.importers.source import Source
 from topology.spec import RawNode
 

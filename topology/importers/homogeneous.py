@@ -15,9 +15,10 @@ from itertools import chain
 import numpy as np
 from networkx.utils import UnionFind
 
+from topology.base.errors import InputError
+from topology.base.units import format_quantity
 from topology.build import build_cluster, check_cluster
 from topology.catalog import systems_of
-from topology.errors import InputError
 from topology.fabrics import check_scale_out
 from topology.importers.found import FabricFound, commonest
 from topology.importers.parts import Parts, missing
@@ -32,7 +33,6 @@ from topology.spec import (
     ScaleOutSpec,
 )
 from topology.structures import check_domain
-from topology.units import format_quantity
 
 _MOST_LACKING = 0.02
 """Part of the GPUs, and of the links, that may lack: above it a graph is not homogeneous but for its faults."""

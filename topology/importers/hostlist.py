@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from topology.errors import InputError, printable
-from topology.reading import shown
+from topology.base.errors import InputError, printable
+from topology.base.reading import shown
 
 _MOST_NAMES = 200_000
 _LONGEST_NAME = 1_000

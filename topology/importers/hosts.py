@@ -7,12 +7,12 @@ from itertools import combinations
 
 from networkx.utils import UnionFind
 
-from topology.errors import InputError
+from topology.base.errors import InputError
+from topology.base.reading import Fields
+from topology.base.units import format_quantity
 from topology.importers.found import NodeFound, Nodes
 from topology.importers.parts import Parts, ask_all
-from topology.reading import Fields
 from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
-from topology.units import format_quantity
 
 
 class Draft:

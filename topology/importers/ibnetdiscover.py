@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from topology.figures import Evidence, Figure
+from topology.base.figures import Evidence, Figure
+from topology.base.reading import shown
 from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
-from topology.reading import shown
 
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(

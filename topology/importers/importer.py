@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from topology.base.errors import InputError, printable
 from topology.build import raw_cluster_spec
-from topology.errors import InputError, printable
 from topology.importers.assemble import (
     Assembled,
     assemble_fabric,

@@ -16,16 +16,16 @@ from itertools import accumulate
 
 from networkx.utils import UnionFind
 
+from topology.base.figures import Figure
+from topology.base.names import natural
+from topology.base.reading import Fields, shown
+from topology.base.units import plural
 from topology.build import GPUS
 from topology.fabric_file import given_figure
-from topology.figures import Figure
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source
-from topology.names import natural
-from topology.reading import Fields, shown
 from topology.spec import RawNode
-from topology.units import plural
 
 _NEEDED = ("a", "b", "rate")
 _COLUMNS = ("a", "b", "count", "rate")

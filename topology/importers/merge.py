@@ -8,8 +8,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from topology.base.errors import InputError
 from topology.catalog import find_scale_out
-from topology.errors import InputError
 from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, Nodes, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.hosts import gpu_count

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from topology.figures import Evidence, Figure
+from topology.base.figures import Evidence, Figure
+from topology.base.reading import Element, parse_xml, shown
 from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
-from topology.reading import Element, parse_xml, shown
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from networkx.utils import UnionFind
 
-from topology.errors import InputError
-from topology.figures import Evidence, Figure
+from topology.base.errors import InputError
+from topology.base.figures import Evidence, Figure
+from topology.base.names import natural
+from topology.base.units import format_quantity
 from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
 from topology.importers.hosts import Draft, add_switches, gpu_count, gpu_id, socket_id
 from topology.importers.parts import Parts
 from topology.importers.pcie import crossed, deal
-from topology.names import natural
 from topology.spec import FabricSpec, RawNode
-from topology.units import format_quantity
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.reading import nearest
+from topology.base.units import format_quantity, plural
 from topology.catalog import (
     cluster_names,
     fabric_names,
@@ -22,12 +26,8 @@ from topology.catalog import (
     systems_of,
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
-from topology.errors import InputError
 from topology.fabric_file import given_figure, stand_in_latency
-from topology.figures import Figure
-from topology.reading import nearest
 from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-from topology.units import format_quantity, plural
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from topology.figures import Figure
+from topology.base.figures import Figure
 
 SAME_SOCKET = 10
 """Distance over a host bridge; what is nearer hangs on one PCIe switch."""

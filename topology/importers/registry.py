@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from topology.errors import InputError, printable
+from topology.base.errors import InputError, printable
 from topology.importers import (
     amd_smi,
     ibnetdiscover,

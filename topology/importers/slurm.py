@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topology.errors import InputError
+from topology.base.errors import InputError
+from topology.base.reading import Fields, shown
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
-from topology.reading import Fields, shown
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
 _FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from topology.errors import InputError, printable
-from topology.reading import Fields, parse_json, parse_yaml, read_bytes
+from topology.base.errors import InputError, printable
+from topology.base.reading import Fields, parse_json, parse_yaml, read_bytes
 
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(

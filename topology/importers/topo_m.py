@@ -14,10 +14,10 @@ from itertools import combinations, permutations
 
 from networkx.utils import UnionFind
 
+from topology.base.reading import shown
 from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
 from topology.importers.source import Source
-from topology.reading import shown
 
 _CELL = r"(?:X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC)"
 _CELLS = re.compile(rf"{_CELL}+")

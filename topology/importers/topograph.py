@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from topology.errors import InputError
+from topology.base.errors import InputError
+from topology.base.reading import Fields
+from topology.base.units import plural
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, tree_found
-from topology.reading import Fields
-from topology.units import plural
 
 _TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
 _OLD_TIERS = tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.found import FabricFound, PortFound, TrunkFound
 from topology.importers.source import Source
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.routes.classes import ENTRY, EXIT, PLAIN, Classes, Ways, added
 from topology.routes.demand import Demand, members, runs
 from topology.routes.network import Bools, Floats, Ints, Network

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.routes.demand import NO_PAIRS, Pairs, summed, table
 from topology.routes.fair import Flows, Progress, colours, last_end_s, rounded
 from topology.routes.network import Floats, Ints, Network

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from topology.base.errors import InputError, MissingFigureError
 from topology.cluster import Cluster
-from topology.errors import InputError, MissingFigureError
 from topology.fabrics import fabric_of
 from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike, table
 from topology.routes.ecmp import Routed, Taken, nothing_routed

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topology.base.units import plural
 from topology.cluster import Gpu
 from topology.routes.demand import Alike, Demand, Pairs, alike_apart, joined, ones_at, runs, summed, table
 from topology.routes.ecmp import Routed, Taken
 from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
 from topology.routes.planes import multipath
 from topology.routes.scale_up import ScaleUp
-from topology.units import plural
 
 _WHERE = "over the fabric between their domains"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from topology.errors import InputError
-from topology.npy import load_npy
-from topology.reading import nearest
+from topology.base.errors import InputError
+from topology.base.npy import load_npy
+from topology.base.reading import nearest
 from topology.routes.demand import NO_PAIRS, Alike, Pairs
 from topology.routes.network import Floats, Ints
 

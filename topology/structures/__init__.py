@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.spec import DomainSpec
 from topology.structures.mesh import Mesh
 from topology.structures.raw import Raw

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from topology.errors import InputError
-from topology.reading import Fields
+from topology.base.errors import InputError
+from topology.base.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import DETOUR, Structure, Way
 from topology.wiring import Laying

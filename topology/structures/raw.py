@@ -14,9 +14,9 @@ from weakref import finalize
 
 import numpy as np
 
+from topology.base.errors import InputError
+from topology.base.figures import UNPUBLISHED, Evidence, Figure
 from topology.cluster import Gpu
-from topology.errors import InputError
-from topology.figures import UNPUBLISHED, Evidence, Figure
 from topology.graph import INSIDE_KINDS, NODE_KINDS, SCALE_UP_KINDS
 from topology.spec import (
     DomainSpec,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from topology.errors import InputError
-from topology.reading import Fields
+from topology.base.errors import InputError
+from topology.base.reading import Fields
 from topology.spec import DomainSpec
 from topology.wiring import Ints, Laying
 

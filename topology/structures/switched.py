@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from topology.errors import InputError
-from topology.reading import Fields
+from topology.base.errors import InputError
+from topology.base.reading import Fields
+from topology.base.units import plural
 from topology.spec import DomainSpec
 from topology.structures.structure import Structure
-from topology.units import plural
 from topology.wiring import Laying
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from topology.errors import InputError
-from topology.reading import Fields
+from topology.base.errors import InputError
+from topology.base.reading import Fields
 from topology.spec import DomainSpec
 from topology.structures.structure import check_even, spread
 from topology.structures.switched import Switched

@@ -20,7 +20,7 @@ from placement.engines.manifests.kubernetes import (
     volumes,
 )
 from placement.engines.manifests.pools import Pool
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 FRAMEWORKS = ("sglang", "vllm", "trtllm")
 _TYPES = {"both": "worker", "prefill": "prefill", "decode": "decode"}

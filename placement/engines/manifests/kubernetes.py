@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from placement.engines.manifests.pools import Pool
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 MOST_BYTES = 1 << 20
 """Of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/."""

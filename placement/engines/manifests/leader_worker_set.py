@@ -17,7 +17,7 @@ from placement.engines.manifests.kubernetes import (
     volumes,
 )
 from placement.engines.manifests.pools import Pool
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 API = "leaderworkerset.x-k8s.io/v1"
 NAME_LABEL, INDEX_LABEL = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index"

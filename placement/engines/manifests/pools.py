@@ -11,8 +11,8 @@ from pathlib import PurePath
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.export import Exported
 from placement.plan import Plan
+from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.errors import InputError
 from topology.importers.hostlist import compress_hosts
 
 _SYNTHETIC = re.compile(r"d\d+\.n\d+")

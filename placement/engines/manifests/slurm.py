@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from placement.engines.manifests.pools import ExpertGroup, Pool
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.hostlist import compress_hosts
 
 VISIBLE = {

@@ -12,7 +12,7 @@ from placement.engines.manifests import KINDS, dynamo, leader_worker_set, llm_d,
 from placement.engines.manifests.kubernetes import dns_name, notes_of, yaml_of
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
 from placement.plan import Plan
-from topology.errors import InputError
+from topology.base.errors import InputError
 from topology.importers.hostlist import expand_hosts
 
 

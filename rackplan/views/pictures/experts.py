@@ -14,7 +14,7 @@ from cost.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
 from rackplan.views.blocks import Block, Heading, Page, Picture, Table, Text, thinned
-from topology.units import plural
+from topology.base.units import plural
 
 MOST_BYTES = 900_000
 """Of the map's data, written as base64; a larger map is sent in blocks of layers x GPUs."""

@@ -7,10 +7,10 @@ from typing import Any
 from placement.plan import Plan
 from rackplan.views.blocks import Picture
 from rackplan.views.charts import by_resource
-from topology.errors import RackplanError
-from topology.figures import Figure
+from topology.base.errors import RackplanError
+from topology.base.figures import Figure
+from topology.base.units import format_quantity
 from topology.routes import link_loads, pattern_traffic
-from topology.units import format_quantity
 
 MOST_ROUTED = 4608
 """GPUs of a cluster whose tiers are told apart: of more, routing takes seconds."""

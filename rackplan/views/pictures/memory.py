@@ -14,7 +14,7 @@ from cost.memory import expert_bytes, replica_memory
 from cost.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Picture
-from topology.units import added
+from topology.base.units import added
 
 _USES = {
     "experts": ("routed experts", "#aa4499", "copies on the GPU x layers x bytes of an expert"),

@@ -12,7 +12,7 @@ from placement.migrate.steps import NEAR
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Picture
 from rackplan.views.pictures.experts import expert_map
-from topology.units import added, plural
+from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
 """From near to far."""

@@ -13,8 +13,8 @@ from rackplan.views.blocks import Picture
 from rackplan.views.charts import by_resource, by_term
 from rackplan.views.evidence import coefficients
 from rackplan.views.explain import Explanation, figure_text
-from topology.figures import weakest
-from topology.units import added
+from topology.base.figures import weakest
+from topology.base.units import added
 
 COMPOSED = (
     "Parts follow one another, so they add up. In a kernel computing and reading HBM run at once: "

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from topology.errors import InputError
-from topology.names import plain_words
-from topology.reading import Fields, nearest, read_text, shown
-from topology.units import plain_number
+from topology.base.errors import InputError
+from topology.base.names import plain_words
+from topology.base.reading import Fields, nearest, read_text, shown
+from topology.base.units import plain_number
 
 _LARGEST = 1e15
 _SMALLEST = 1e-15

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 TEMPORARY = ".rackplan-"
 """How the names of temporary folders begin; the rest is random."""

@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topology.errors import InputError, one_line
+from topology.base.errors import InputError, one_line
 
 _BROKEN = (ValueError, TypeError, LookupError, OverflowError, EOFError, MemoryError, SyntaxError, TokenError)
 """What NumPy raises on headers that are broken or promise more than there is."""

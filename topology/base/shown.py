@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, ClassVar
 
-from topology.errors import InputError, printable
+from topology.base.errors import InputError, printable
 
 LONGEST = 200
 """Characters of a ``repr``, at most."""

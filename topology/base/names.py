@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from topology.errors import InputError, printable
+from topology.base.errors import InputError, printable
 
 _LIKE, _ALSO = 0.5, 0.35
 """Least likeness (of 1) of the nearest name to what was typed, and of those that are offered beside it."""

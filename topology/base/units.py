@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
 from typing import TypeVar, cast
 
-from topology.errors import InputError
+from topology.base.errors import InputError
 
 _Number = TypeVar("_Number")
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
-from topology.errors import InputError, printable
-from topology.figures import Evidence
+from topology.base.errors import InputError, printable
+from topology.base.figures import Evidence
 
 T = TypeVar("T")
 _LONGEST_SHOWN = 60

@@ -90,12 +90,12 @@ _MODULES = {
     "catalog": "cluster_names fabric_names find_scale_out gpu_names load_domain load_fabric load_gpu load_scale_out",
     "cluster": "Cluster Gpu",
     "draw": "Overlay draw_cluster",
-    "errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
-    "figures": "UNPUBLISHED Evidence Figure weakest",
+    "base.errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
+    "base.figures": "UNPUBLISHED Evidence Figure weakest",
     "resolve": "resolve_cluster",
     "schema": "spec_from_dict spec_to_dict",
     "spec": "ClusterSpec DomainSpec FabricSpec Fault GpuSpec RawLink RawNode RawTopology ScaleOutSpec",
-    "units": "format_quantity parse_quantity",
+    "base.units": "format_quantity parse_quantity",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
 

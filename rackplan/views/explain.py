@@ -10,6 +10,7 @@ from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
 from cost.deployment import USABLE_HBM
 from cost.fair_sharing import sharing_words
+from cost.identities import CacheTier, balancing_batch, cache_tiers, output_over_input, over_two_domains
 from cost.machine import PEAK
 from cost.score import Score
 from cost.step import token_wait_s
@@ -33,8 +34,9 @@ from rackplan.views.words import (
     serving_words,
     what_if_words,
 )
+from topology.base.errors import InputError
 from topology.base.figures import Evidence
-from topology.base.units import added, plural
+from topology.base.units import added, format_quantity, plural
 
 LEAST_BOUND = 0.05
 HBM_USES = {
@@ -73,6 +75,55 @@ class TermRow:
     evidence: Evidence | None
 
 
+@dataclass(frozen=True)
+class Identities:
+    """What a roofline says of the plan's model on its first stage's GPUs, before any placement.
+
+    Attributes
+    ----------
+    step_tokens, balancing_batch:
+        Tokens of a step of one replica, and those at which computing takes as long as reading all weights.
+    output_over_input:
+        Price of an output token over that of an input token; None for a plan of prefill.
+    tiers:
+        Memories that can keep contexts, HBM first.
+    bubble:
+        Share of the step that stages wait for the slowest of them.
+    one_domain_s, two_domains_s:
+        Seconds of a step with the EP group in one domain, and halved over two; None where no fabric joins domains.
+    """
+
+    step_tokens: float
+    balancing_batch: float
+    output_over_input: float | None
+    tiers: tuple[CacheTier, ...]
+    bubble: float
+    one_domain_s: float | None
+    two_domains_s: float | None
+
+
+def identities_of(plan: Plan) -> Identities:
+    """Return the identities of the blackboard for a plan."""
+    deployment, layout, score = plan.deployment, plan.layout, plan.score
+    workload, stages = deployment.workload, layout.replicas[0]
+    first = stages[0]
+    gpu = deployment.cluster.spec.domains[int(deployment.domains(first)[0])].gpu
+    try:
+        over: tuple[float | None, float | None] = over_two_domains(deployment, first, layout.tp, score.batch)
+    except InputError:
+        over = None, None
+    decodes = workload.decodes and workload.context > 1
+    return Identities(
+        step_tokens=score.batch * workload.tokens_per_pass * sum(len(stage.gpus) for stage in stages),
+        balancing_batch=balancing_batch(deployment.model, gpu),
+        output_over_input=output_over_input(deployment, first, layout.tp, score.batch) if decodes else None,
+        tiers=cache_tiers(gpu),
+        bubble=score.terms_s.get("pipeline_bubble", 0.0) / score.step_s,
+        one_domain_s=over[0],
+        two_domains_s=over[1],
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """A plan and what explains its score.
@@ -91,6 +142,7 @@ class Explanation:
     weakest: tuple[UsedFigure, ...]
     assumptions: tuple[str, ...]
     residual: tuple[float, float]
+    identities: Identities
     levers: Levers | None = None
 
     @property
@@ -128,6 +180,7 @@ def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
         tuple(weakest_figures(figures)),
         tuple(assumptions(plan)),
         residual_of(plan),
+        identities_of(plan),
         find_levers(plan, free=False) if levers else None,
     )
 
@@ -298,6 +351,7 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
         ),
         memory_table(score),
         Text(left),
+        identity_table(found.identities, plan.layout.stages),
         bill_table(plan.totals.bill),
         _figure_table("What kernels reach, as the expected step uses it", groups["kernels"], sources),
         _figure_table("The machine", groups["machine"], sources),
@@ -353,6 +407,59 @@ def memory_table(score: Score) -> Table:
         title="HBM of the fullest GPU",
         ruled=True,
     )
+
+
+def identity_table(found: Identities, stages: int) -> Table:
+    """Return the identities of the blackboard for the plan's model, one a row."""
+    price, one_s, two_s = found.output_over_input, found.one_domain_s, found.two_domains_s
+    rows = [
+        (
+            "balancing batch",
+            f"{found.balancing_batch:,.0f} tokens a step",
+            f"computing takes as long as reading all weights; the plan has {found.step_tokens:,.0f} a replica",
+        ),
+        (
+            "output over input",
+            "-" if price is None else f"{price:.1f} x",
+            "price of an output token over that of an input token, on the same GPUs",
+        ),
+        *(
+            (
+                f"{tier.name} drains in",
+                _drain_text(tier.drain_s),
+                "keeps contexts wanted again after about as long",
+            )
+            for tier in found.tiers
+        ),
+        (
+            "pipeline bubble",
+            f"{found.bubble:.1%}",
+            f"of the step, waiting for the slowest of {plural(stages, 'stage')}",
+        ),
+        (
+            "over two domains",
+            "-" if one_s is None or two_s is None else f"{two_s * 1e3:,.2f} ms",
+            "no fabric joins domains"
+            if one_s is None or two_s is None
+            else f"half of the EP group in each; {one_s * 1e3:,.2f} ms in one ({two_s / one_s:.2f} x)",
+        ),
+    ]
+    return Table.of(
+        rows,
+        ("rule of thumb", lambda row: row[0]),
+        ("value", lambda row: row[1]),
+        ("what it says", lambda row: row[2]),
+        title="The blackboard, for this model (even loads)",
+        words=(0, 2),
+        ruled=True,
+    )
+
+
+def _drain_text(seconds: float) -> str:
+    """Return a time from milliseconds to hours in its usual unit."""
+    if seconds < 120:
+        return format_quantity(seconds, "s", 3)
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 def figure_text(used: UsedFigure) -> str:
@@ -443,6 +550,23 @@ def details_data(found: Explanation) -> DetailsData:
         },
         "assumptions": list(found.assumptions),
         "residual": {"factor": found.residual[0], "weight": found.residual[1]},
+        "identities": {
+            "step_tokens": found.identities.step_tokens,
+            "balancing_batch": found.identities.balancing_batch,
+            "output_over_input": found.identities.output_over_input,
+            "tiers": [
+                {
+                    "name": tier.name,
+                    "drain_s": tier.drain_s,
+                    "capacity_bytes": figure_data(tier.capacity_bytes),
+                    "bytes_per_s": figure_data(tier.bytes_per_s),
+                }
+                for tier in found.identities.tiers
+            ],
+            "bubble": found.identities.bubble,
+            "one_domain_s": found.identities.one_domain_s,
+            "two_domains_s": found.identities.two_domains_s,
+        },
         "levers": (
             None if found.levers is None else [lever_data(row) for row in found.levers.largest[:MOST_NAMED]]
         ),

@@ -64,6 +64,8 @@ def test_details_add_up_to_the_score(run: Run, prepared: Run) -> None:
     assert sum(row["share"] for row in details["limits"]) == pytest.approx(1.0)
     assert details["limits"][0]["resource"] == score["bound_by"]
     assert details["step_over_lower"] == pytest.approx(score["step_s"] / score["lower_step_s"])
+    assert details["identities"]["two_domains_s"] > details["identities"]["one_domain_s"]
+    assert [tier["name"] for tier in details["identities"]["tiers"]] == ["hbm", "ddr5", "flash", "disk"]
     memory = details["memory"]
     assert {part["use"]: part["bytes"] for part in memory["parts"]} == score["hbm_bytes"]
     assert memory["left_bytes"] == score["hbm_bytes"]["free"] >= 0

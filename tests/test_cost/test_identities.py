@@ -56,7 +56,8 @@ def test_two_domains_are_slower_than_one(rack: tuple[Deployment, StageSpec]) -> 
 
 def test_two_domains_need_a_fabric_between_them(tmp_path: Path) -> None:
     path = tmp_path / "one.yaml"
-    path.write_text("name: one\ndomains: [{part: hgx-h100}]\n")
+    switch = "structure: switch, links_per_switch: [5, 5, 4, 4], link: 25 GB/s"
+    path.write_text(f"name: one\ndomains: [{{gpu: h100-sxm, gpus: 8, gpus_per_node: 8, {switch}}}]\n")
     cluster = resolve_cluster(str(path))
     model = resolve_model("mixtral-8x7b")
     stage = StageSpec(tuple(range(8)), range(len(model.layers)))

@@ -54,6 +54,17 @@ class Cluster(Shown):
         return self.spec.name
 
     @cached_property
+    def domain_kind(self) -> tuple[int, ...]:
+        """``[domains]`` the number of each domain's kind: equal specifications have the same, from 0 in order."""
+        kinds: list[DomainSpec] = []
+        found: list[int] = []
+        for domain in self.spec.domains:
+            if domain not in kinds:
+                kinds.append(domain)
+            found.append(kinds.index(domain))
+        return tuple(found)
+
+    @cached_property
     def wiring(self) -> Wiring:
         """Nodes and links as arrays."""
         return self.lay()

@@ -12,7 +12,7 @@ from topology.fabrics import fabric_of, largest_host
 from topology.fabrics.asked import PORTS
 from topology.fabrics.planes import SpinePlanes
 from topology.graph import SCALE_OUT_KINDS
-from topology.physical import Physical, physical_limits
+from topology.physical import Physical, physical_of_whole
 
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
@@ -68,7 +68,7 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     """
     if not parts:
         return [], ""
-    counted = physical_limits(cluster)
+    counted = physical_of_whole(cluster)
     links = _links_of_plane(cluster, counted)
     said = ""
     if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         load_gpu,
         load_scale_out,
     )
-    from topology.cluster import Cluster, Gpu
+    from topology.cluster import Cluster, ClusterView, Gpu
     from topology.draw import Overlay, draw_cluster
     from topology.resolve import resolve_cluster
-    from topology.schema import spec_from_dict, spec_to_dict
+    from topology.schema import cluster_from_dict, cluster_to_dict, spec_from_dict, spec_to_dict
     from topology.spec import (
         ClusterSpec,
         DomainSpec,
@@ -49,6 +49,7 @@ __all__ = [
     "UNPUBLISHED",
     "Cluster",
     "ClusterSpec",
+    "ClusterView",
     "DomainSpec",
     "Evidence",
     "FabricSpec",
@@ -67,7 +68,9 @@ __all__ = [
     "RawTopology",
     "ScaleOutSpec",
     "build_cluster",
+    "cluster_from_dict",
     "cluster_names",
+    "cluster_to_dict",
     "draw_cluster",
     "fabric_names",
     "find_scale_out",
@@ -88,12 +91,12 @@ __all__ = [
 _MODULES = {
     "build": "build_cluster raw_cluster_spec",
     "catalog": "cluster_names fabric_names find_scale_out gpu_names load_domain load_fabric load_gpu load_scale_out",
-    "cluster": "Cluster Gpu",
+    "cluster": "Cluster ClusterView Gpu",
     "draw": "Overlay draw_cluster",
     "base.errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
     "base.figures": "UNPUBLISHED Evidence Figure weakest",
     "resolve": "resolve_cluster",
-    "schema": "spec_from_dict spec_to_dict",
+    "schema": "cluster_from_dict cluster_to_dict spec_from_dict spec_to_dict",
     "spec": "ClusterSpec DomainSpec FabricSpec Fault GpuSpec RawLink RawNode RawTopology ScaleOutSpec",
     "base.units": "format_quantity parse_quantity",
 }

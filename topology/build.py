@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from topology.base.errors import InfeasibleError, InputError
-from topology.cluster import Cluster, Gpu
+from topology.cluster import Cluster, ClusterView, Gpu
 from topology.fabrics import check_fabric, lay_fabric
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
@@ -42,8 +42,6 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
-    if spec.part:
-        left = _only(left, spec.part)
     cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_cut_off(cluster)
@@ -65,15 +63,16 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
     return broken
 
 
-def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``."""
-    names = {name: (gpu.id, gpu.node, gpu.id.partition(".")[0]) for name, gpu in ((g.id, g) for g in gpus)}
-    known = {name for one in names.values() for name in one}
-    strange = next((name for name in part if name not in known), None)
-    if strange is not None:
-        raise InputError(f"part: no GPU that works is, or lies in, {strange!r}.")
-    chosen = set(part)
-    return tuple(gpu for gpu in gpus if chosen.intersection(names[gpu.id]))
+def rebuilt(cluster: Cluster, spec: ClusterSpec) -> Cluster:
+    """Return the cluster of ``spec``, a change of that of ``cluster``; of a view, the view of the same GPUs.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As :func:`build_cluster`.
+    """
+    whole = build_cluster(spec)
+    return ClusterView(whole, cluster.ids, cluster.name) if isinstance(cluster, ClusterView) else whole
 
 
 def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpec:

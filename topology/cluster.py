@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from topology.base.errors import InputError
+from topology.base.reading import nearest
 from topology.base.shown import Shown
 from topology.spec import ClusterSpec, DomainSpec
 
@@ -53,6 +55,11 @@ class Cluster(Shown):
         """The name it was asked for by (``gb200-nvl72@288``)."""
         return self.spec.name
 
+    @property
+    def whole(self) -> Cluster:
+        """The cluster that this is a view of; itself where it is no view."""
+        return self
+
     @cached_property
     def domain_kind(self) -> tuple[int, ...]:
         """``[domains]`` the number of each domain's kind: equal specifications have the same, from 0 in order."""
@@ -86,3 +93,60 @@ class Cluster(Shown):
         if not self.spec.reshaped:
             return whole
         return whole - self.wiring.lost_bytes_per_s.get(self.gpus[gpu].id, 0.0)
+
+
+class ClusterView(Cluster):
+    """Some GPUs of a cluster: ids, links and faults are those of the whole, whose other GPUs are not ours.
+
+    ``spec`` and ``wiring`` are the whole's; only ``gpus`` are fewer, those of the view that work.
+
+    Parameters
+    ----------
+    cluster:
+        The whole, or a view of it.
+    gpus:
+        Ids of its GPUs; one that is broken comes back where the fault does not (:func:`topology.build.rebuilt`).
+    name:
+        Of the view; empty: that of the whole, said to be a part.
+
+    Raises
+    ------
+    InputError
+        If the cluster has no such GPU, or none of them works.
+    """
+
+    def __init__(self, cluster: Cluster, gpus: Iterable[str], name: str = "") -> None:
+        whole, ids = cluster.whole, tuple(dict.fromkeys(gpus))
+        working = {gpu.id for gpu in cluster.gpus}
+        known = working | {fault.gpu for fault in whole.spec.faults if fault.gpu is not None}
+        strange = next((one for one in ids if one not in known), None)
+        if strange is not None:
+            raise InputError(
+                f"view of {cluster.name}: no GPU has the id {strange!r}; {nearest(strange, known)}"
+            )
+        chosen = working.intersection(ids)
+        if not chosen:
+            raise InputError(f"view of {cluster.name}: none of its {len(ids)} GPUs works.")
+        super().__init__(whole.spec, tuple(gpu for gpu in whole.gpus if gpu.id in chosen), whole.lay)
+        for key, value in (("_whole", whole), ("_name", name or f"part of {whole.name}"), ("ids", ids)):
+            object.__setattr__(self, key, value)
+
+    _whole: Cluster
+    _name: str
+    ids: tuple[str, ...]
+    """GPUs of the view, broken ones too."""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self._name
+
+    @property
+    def whole(self) -> Cluster:
+        """The cluster that this is a view of."""
+        return self._whole
+
+    @property
+    def wiring(self) -> Wiring:
+        """Nodes and links of the whole, as arrays."""
+        return self._whole.wiring

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import groupby
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from topology.base.errors import InputError
 from topology.base.figures import UNPUBLISHED, Evidence, Figure
 from topology.base.reading import Fields, shown
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
+from topology.cluster import Cluster, ClusterView
 from topology.fabrics import check_scale_out
 from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawTopology, ScaleOutSpec
 from topology.structures import check_domain
@@ -45,16 +46,35 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
         for key in ("domains", "scale_out"):  # they follow from the graph
             given.get(key)
         faults = tuple(_entry(Fault, row, None) for row in given.subs("faults", empty=True))
-        part = given.texts("part") if "part" in given else ()
         spec = raw_cluster_spec(given.text("name"), _read_raw(given.sub("raw")), faults, where)
         given.done()
-        spec = replace(spec, part=part)
-        build_cluster(spec)
         return spec
-    spec = check_cluster(read(ClusterSpec, given), where)
-    if spec.faults or spec.part:
-        build_cluster(spec)
-    return spec
+    return check_cluster(read(ClusterSpec, given), where)
+
+
+def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
+    """Return a cluster as plain data: its specification, of a view with its name and GPUs."""
+    data = spec_to_dict(cluster.spec)
+    if isinstance(cluster, ClusterView):
+        data["view"] = {"name": cluster.name, "gpus": list(cluster.ids)}
+    return data
+
+
+def cluster_from_dict(data: Mapping[str, Any], where: str = "cluster") -> Cluster:
+    """Return the cluster that :func:`cluster_to_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        If a key is missing or unknown, or a value cannot be.
+    """
+    whole = build_cluster(spec_from_dict({key: data[key] for key in data if key != "view"}, where))
+    if "view" not in data:
+        return whole
+    view = Fields(data, where).sub("view")
+    found = ClusterView(whole, view.texts("gpus"), view.text("name"))
+    view.done()
+    return found
 
 
 def plain(value: Any, tables: Tables | None = None) -> Any:

@@ -17,7 +17,7 @@ from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
 from topology.base.reading import nearest
 from topology.base.units import format_number, format_quantity, parse_quantity
-from topology.build import build_cluster, raw_cluster_spec
+from topology.build import raw_cluster_spec, rebuilt
 from topology.catalog import GPU_FIGURES, LINK_FIGURES, SYSTEM_FIGURES
 from topology.cluster import Cluster
 from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
@@ -160,7 +160,7 @@ def with_figures_where(clusters: Sequence[Cluster], settings: Sequence[Setting])
     found = []
     for cluster, own in zip(clusters, parts, strict=True):
         mine = [setting for setting in settings if own.named(setting.part)]
-        found.append(build_cluster(with_figures(cluster.spec, mine)) if mine else cluster)
+        found.append(rebuilt(cluster, with_figures(cluster.spec, mine)) if mine else cluster)
     return found
 
 

@@ -324,8 +324,7 @@ class ClusterSpec(Shown):
     """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
 
     With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
-    (``structure="raw"``). ``faults`` are what is broken or degraded in the graph as built. ``part``: the ids of the
-    domains, nodes or GPUs that this cluster is; the others have links, but are not ours. Empty: all.
+    (``structure="raw"``). ``faults`` are what is broken or degraded in the graph as built.
     """
 
     name: str
@@ -333,7 +332,6 @@ class ClusterSpec(Shown):
     scale_out: ScaleOutSpec | None
     faults: tuple[Fault, ...] = field(default=(), metadata=_BRIEF)
     raw: RawTopology | None = field(default=None, metadata=_BRIEF)
-    part: tuple[str, ...] = field(default=(), metadata=_BRIEF)
 
     def brief(self) -> str:
         """Return its name and domains."""

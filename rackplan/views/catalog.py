@@ -47,7 +47,7 @@ from topology.base.reading import shown
 from topology.base.units import added, format_number, plural
 from topology.catalog.spelled import counted, spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
-from topology.physical import Cabling, Physical, Total, physical_limits
+from topology.physical import Cabling, Physical, Total, physical_of_whole
 from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
 from topology.structures import structure_of
 
@@ -406,7 +406,7 @@ def _model_counts(name: str) -> ModelCountsData:
 
 def _physical(cluster: Cluster) -> View:
     """Return what a cluster takes."""
-    limits = physical_limits(cluster)
+    limits = physical_of_whole(cluster)
     blocks = sections(
         [
             Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"]),

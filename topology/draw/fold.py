@@ -334,10 +334,10 @@ def _alike(*columns: Ints | Bools) -> Iterable[tuple[int, ...]]:
 def _as_built(cluster: Cluster) -> Cluster:
     """Return the whole cluster with nothing broken; cables that end elsewhere than planned end there."""
     spec = cluster.spec
-    if not spec.faults and not spec.part:
-        return cluster
+    if not spec.faults:
+        return cluster.whole
     moved = tuple(fault for fault in spec.faults if fault.cabled_to is not None)
-    return build_cluster(replace(spec, faults=moved, part=()))
+    return build_cluster(replace(spec, faults=moved))
 
 
 def _switches(built: Wiring) -> dict[str, Switch]:

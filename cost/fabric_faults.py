@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from topology.base.errors import InfeasibleError, InputError
 from topology.cluster import Cluster
 from topology.drained import named, without_broken_links
-from topology.fabrics import leaves_and_pods
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
+from topology.scale_out import leaves_and_pods
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]

@@ -29,7 +29,8 @@ from topology.base.figures import Evidence, Figure, weakest
 from topology.base.names import Names
 from topology.cluster import Cluster
 from topology.physical import system_power
-from topology.spec import DomainSpec, GpuSpec
+from topology.spec import GpuSpec
+from topology.structures.domain import DomainSpec
 
 HOURS_PER_YEAR = 8760.0
 """Of 365 days."""

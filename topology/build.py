@@ -10,13 +10,11 @@ from itertools import groupby
 import numpy as np
 
 from topology.base.errors import InfeasibleError, InputError
-from topology.cluster import Cluster, ClusterView, Gpu
-from topology.fabrics import check_fabric, lay_fabric
+from topology.cluster import Cluster, ClusterSpec, ClusterView, Gpu
 from topology.graph import SCALE_OUT_KINDS
-from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
-from topology.structures import structure_of
-from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
-from topology.structures.torus import torus_places
+from topology.raw import check_raw, laid_raw, raw_domains, raw_scale_out
+from topology.scale_out import check_fabric, lay_fabric
+from topology.spec import Fault, RawTopology
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 _MOST_NAMED = 4
@@ -133,20 +131,10 @@ def _gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:
         return laid_raw(spec.raw)[0]
     gpus: list[Gpu] = []
     for d, domain in enumerate(spec.domains):
-        for n, rack in enumerate(_racks(domain)):
+        for n, rack in enumerate(domain.rack_of_host):
             node = f"d{d}.n{n}"
             gpus += [Gpu(f"{node}.g{g}", d, node, f"d{d}.r{rack}", g) for g in range(domain.gpus_per_node)]
     return tuple(gpus)
-
-
-def _racks(domain: DomainSpec) -> list[int]:
-    """Return the rack of each host of a domain: runs of hosts, or in a torus with ``rack_shape``, blocks."""
-    if not domain.rack_shape:
-        return [host // domain.nodes_per_rack for host in range(domain.nodes)]
-    places = torus_places(domain)[:, :: domain.gpus_per_node]
-    blocks = places // np.array(domain.rack_shape)[:, None]
-    numbers: list[int] = np.unique(blocks, axis=1, return_inverse=True)[1].reshape(-1).tolist()
-    return numbers
 
 
 def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
@@ -165,7 +153,7 @@ def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
         whole, places, first = Laying(0), [], 0
         coordinates: list[tuple[int, ...] | None] = []
         for domain, run in groupby(spec.domains):
-            laying, copies = structure_of(domain).lay(domain), len(list(run))
+            laying, copies = domain.lay(), len(list(run))
             some = gpus[first : first + copies * domain.gpus]
             places.append(_repeat(whole, laying, some))
             coordinates += [*laying.coordinates, *[None] * len(laying.names)] * copies

@@ -1,21 +1,104 @@
-"""A cluster as built: a typed table of GPUs, and its links. :mod:`topology.build` makes it."""
+"""A cluster: its specification, and as built a typed table of GPUs and its links (:mod:`topology.build` makes it)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
 
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.base.shown import Shown
-from topology.spec import ClusterSpec, DomainSpec
+from topology.fabrics import AnyFabric
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.schema import Spec, Text, plain, problem, spec, union
+from topology.spec import Fault, RawTopology
+from topology.structures import AnyDomain
+from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
     import networkx as nx
 
     from topology.wiring import Wiring
+
+
+def _domains(rows: Any, validate: Callable[[Any], Any]) -> Any:
+    """Return the domains of rows, each of which has as many as its ``count`` says."""
+    if isinstance(rows, tuple) and all(isinstance(row, DomainSpec) for row in rows):
+        return rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise problem("must be a list of mappings.")
+    counts = [row.get("count", 1) for row in rows]
+    for place, count in enumerate(counts):
+        if type(count) is not int or not 1 <= count <= _MOST_DOMAINS:
+            raise problem(f"[{place}]: count: {count!r} must be a whole number from 1 to {_MOST_DOMAINS}.")
+    found = validate([{key: row[key] for key in row if key != "count"} for row in rows])
+    return tuple(domain for domain, count in zip(found, counts, strict=True) for _ in range(count))
+
+
+def _rows(domains: Sequence[DomainSpec]) -> list[dict[str, Any]]:
+    """Return domains as :func:`_domains` reads them."""
+    return [{"count": len(list(run)), **plain(domain)} for domain, run in groupby(domains)]
+
+
+_MOST_DOMAINS = 1_000_000
+Domains = Annotated[
+    tuple[DomainSpec, ...],
+    GetPydanticSchema(
+        lambda _source, handler: core_schema.no_info_wrap_validator_function(
+            _domains,
+            handler(tuple[AnyDomain, ...]),
+            serialization=core_schema.plain_serializer_function_ser_schema(_rows),
+        )
+    ),
+]
+"""Domains in order; as plain data, equal ones in a row are written once, with their ``count``."""
+
+
+@spec
+class ClusterSpec(Spec, Shown):
+    """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
+
+    With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
+    (:class:`topology.structures.raw.RawDomain`). ``faults`` are what is broken or degraded in the graph as built.
+    """
+
+    name: Text
+    domains: Domains
+    scale_out: Annotated[ScaleOutSpec | None, union(AnyFabric | None)] = None
+    faults: tuple[Fault, ...] = ()
+    raw: RawTopology | None = None
+
+    def brief(self) -> str:
+        """Return its name and domains."""
+        return f"{self.name}, domains: {len(self.domains):,}"
+
+    @cached_property
+    def slow_gpus(self) -> dict[str, float]:
+        """GPUs that work at a part of their rates, by id."""
+        return {
+            fault.gpu: fault.factor for fault in self.faults if fault.gpu is not None and fault.factor > 0
+        }
+
+    @cached_property
+    def switched(self) -> bool:
+        """Whether all domains are."""
+        return all(domain.switched for domain in self.domains)
+
+    @cached_property
+    def reshaped(self) -> bool:
+        """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through."""
+        return any(fault.gpu is None or (fault.factor == 0 and not self.switched) for fault in self.faults)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster including failed ones (``len(cluster.gpus)`` counts those that work)."""
+        return sum(domain.gpus for domain in self.domains)
 
 
 @dataclass(frozen=True)
@@ -63,13 +146,8 @@ class Cluster(Shown):
     @cached_property
     def domain_kind(self) -> tuple[int, ...]:
         """``[domains]`` the number of each domain's kind: equal specifications have the same, from 0 in order."""
-        kinds: list[DomainSpec] = []
-        found: list[int] = []
-        for domain in self.spec.domains:
-            if domain not in kinds:
-                kinds.append(domain)
-            found.append(kinds.index(domain))
-        return tuple(found)
+        kinds: dict[DomainSpec, int] = {}
+        return tuple(kinds.setdefault(domain, len(kinds)) for domain in self.spec.domains)
 
     @cached_property
     def wiring(self) -> Wiring:

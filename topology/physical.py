@@ -24,10 +24,11 @@ import numpy as np
 from topology.base.figures import Evidence, Figure, weakest
 from topology.base.units import added
 from topology.build import build_cluster
-from topology.cluster import Cluster
-from topology.fabrics import switches_above
+from topology.cluster import Cluster, ClusterSpec
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
-from topology.spec import ClusterSpec, DomainSpec
+from topology.scale_out import switches_above
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 from topology.wiring import Bools, Floats, Ints
 
 BOARD, COPPER, OPTICAL = range(3)
@@ -344,7 +345,7 @@ def _numbered(names: Sequence[str | None]) -> Ints:
 def _closes_ring(cluster: Cluster) -> Bools:
     """Return for each link between neighbours of a torus of blocks whether they are not side by side on its grid."""
     wiring = cluster.wiring
-    blocks = [bool(domain.rack_shape) for domain in cluster.spec.domains]
+    blocks = [isinstance(domain, TorusDomain) and bool(domain.rack_shape) for domain in cluster.spec.domains]
     closes = np.zeros(len(wiring.a), dtype=bool)
     if any(blocks):
         links = np.flatnonzero(np.array([*blocks, False])[wiring.domain[wiring.a]])

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from topology.base.errors import InputError
 from topology.build import build_cluster, check_cluster
-from topology.cluster import Cluster, ClusterView
-from topology.spec import ClusterSpec, Fault
+from topology.cluster import Cluster, ClusterSpec, ClusterView
+from topology.spec import Fault
 
 SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never made."""

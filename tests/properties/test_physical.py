@@ -22,8 +22,8 @@ from topology import (
     raw_cluster_spec,
     resolve_cluster,
 )
-from topology.fabrics import switches_above
 from topology.physical import Physical, physical_of_whole
+from topology.scale_out import switches_above
 
 
 def limits(name: str) -> Physical:

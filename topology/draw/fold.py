@@ -254,7 +254,14 @@ class Fold:
         names: dict[object, int] = {}
         shapes: list[Shape] = []
         for spec, inner, outer in zip(self.specs, of, chips, strict=True):
-            key = (spec.part, spec.gpu.name, spec.structure, spec.shape, tuple(inner), tuple(outer))
+            key = (
+                spec.part,
+                spec.gpu.name,
+                spec.structure,
+                getattr(spec, "shape", ()),
+                tuple(inner),
+                tuple(outer),
+            )
             shapes.append((names.setdefault(key, len(names)),))
         return shapes
 

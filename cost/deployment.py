@@ -23,8 +23,8 @@ from topology.base.errors import InputError
 from topology.base.shown import Shown
 from topology.cluster import Cluster
 from topology.drained import without_slow_links
-from topology.fabrics import leaves_and_pods
 from topology.routes import Router
+from topology.scale_out import leaves_and_pods
 
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""

@@ -9,18 +9,17 @@ Slow links count as down where that is faster, so that a worse fault never costs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topology.base.errors import InfeasibleError, InputError
-from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.drained import named
-from topology.fabrics import leaves_and_pods
+from topology.drained import named, without_broken_links
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
+from topology.scale_out import leaves_and_pods
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -124,8 +123,7 @@ class FaultyFabric:
     @cached_property
     def _whole(self) -> Router:
         """Routes where all links work; GPUs that are gone stay gone."""
-        spec = self._cluster.spec
-        return Router(build_cluster(replace(spec, faults=tuple(f for f in spec.faults if f.link is None))))
+        return Router(without_broken_links(self._cluster))
 
     def router(self, traffic: Traffic) -> Router:
         """Return the routes that a traffic takes: over slow links too, or without them where that is faster."""

@@ -16,7 +16,7 @@ from cost.fabric_faults import FaultyLinks, faulty_links
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
-from topology.fabrics import leaves_and_pods
+from topology.scale_out import leaves_and_pods
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",

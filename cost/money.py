@@ -29,7 +29,8 @@ from topology.base.figures import Evidence, Figure, weakest
 from topology.base.names import Names
 from topology.cluster import Cluster
 from topology.physical import system_power
-from topology.spec import DomainSpec, GpuSpec
+from topology.spec import GpuSpec
+from topology.structures.domain import DomainSpec
 
 HOURS_PER_YEAR = 8760.0
 """Of 365 days."""
@@ -320,8 +321,9 @@ class PriceBook:
         self, cluster: Cluster, parts: Sequence[BillPart], left_out: dict[str, None]
     ) -> list[BillPart]:
         """Return the switches and optics that are in no figure of ``parts``, in the share of these GPUs."""
-        priced = math.fsum(part.count for part in parts) / len(cluster.gpus)
-        powered = math.fsum(part.count for part in parts if not part.all_in) / len(cluster.gpus)
+        every = len(cluster.whole.gpus)
+        priced = math.fsum(part.count for part in parts) / every
+        powered = math.fsum(part.count for part in parts if not part.all_in) / every
         lines: list[tuple[NetworkPart, float, Figure | None, Figure | None]] = []
         for one in network_parts(cluster):
             usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)

@@ -8,11 +8,11 @@ from functools import cache
 from cost.prices import figure_file
 from topology.base.figures import Figure
 from topology.cluster import Cluster
-from topology.fabrics import fabric_of, largest_host
 from topology.fabrics.asked import PORTS
+from topology.fabrics.fabric import largest_host
 from topology.fabrics.planes import SpinePlanes
 from topology.graph import SCALE_OUT_KINDS
-from topology.physical import Physical, physical_limits
+from topology.physical import Physical, physical_of_whole
 
 SWITCH, TRANSCEIVER = "switch", "transceiver"
 NETWORK = (SWITCH, TRANSCEIVER)
@@ -68,7 +68,7 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
     """
     if not parts:
         return [], ""
-    counted = physical_limits(cluster)
+    counted = physical_of_whole(cluster)
     links = _links_of_plane(cluster, counted)
     said = ""
     if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
@@ -81,10 +81,10 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
 
 def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
     """Return the links that end at one spine plane, 0 where its switches are counted one by one."""
-    out, fabric = cluster.spec.scale_out, fabric_of(cluster.spec.scale_out)
-    if out is None or not isinstance(fabric, SpinePlanes) or out.fabric.link_bytes_per_s.value in PORTS:
+    out = cluster.spec.scale_out
+    if not isinstance(out, SpinePlanes) or out.fabric.link_bytes_per_s.value in PORTS:
         return 0
-    uplinks = fabric.uplinks(out, largest_host(cluster.spec))
+    uplinks = out.uplinks(largest_host(cluster.spec.domains))
     return counted.switches.get("leaf", 0) * uplinks // (out.spines * out.planes)
 
 

@@ -16,7 +16,7 @@ from cost.names import shortened, without_owner
 from topology.base.errors import InputError
 from topology.base.names import Names, plain_words
 from topology.base.reading import Fields, load_yaml
-from topology.schema import read
+from topology.schema import Spec, spec, validated
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
@@ -25,8 +25,8 @@ _HUB = re.compile(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", re.IGNORECA
 _QUANT_FILE = "hf_quant_config.json"
 
 
-@dataclass(frozen=True)
-class Published:
+@spec
+class Published(Spec):
     """Published parameter counts, as printed.
 
     Attributes
@@ -192,8 +192,7 @@ def published(name: str) -> Published:
         If the catalog has no such model.
     """
     known = model_called(name)
-    facts = Fields(_entry(known)["published"], f"catalog model {known}: published")
-    return read(Published, facts)
+    return validated(Published, _entry(known)["published"], f"catalog model {known}: published")
 
 
 @cache

@@ -19,8 +19,7 @@ from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.units import added
 from topology.resolve import fill_domains
-from topology.spec import DomainSpec
-from topology.structures import structure_of
+from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
     from placement.fitting import Fitted
@@ -140,7 +139,7 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     weights = added(
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
     )
-    step = domain.gpus // domain.gpus_per_node if structure_of(domain).whole else 1
+    step = domain.gpus // domain.gpus_per_node if domain.whole else 1
     per_step = step * domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
     first = max(1, math.ceil(weights / per_step))
     for steps in range(first, first + TRIED_ONE_BY_ONE):
@@ -161,7 +160,7 @@ def _experts(layer: Layer) -> int:
 
 def _whole_domain(domain: DomainSpec) -> DomainSpec:
     """The full domain that a partial one is a part of, with the user's own figures."""
-    if structure_of(domain).whole:
+    if domain.whole:
         return domain
     try:
         return replace(domain, gpus=load_domain(domain.part).gpus)

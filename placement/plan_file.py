@@ -55,7 +55,7 @@ from placement.plan_schema import (
 )
 from placement.scoring import score_placement
 from placement.verify import verify_plan
-from topology import build_cluster, spec_from_dict, spec_to_dict
+from topology import cluster_from_dict, cluster_to_dict
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.reading import containers, parse_json, read_text, require_version
 from topology.base.units import mean_of
@@ -251,7 +251,7 @@ def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
     asked = WorkloadPart.model_validate(workload)
     return {
         "model": ModelPart(name=model.name, config=dict(model.config), weights=weights).model_dump(),
-        "cluster": spec_to_dict(deployment.cluster.spec),
+        "cluster": cluster_to_dict(deployment.cluster),
         "workload": asked.model_dump(exclude=None if workload.prefix_hit else {"prefix_hit"}),
         "loads": None
         if loads is None
@@ -368,7 +368,7 @@ def _rows_of_layers(layers: dict[str, Any]) -> dict[str, list[list[int]]]:
 def _plan(fields: PlanFile) -> Plan:
     inputs = fields.inputs
     _require_figures(inputs.cluster)
-    cluster = build_cluster(spec_from_dict(inputs.cluster))
+    cluster = cluster_from_dict(inputs.cluster)
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
     workload = Workload(**inputs.workload.model_dump())
     prices = PriceBook(**inputs.prices.model_dump())

@@ -489,7 +489,7 @@ class InputsData(TypedDict):
     model, workload, loads, prices:
         The model, what it serves, the loads of its experts (null without any), and what money is counted with.
     cluster:
-        The resolved cluster, as ``topology.spec_from_dict`` reads it.
+        The resolved cluster, as ``topology.cluster_from_dict`` reads it.
     seed:
         Of synthetic loads and of the search.
     sha256, command:

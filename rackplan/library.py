@@ -227,7 +227,7 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
     InputError
         If it cannot be built, or a setting cannot be read or used.
     """
-    from topology.build import build_cluster
+    from topology.build import rebuilt
     from topology.cluster import Cluster
     from topology.resolve import cluster_from, resolve_cluster
     from topology.settings import parse_setting, with_figures
@@ -243,7 +243,7 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
             f"`cluster` {shown(cluster)}: expected a name, a YAML file, what such a file holds, or a Cluster."
         )
     lines = _lines(settings)
-    return build_cluster(with_figures(found.spec, list(map(parse_setting, lines)))) if lines else found
+    return rebuilt(found, with_figures(found.spec, list(map(parse_setting, lines)))) if lines else found
 
 
 @asked

@@ -654,11 +654,12 @@ def with_settings(plan: Plan, settings: Sequence[str] | None) -> Plan:
     if not settings:
         return plan
     from placement.scoring import on_cluster
-    from topology.build import build_cluster
+    from topology.build import rebuilt
     from topology.settings import parse_setting, with_figures
 
-    spec = with_figures(plan.deployment.cluster.spec, [parse_setting(text) for text in settings])
-    return on_cluster(plan, build_cluster(spec))
+    cluster = plan.deployment.cluster
+    spec = with_figures(cluster.spec, [parse_setting(text) for text in settings])
+    return on_cluster(plan, rebuilt(cluster, spec))
 
 
 def equal_clusters(

@@ -6,7 +6,7 @@ import copy
 import importlib.util
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,10 @@ from cost.config.build import model_from_config
 from cost.model import Model
 from cost.resolve import resolve_model
 from topology.catalog import load_gpu
+from topology.fabrics import FABRICS
+from topology.fabrics.fabric import CabledFabric, ScaleOutSpec
+from topology.structures import STRUCTURES
+from topology.structures.domain import DomainSpec
 
 ROOT = Path(__file__).parents[1]
 
@@ -108,3 +112,18 @@ def rate_to(graph: nx.Graph[str], node: str, kind: str) -> float:
     return sum(
         graph.edges[node, other]["bytes_per_s"] for other in graph[node] if graph.nodes[other]["kind"] == kind
     )
+
+
+def fabric_like(base: ScaleOutSpec, kind: str, **sizes: Any) -> CabledFabric:
+    """A fabric of another kind, with the fields of ``base`` that it has and ``sizes``."""
+    return FABRICS[kind](**{**_shared(base, FABRICS[kind], "kind"), **sizes})
+
+
+def domain_like(base: DomainSpec, structure: str, **sizes: Any) -> DomainSpec:
+    """A domain of another structure, with the fields of ``base`` that it has and ``sizes``."""
+    return STRUCTURES[structure](**{**_shared(base, STRUCTURES[structure], "structure"), **sizes})
+
+
+def _shared(base: Any, kind: type, tag: str) -> dict[str, Any]:
+    names = {one.name for one in fields(kind)} - {tag}
+    return {one.name: getattr(base, one.name) for one in fields(base) if one.name in names}

@@ -28,10 +28,11 @@ from topology import (
     FabricSpec,
     Figure,
     GpuSpec,
-    ScaleOutSpec,
     build_cluster,
     load_domain,
 )
+from topology.fabrics.rail import RailFabric
+from topology.structures.switch import SwitchDomain
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
 
@@ -56,14 +57,24 @@ def domain(gpus=4, *, link=1e10, latency=0.0, chip=None) -> DomainSpec:
     """Ten links of 10 GB/s for each GPU: 100 GB/s; two GPUs a node where that goes."""
     node = 1 if gpus % 2 else 2
     fabric = FabricSpec("up", "nvlink", figure(link, "byte/s"), figure(latency, "s"))
-    return DomainSpec("toy", "toy", "made up", chip or gpu(), gpus, node, "switch", fabric, (5, 5), 1)
+    return SwitchDomain(
+        part="toy",
+        title="toy",
+        status="made up",
+        gpu=chip or gpu(),
+        gpus=gpus,
+        gpus_per_node=node,
+        fabric=fabric,
+        links_per_switch=(5, 5),
+        nodes_per_rack=1,
+    )
 
 
 def cluster(*domains, out=1e10, latency=0.0, kind=Evidence.DATASHEET):
     """Domains with one NIC of 10 GB/s for each GPU; a bare number is a domain of so many GPUs."""
     rows = tuple(domain(row) if isinstance(row, int) else row for row in domains)
     fabric = FabricSpec("out", "ib", figure(out, "byte/s", kind), figure(latency, "s"))
-    scale_out = ScaleOutSpec("rail", fabric, 1, 8, 1) if out else None
+    scale_out = RailFabric(fabric=fabric, nodes_per_pod=8, spines=1) if out else None
     return build_cluster(ClusterSpec("toy", rows, scale_out))
 
 

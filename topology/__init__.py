@@ -29,26 +29,19 @@ if TYPE_CHECKING:
         load_gpu,
         load_scale_out,
     )
-    from topology.cluster import Cluster, Gpu
+    from topology.cluster import Cluster, ClusterSpec, ClusterView, Gpu
+    from topology.cluster_data import cluster_from_dict, cluster_to_dict, spec_from_dict, spec_to_dict
     from topology.draw import Overlay, draw_cluster
+    from topology.fabrics.fabric import ScaleOutSpec
     from topology.resolve import resolve_cluster
-    from topology.schema import spec_from_dict, spec_to_dict
-    from topology.spec import (
-        ClusterSpec,
-        DomainSpec,
-        FabricSpec,
-        Fault,
-        GpuSpec,
-        RawLink,
-        RawNode,
-        RawTopology,
-        ScaleOutSpec,
-    )
+    from topology.spec import FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
+    from topology.structures.domain import DomainSpec
 
 __all__ = [
     "UNPUBLISHED",
     "Cluster",
     "ClusterSpec",
+    "ClusterView",
     "DomainSpec",
     "Evidence",
     "FabricSpec",
@@ -67,7 +60,9 @@ __all__ = [
     "RawTopology",
     "ScaleOutSpec",
     "build_cluster",
+    "cluster_from_dict",
     "cluster_names",
+    "cluster_to_dict",
     "draw_cluster",
     "fabric_names",
     "find_scale_out",
@@ -88,13 +83,15 @@ __all__ = [
 _MODULES = {
     "build": "build_cluster raw_cluster_spec",
     "catalog": "cluster_names fabric_names find_scale_out gpu_names load_domain load_fabric load_gpu load_scale_out",
-    "cluster": "Cluster Gpu",
+    "cluster": "Cluster ClusterSpec ClusterView Gpu",
+    "cluster_data": "cluster_from_dict cluster_to_dict spec_from_dict spec_to_dict",
     "draw": "Overlay draw_cluster",
     "base.errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
     "base.figures": "UNPUBLISHED Evidence Figure weakest",
     "resolve": "resolve_cluster",
-    "schema": "spec_from_dict spec_to_dict",
-    "spec": "ClusterSpec DomainSpec FabricSpec Fault GpuSpec RawLink RawNode RawTopology ScaleOutSpec",
+    "fabrics.fabric": "ScaleOutSpec",
+    "spec": "FabricSpec Fault GpuSpec RawLink RawNode RawTopology",
+    "structures.domain": "DomainSpec",
     "base.units": "format_quantity parse_quantity",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

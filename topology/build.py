@@ -10,13 +10,11 @@ from itertools import groupby
 import numpy as np
 
 from topology.base.errors import InfeasibleError, InputError
-from topology.cluster import Cluster, Gpu
-from topology.fabrics import check_fabric, lay_fabric
+from topology.cluster import Cluster, ClusterSpec, ClusterView, Gpu
 from topology.graph import SCALE_OUT_KINDS
-from topology.spec import ClusterSpec, DomainSpec, Fault, RawTopology
-from topology.structures import structure_of
-from topology.structures.raw import check_raw, laid_raw, raw_domains, raw_scale_out
-from topology.structures.torus import torus_places
+from topology.raw import check_raw, laid_raw, raw_domains, raw_scale_out
+from topology.scale_out import check_fabric, lay_fabric
+from topology.spec import Fault, RawTopology
 from topology.wiring import Ints, Laying, Wiring, connected_parts
 
 _MOST_NAMED = 4
@@ -42,8 +40,6 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
         raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
-    if spec.part:
-        left = _only(left, spec.part)
     cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_cut_off(cluster)
@@ -65,15 +61,16 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
     return broken
 
 
-def _only(gpus: Sequence[Gpu], part: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that lie in a domain or node, or are a GPU, of ``part``."""
-    names = {name: (gpu.id, gpu.node, gpu.id.partition(".")[0]) for name, gpu in ((g.id, g) for g in gpus)}
-    known = {name for one in names.values() for name in one}
-    strange = next((name for name in part if name not in known), None)
-    if strange is not None:
-        raise InputError(f"part: no GPU that works is, or lies in, {strange!r}.")
-    chosen = set(part)
-    return tuple(gpu for gpu in gpus if chosen.intersection(names[gpu.id]))
+def rebuilt(cluster: Cluster, spec: ClusterSpec) -> Cluster:
+    """Return the cluster of ``spec``, a change of that of ``cluster``; of a view, the view of the same GPUs.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As :func:`build_cluster`.
+    """
+    whole = build_cluster(spec)
+    return ClusterView(whole, cluster.ids, cluster.name) if isinstance(cluster, ClusterView) else whole
 
 
 def check_cluster(spec: ClusterSpec, where: str, most: int = GPUS) -> ClusterSpec:
@@ -134,20 +131,10 @@ def _gpu_table(spec: ClusterSpec) -> tuple[Gpu, ...]:
         return laid_raw(spec.raw)[0]
     gpus: list[Gpu] = []
     for d, domain in enumerate(spec.domains):
-        for n, rack in enumerate(_racks(domain)):
+        for n, rack in enumerate(domain.rack_of_host):
             node = f"d{d}.n{n}"
             gpus += [Gpu(f"{node}.g{g}", d, node, f"d{d}.r{rack}", g) for g in range(domain.gpus_per_node)]
     return tuple(gpus)
-
-
-def _racks(domain: DomainSpec) -> list[int]:
-    """Return the rack of each host of a domain: runs of hosts, or in a torus with ``rack_shape``, blocks."""
-    if not domain.rack_shape:
-        return [host // domain.nodes_per_rack for host in range(domain.nodes)]
-    places = torus_places(domain)[:, :: domain.gpus_per_node]
-    blocks = places // np.array(domain.rack_shape)[:, None]
-    numbers: list[int] = np.unique(blocks, axis=1, return_inverse=True)[1].reshape(-1).tolist()
-    return numbers
 
 
 def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
@@ -166,7 +153,7 @@ def lay_cluster(spec: ClusterSpec, gpus: Sequence[Gpu]) -> Wiring:
         whole, places, first = Laying(0), [], 0
         coordinates: list[tuple[int, ...] | None] = []
         for domain, run in groupby(spec.domains):
-            laying, copies = structure_of(domain).lay(domain), len(list(run))
+            laying, copies = domain.lay(), len(list(run))
             some = gpus[first : first + copies * domain.gpus]
             places.append(_repeat(whole, laying, some))
             coordinates += [*laying.coordinates, *[None] * len(laying.names)] * copies

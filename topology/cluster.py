@@ -1,19 +1,104 @@
-"""A cluster as built: a typed table of GPUs, and its links. :mod:`topology.build` makes it."""
+"""A cluster: its specification, and as built a typed table of GPUs and its links (:mod:`topology.build` makes it)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
+
+from topology.base.errors import InputError
+from topology.base.reading import nearest
 from topology.base.shown import Shown
-from topology.spec import ClusterSpec, DomainSpec
+from topology.fabrics import AnyFabric
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.schema import Spec, Text, plain, problem, spec, union
+from topology.spec import Fault, RawTopology
+from topology.structures import AnyDomain
+from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
     import networkx as nx
 
     from topology.wiring import Wiring
+
+
+def _domains(rows: Any, validate: Callable[[Any], Any]) -> Any:
+    """Return the domains of rows, each of which has as many as its ``count`` says."""
+    if isinstance(rows, tuple) and all(isinstance(row, DomainSpec) for row in rows):
+        return rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise problem("must be a list of mappings.")
+    counts = [row.get("count", 1) for row in rows]
+    for place, count in enumerate(counts):
+        if type(count) is not int or not 1 <= count <= _MOST_DOMAINS:
+            raise problem(f"[{place}]: count: {count!r} must be a whole number from 1 to {_MOST_DOMAINS}.")
+    found = validate([{key: row[key] for key in row if key != "count"} for row in rows])
+    return tuple(domain for domain, count in zip(found, counts, strict=True) for _ in range(count))
+
+
+def _rows(domains: Sequence[DomainSpec]) -> list[dict[str, Any]]:
+    """Return domains as :func:`_domains` reads them."""
+    return [{"count": len(list(run)), **plain(domain)} for domain, run in groupby(domains)]
+
+
+_MOST_DOMAINS = 1_000_000
+Domains = Annotated[
+    tuple[DomainSpec, ...],
+    GetPydanticSchema(
+        lambda _source, handler: core_schema.no_info_wrap_validator_function(
+            _domains,
+            handler(tuple[AnyDomain, ...]),
+            serialization=core_schema.plain_serializer_function_ser_schema(_rows),
+        )
+    ),
+]
+"""Domains in order; as plain data, equal ones in a row are written once, with their ``count``."""
+
+
+@spec
+class ClusterSpec(Spec, Shown):
+    """A whole cluster: its domains in order (the last may be partial) and the fabric between them.
+
+    With ``raw`` the graph is that one, and ``domains`` only say which GPUs share a scale-up domain
+    (:class:`topology.structures.raw.RawDomain`). ``faults`` are what is broken or degraded in the graph as built.
+    """
+
+    name: Text
+    domains: Domains
+    scale_out: Annotated[ScaleOutSpec | None, union(AnyFabric | None)] = None
+    faults: tuple[Fault, ...] = ()
+    raw: RawTopology | None = None
+
+    def brief(self) -> str:
+        """Return its name and domains."""
+        return f"{self.name}, domains: {len(self.domains):,}"
+
+    @cached_property
+    def slow_gpus(self) -> dict[str, float]:
+        """GPUs that work at a part of their rates, by id."""
+        return {
+            fault.gpu: fault.factor for fault in self.faults if fault.gpu is not None and fault.factor > 0
+        }
+
+    @cached_property
+    def switched(self) -> bool:
+        """Whether all domains are."""
+        return all(domain.switched for domain in self.domains)
+
+    @cached_property
+    def reshaped(self) -> bool:
+        """Whether links are not as built: some are down or degraded, or a GPU is gone that others send through."""
+        return any(fault.gpu is None or (fault.factor == 0 and not self.switched) for fault in self.faults)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster including failed ones (``len(cluster.gpus)`` counts those that work)."""
+        return sum(domain.gpus for domain in self.domains)
 
 
 @dataclass(frozen=True)
@@ -53,6 +138,17 @@ class Cluster(Shown):
         """The name it was asked for by (``gb200-nvl72@288``)."""
         return self.spec.name
 
+    @property
+    def whole(self) -> Cluster:
+        """The cluster that this is a view of; itself where it is no view."""
+        return self
+
+    @cached_property
+    def domain_kind(self) -> tuple[int, ...]:
+        """``[domains]`` the number of each domain's kind: equal specifications have the same, from 0 in order."""
+        kinds: dict[DomainSpec, int] = {}
+        return tuple(kinds.setdefault(domain, len(kinds)) for domain in self.spec.domains)
+
     @cached_property
     def wiring(self) -> Wiring:
         """Nodes and links as arrays."""
@@ -75,3 +171,60 @@ class Cluster(Shown):
         if not self.spec.reshaped:
             return whole
         return whole - self.wiring.lost_bytes_per_s.get(self.gpus[gpu].id, 0.0)
+
+
+class ClusterView(Cluster):
+    """Some GPUs of a cluster: ids, links and faults are those of the whole, whose other GPUs are not ours.
+
+    ``spec`` and ``wiring`` are the whole's; only ``gpus`` are fewer, those of the view that work.
+
+    Parameters
+    ----------
+    cluster:
+        The whole, or a view of it.
+    gpus:
+        Ids of its GPUs; one that is broken comes back where the fault does not (:func:`topology.build.rebuilt`).
+    name:
+        Of the view; empty: that of the whole, said to be a part.
+
+    Raises
+    ------
+    InputError
+        If the cluster has no such GPU, or none of them works.
+    """
+
+    def __init__(self, cluster: Cluster, gpus: Iterable[str], name: str = "") -> None:
+        whole, ids = cluster.whole, tuple(dict.fromkeys(gpus))
+        working = {gpu.id for gpu in cluster.gpus}
+        known = working | {fault.gpu for fault in whole.spec.faults if fault.gpu is not None}
+        strange = next((one for one in ids if one not in known), None)
+        if strange is not None:
+            raise InputError(
+                f"view of {cluster.name}: no GPU has the id {strange!r}; {nearest(strange, known)}"
+            )
+        chosen = working.intersection(ids)
+        if not chosen:
+            raise InputError(f"view of {cluster.name}: none of its {len(ids)} GPUs works.")
+        super().__init__(whole.spec, tuple(gpu for gpu in whole.gpus if gpu.id in chosen), whole.lay)
+        for key, value in (("_whole", whole), ("_name", name or f"part of {whole.name}"), ("ids", ids)):
+            object.__setattr__(self, key, value)
+
+    _whole: Cluster
+    _name: str
+    ids: tuple[str, ...]
+    """GPUs of the view, broken ones too."""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self._name
+
+    @property
+    def whole(self) -> Cluster:
+        """The cluster that this is a view of."""
+        return self._whole
+
+    @property
+    def wiring(self) -> Wiring:
+        """Nodes and links of the whole, as arrays."""
+        return self._whole.wiring

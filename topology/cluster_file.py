@@ -13,7 +13,6 @@ from topology.base.units import format_quantity
 from topology.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
-    GPU_FIGURES,
     fabric_names,
     gpu_names,
     load_domain,
@@ -23,12 +22,15 @@ from topology.catalog import (
 )
 from topology.catalog.shapes import shaped
 from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, system_called
+from topology.cluster import ClusterSpec
 from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
 from topology.plausible import check_gpu_figures, check_links, check_raw_links
-from topology.schema import read, read_factor, read_fault
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
-from topology.structures import STRUCTURES, check_domain
-from topology.structures.raw import check_raw
+from topology.raw import check_raw
+from topology.schema import changed, validated
+from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
+from topology.structures import STRUCTURES
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
 
@@ -160,9 +162,8 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
     for row in fields.subs("broken"):
         if any(key in row for key in NAMED):
             continue
-        fault = read_fault(row)
-        _check_factor(row, fault.factor)
-        row.done()
+        _factor(row)
+        fault = validated(Fault, row.data, row.where)
         if fault.link is not None and frozenset(fault.link) in links:
             raise InputError(f"{row.where}: duplicate link {list(fault.link)}.")
         links.add(frozenset(fault.link or ()))
@@ -170,9 +171,15 @@ def _faults(fields: Fields) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _check_factor(row: Fields, factor: float) -> None:
-    if factor == 0 and "factor" in row:
+def _factor(row: Fields) -> float:
+    """Return the part of its rate that something broken has left; 0 where nothing is said."""
+    if "factor" not in row:
+        return 0.0
+    if row.get("factor") == 0 and not isinstance(row.get("factor"), bool):
         row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
+    if (factor := row.number("factor")) > 1:
+        row.fail("factor", f"{factor:g} {FACTOR}")
+    return factor
 
 
 def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
@@ -192,8 +199,7 @@ def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
             row.fail(
                 "factor", f"{row.text(NODE)} is down as a whole; name its GPUs or links one by one instead."
             )
-        factor = read_factor(row)
-        _check_factor(row, factor)
+        factor = _factor(row)
         kind, value = kinds[0], row.need(kinds[0])
         name = str(value) if kind == PLANE and isinstance(value, int) else row.text(kind)
         row.done()
@@ -208,9 +214,6 @@ def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:
     """Return the domains of one row: a part of the catalog, or written out."""
     domain = _catalog_part(row, gpus) if "part" in row else _inline_domain(row, gpus)
     count = row.count("count", 1)
-    domain = check_domain(domain, row.where)
-    if "part" not in row:
-        check_links(row, domain)
     row.done()
     return [domain] * count
 
@@ -220,34 +223,42 @@ def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
     domain = load_domain(_part(row))
     if "shape" in row:
         domain = shaped(domain, row.counts("shape"), row.at("shape"))
-    domain = replace(domain, gpu=gpus(domain.gpu.name, row.where))
+    fields: dict[str, object] = {"gpu": gpus(domain.gpu.name, row.where)}
     if "gpus" in row:
-        if domain.shape:
+        if isinstance(domain, TorusDomain):
             row.fail("gpus", "a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
-        domain = replace(domain, gpus=row.count("gpus", most=domain.gpus))
-    return domain
+        fields["gpus"] = row.count("gpus", most=domain.gpus)
+    return changed(domain, row.where, **fields)
 
 
 def _inline_domain(row: Fields, gpus: _Gpus) -> DomainSpec:
     """Return a domain written out in the file."""
     gpu = gpus(row.text("gpu"), row.where)
-    structure = row.choice("structure", STRUCTURES)
-    own = STRUCTURES[structure].read(row, systems_of(gpu.name))
+    kind = STRUCTURES[row.choice("structure", STRUCTURES)]
+    try:
+        own = kind.from_keys(
+            {key: row.get(key) for key in (*kind.keys, "gpus_per_node") if key in row}, systems_of(gpu.name)
+        )
+    except InputError as error:
+        raise InputError(f"{row.where}: {error}") from None
+    rates = row.get("link")
     fabrics: tuple[FabricSpec, ...] = ()
-    if "shape" in own and isinstance(rates := row.get("link"), list):
+    if issubclass(kind, TorusDomain) and isinstance(rates, list) and rates:
         fabrics = tuple(_fabric(row, gpu, number) for number in range(len(rates)))
+        own["dimension_fabrics"] = fabrics
     slowest = min(fabrics, key=lambda one: one.link_bytes_per_s.value, default=None)
-    return DomainSpec(
-        part="custom",
-        title=f"domain of {own['gpus']} {gpu.title}",
-        status="user",
-        gpu=gpu,
-        structure=structure,
-        fabric=slowest or _fabric(row, gpu),
-        nodes_per_rack=row.count("nodes_per_rack", -(-own["gpus"] // own["gpus_per_node"])),
-        dimension_fabrics=fabrics,
-        **own,
-    )
+    own |= {
+        "part": "custom",
+        "title": f"domain of {own.get('gpus')} {gpu.title}",
+        "status": "user",
+        "gpu": gpu,
+    }
+    own["fabric"] = slowest or _fabric(row, gpu)
+    if "nodes_per_rack" in row:
+        own["nodes_per_rack"] = row.count("nodes_per_rack")
+    domain = validated(kind, {"structure": row.get("structure"), **own}, row.where)
+    check_links(row, domain)
+    return domain
 
 
 def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSpec:
@@ -267,7 +278,12 @@ def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
     """Return nodes and links written out one by one."""
     rows = fields.subs("nodes")
     nodes = tuple(
-        read(RawNode, row, gpu=gpus(row.text("gpu"), row.where) if "gpu" in row else None) for row in rows
+        validated(
+            RawNode,
+            {**row.data, "gpu": gpus(row.text("gpu"), row.where)} if "gpu" in row else row.data,
+            row.where,
+        )
+        for row in rows
     )
     kinds = {node.id: node.kind for node in nodes}
     raw = RawTopology(nodes, tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))

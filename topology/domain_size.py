@@ -8,6 +8,7 @@ from topology.base.errors import InputError
 from topology.build import build_cluster
 from topology.cluster import Cluster
 from topology.resolve import fill_domains
+from topology.structures.switch import SwitchDomain
 
 
 def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
@@ -24,8 +25,8 @@ def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
     """
     spec, where = cluster.spec, f"`domain_gpus` {gpus}"
     first = spec.domains[0]
-    apart = any(replace(one, gpus=first.gpus) != first for one in spec.domains)
-    if spec.raw is not None or spec.faults or apart or first.structure != "switch":
+    homogeneous = all(replace(one, gpus=first.gpus) == first for one in dict.fromkeys(spec.domains))
+    if spec.raw is not None or spec.faults or not homogeneous or not isinstance(first, SwitchDomain):
         raise InputError(
             f"{where}: {cluster.name} must have domains of one kind behind one tier of switches, and no faults."
         )

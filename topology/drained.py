@@ -14,7 +14,7 @@ import numpy as np
 from topology.base.errors import RackplanError
 from topology.base.units import format_quantity
 from topology.broken import with_faults
-from topology.build import build_cluster
+from topology.build import rebuilt
 from topology.cluster import Cluster
 from topology.graph import SCALE_OUT_KINDS
 from topology.routes import LinkLoads, Router, Traffic, pattern_traffic
@@ -33,9 +33,7 @@ def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clus
     """
     if all(fault.link is None for fault in cluster.spec.faults):
         return
-    whole = build_cluster(
-        replace(cluster.spec, faults=tuple(fault for fault in cluster.spec.faults if fault.link is None))
-    )
+    whole = without_broken_links(cluster)
     cut = {frozenset(fault.link): fault for fault in cluster.spec.faults if fault.link is not None}
     slow = [
         (fault.factor, "->".join(fault.link), [fault.link])
@@ -53,11 +51,17 @@ def without_slow_links(cluster: Cluster) -> Iterator[tuple[tuple[str, ...], Clus
         names = tuple(dict.fromkeys(name for name, _ in links.values()))
         gone = [Fault(link=link) for _, link in links.values()]
         try:
-            drained = build_cluster(replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
+            drained = rebuilt(cluster, replace(cluster.spec, faults=with_faults(cluster.spec.faults, gone)))
             Router(drained).loads(pattern_traffic("all-to-all", len(drained.gpus), 1.0))
         except RackplanError:
             return  # some GPUs are cut off, and more of them without more links
         yield names, drained
+
+
+def without_broken_links(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with all links at work; GPUs that are gone stay gone."""
+    faults = tuple(fault for fault in cluster.spec.faults if fault.link is None)
+    return rebuilt(cluster, replace(cluster.spec, faults=faults))
 
 
 def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> str:

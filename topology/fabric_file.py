@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import Fields
 from topology.base.units import parse_quantity
 from topology.catalog import find_scale_out, load_domain, load_scale_out
-from topology.fabrics import FABRICS, check_planes, check_scale_out
+from topology.fabrics import FABRICS
 from topology.fabrics.asked import Asked
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.fabrics.rail import RailFabric
 from topology.plausible import check_nic
-from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
+from topology.schema import validated
+from topology.spec import FabricSpec
+from topology.structures.domain import DomainSpec
 
 _REFERENCE = (
     "hgx-h100"  # pods and spines of inline domains follow this design; its latencies say that they stand in
@@ -62,41 +67,38 @@ def read_fabric(
         return shared
     row = fields.sub("fabric")
     design = find_scale_out(named[0]) if named else None
-    if design is None or not FABRICS[design.kind].rails:
+    if not isinstance(design, RailFabric):
         design = load_scale_out(_REFERENCE)
-    fabric = FABRICS[row.choice("kind", FABRICS)]
-    asked = Asked(row, _blank(row, 1 + fabric.cores), domains, design)
+    assert isinstance(design, RailFabric)  # noqa: S101 - as the catalog has it
+    kind = row.choice("kind", FABRICS)
+    fabric = FABRICS[kind]
+    nic, planes = user_figure(row, "nic", "byte/s"), row.count("planes", 1)
+    nics = row.count("nics_per_gpu", planes)
+    ratios = _oversubscription(row, kind, fabric.tiers)
+    link = FabricSpec(f"{kind} {row.text('nic')}", "scale-out", nic, stand_in_latency(row, scale_up=False))
+    known: dict[str, Any] = {
+        "fabric": link,
+        "nic_links_per_gpu": nics,
+        "oversubscription": ratios[0],
+        "planes": planes,
+    }
+    validated(ScaleOutSpec, {"kind": kind, **known}, row.where)
+    asked = Asked(row, known, nics // planes, nic.value, ratios, domains, design.nodes_per_pod, design.spines)
     scale_out = fabric.read(asked)
     if "radix" in row and not asked.radix_used:
-        row.fail("radix", f"a {fabric.kind} fabric of these sizes does not follow from it; leave it out.")
+        row.fail("radix", f"a {kind} fabric of these sizes does not follow from it; leave it out.")
     check_nic(row, scale_out, parts)
     row.done()
-    return check_scale_out(scale_out, row.where)
+    return scale_out
 
 
-def _blank(row: Fields, tiers: int) -> ScaleOutSpec:
-    """Return a fabric whose switches are still to come: its NICs, and how far it is oversubscribed at which tier."""
-    kind, nic, planes = row.text("kind"), user_figure(row, "nic", "byte/s"), row.count("planes", 1)
-    ratios: tuple[float, ...]
-    if isinstance(value := row.get("oversubscription"), list):
-        if len(value) != tiers:
-            raise InputError(
-                f"{row.at('oversubscription')}: {value!r} has {len(value)} entries; {kind} is oversubscribed at "
-                f"{tiers} tier{'s' * (tiers > 1)} (fat-tree: leaves, then spines)."
-            )
-        ratios = row.numbers("oversubscription")
-    else:
-        ratios = (row.number("oversubscription", 1.0),)
-    out = ScaleOutSpec(
-        kind=kind,
-        fabric=FabricSpec(
-            f"{kind} {row.text('nic')}", "scale-out", nic, stand_in_latency(row, scale_up=False)
-        ),
-        nic_links_per_gpu=row.count("nics_per_gpu", planes),
-        nodes_per_pod=1,
-        spines=1,
-        oversubscription=ratios[0],
-        core_oversubscription=ratios[1] if len(ratios) > 1 else 1.0,
-        planes=planes,
-    )
-    return check_planes(out, row.where)
+def _oversubscription(row: Fields, kind: str, tiers: int) -> tuple[float, ...]:
+    """Return how far a fabric is oversubscribed: at its leaves, and at the tiers above that are given."""
+    if not isinstance(value := row.get("oversubscription"), list):
+        return (row.number("oversubscription", 1.0),)
+    if len(value) != tiers:
+        raise InputError(
+            f"{row.at('oversubscription')}: {value!r} has {len(value)} entries; {kind} is oversubscribed at "
+            f"{tiers} tier{'s' * (tiers > 1)} (fat-tree: leaves, then spines)."
+        )
+    return row.numbers("oversubscription")

@@ -13,7 +13,9 @@ from topology.base.figures import Figure
 from topology.base.reading import Fields
 from topology.base.units import format_quantity
 from topology.catalog import find_scale_out, systems_of
-from topology.spec import DomainSpec, GpuSpec, RawTopology, ScaleOutSpec
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.spec import GpuSpec, RawTopology
+from topology.structures.domain import DomainSpec
 
 # Rates of one link per direction, from the slowest to the fastest generation of each kind with a margin of two:
 # NVLink 1 (20 GB/s) to 6 (50), xGMI (Instinct MI50 46 to MI355X 76.8), ICI (v2 62 to v5p 100), NeuronLink, UB.
@@ -41,12 +43,11 @@ def check_links(row: Fields, domain: DomainSpec) -> None:
     """
     if row.flag("rate_checked"):
         return
-    fabrics = domain.dimension_fabrics or (domain.fabric,)
-    for fabric in fabrics:
+    for fabric in domain.fabrics:
         _check_latency(fabric.latency_s, row.at("latency"))
     links, total = domain.links_per_gpu, domain.scale_up_bytes_per_s
     known = _published(domain.gpu)
-    for fabric in dict.fromkeys(fabrics):
+    for fabric in dict.fromkeys(domain.fabrics):
         rate = fabric.link_bytes_per_s.value
         wrong = _against_catalog(rate, links, total, known) if known else _against_kind(rate, fabric.kind)
         _refuse(row.at("link"), fabric.link_bytes_per_s, wrong)
@@ -102,7 +103,7 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
         own = ends[0] if ends and all(end in up for end in link.between) else ""
         known = published[gpus[own].name] if own else []
         # links that are alike in all that is looked at are looked at once
-        alike = (rate, kind, link.fabric.latency_s.value, links.get(own), totals.get(own), *map(id, known))
+        alike = (rate, kind, link.fabric.latency_s.value, links.get(own), totals.get(own), *known)
         if alike in seen:
             continue
         seen.add(alike)

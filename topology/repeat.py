@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from topology.base.errors import InputError
 from topology.build import build_cluster, check_cluster
-from topology.cluster import Cluster
-from topology.spec import ClusterSpec, Fault
+from topology.cluster import Cluster, ClusterSpec, ClusterView
+from topology.spec import Fault
 
 SIZED_GPUS = 1_000_000
 """Of a cluster that ``rackplan size`` counts: its links are never made."""
@@ -20,7 +20,7 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
     """Return ``count`` of ``cluster`` side by side, joined by its own fabric between domains.
 
     Domains follow each other, those of the second unit after those of the first, and so on; each unit has the same
-    faults.
+    faults. Of a view, the whole repeats, and the view is the same GPUs of each.
 
     Raises
     ------
@@ -43,7 +43,12 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
     name = f"{count} x {cluster.name}"
     faults = _faults(spec.faults, len(spec.domains), count, cluster.name)
     larger = replace(spec, name=name, domains=spec.domains * count, faults=faults)
-    return build_cluster(check_cluster(larger, name, SIZED_GPUS))
+    whole = build_cluster(check_cluster(larger, name, SIZED_GPUS))
+    if not isinstance(cluster, ClusterView):
+        return whole
+    domains = len(spec.domains)
+    ids = [_moved(gpu, by, cluster.name) for by in range(0, count * domains, domains) for gpu in cluster.ids]
+    return ClusterView(whole, ids, name)
 
 
 def alike(spec: ClusterSpec) -> bool:
@@ -55,21 +60,22 @@ def alike(spec: ClusterSpec) -> bool:
 
 def _faults(faults: Sequence[Fault], domains: int, count: int, where: str) -> tuple[Fault, ...]:
     """Return the faults of every unit; ids name their domain first (``d0.n1.g2``)."""
-
-    def moved(name: str, by: int) -> str:
-        found = _DOMAIN.match(name)
-        if found is None:
-            raise InputError(
-                f"{where}: its broken link at {name} is not of one domain, so it does not repeat."
-            )
-        return f"d{int(found[1]) + by}{name[found.end() :]}"
-
     return tuple(
         replace(
             fault,
-            gpu=None if fault.gpu is None else moved(fault.gpu, by),
-            link=None if fault.link is None else (moved(fault.link[0], by), moved(fault.link[1], by)),
+            gpu=None if fault.gpu is None else _moved(fault.gpu, by, where),
+            link=None
+            if fault.link is None
+            else (_moved(fault.link[0], by, where), _moved(fault.link[1], by, where)),
         )
         for by in range(0, count * domains, domains)
         for fault in faults
     )
+
+
+def _moved(name: str, by: int, where: str) -> str:
+    """Return the id of what is ``by`` domains further on."""
+    found = _DOMAIN.match(name)
+    if found is None:
+        raise InputError(f"{where}: its broken link at {name} is not of one domain, so it does not repeat.")
+    return f"d{int(found[1]) + by}{name[found.end() :]}"

@@ -13,8 +13,10 @@ from topology.build import GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
-from topology.cluster import Cluster
-from topology.spec import ClusterSpec, DomainSpec, ScaleOutSpec
+from topology.cluster import Cluster, ClusterSpec
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -77,7 +79,7 @@ def cluster_called(text: str) -> str:
     if not at and not systems_meant(typed) and (found := counted(typed)) is not None:
         name, sizes, of_gpus = found
         domain = load_domain(name)
-        if domain.shape and of_gpus and len(sizes) > 1:
+        if isinstance(domain, TorusDomain) and of_gpus and len(sizes) > 1:
             return f"{name}@{'x'.join(map(str, sizes))}"
         gpus = math.prod(sizes) * (1 if of_gpus else domain.gpus)
         return name if gpus == domain.gpus else f"{name}@{gpus}"
@@ -118,10 +120,10 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
     """
     name, where = domain.part, f'cluster "{text}"'
     counted = re.fullmatch(r"[0-9]{1,9}", count) is not None
-    torus = bool(domain.shape)
+    torus = isinstance(domain, TorusDomain)
     if torus and (shape := parse_shape(count)) is not None:
         return ClusterSpec(text, (shaped(domain, shape, where),), find_scale_out(name))
-    if torus and (load_shapes(name) is not None or not counted):
+    if isinstance(domain, TorusDomain) and (load_shapes(name) is not None or not counted):
         few = counted and 0 < int(count) < 100_000
         fit = shape_of(domain, int(count)) if few and load_shapes(name) is not None else None
         example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
@@ -155,7 +157,7 @@ def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, 
         If a torus would be partial.
     """
     full, rest = divmod(gpus, domain.gpus)
-    if rest and domain.shape:
+    if rest and domain.whole:
         raise InputError(f"{name}: {gpus} GPUs do not fill whole tori of {domain.gpus}.")
     domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)

@@ -1,267 +1,417 @@
-"""Specifications as plain JSON-able data, both ways by the one schema: the dataclasses of :mod:`topology.spec`.
+"""Specifications check what they are made of: their types, and one sentence for what pydantic finds wrong.
 
-Reading is strict and names the place; what comes in is checked as what a builder would be given.
+A class marked :func:`spec` is a frozen pydantic dataclass: :func:`validated` makes one of plain data, its constructor
+of values, and either refuses what cannot be with an ``InputError``.
 """
 
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from itertools import groupby
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, field, fields
+from functools import cache
+from numbers import Integral
+from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 
-from topology.base.errors import InputError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic import ValidationInfo as Info
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
+
+from topology.base.errors import InputError, printable
 from topology.base.figures import UNPUBLISHED, Evidence, Figure
-from topology.base.reading import Fields, shown
-from topology.build import build_cluster, check_cluster, raw_cluster_spec
-from topology.fabrics import check_scale_out
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, GpuSpec, RawTopology, ScaleOutSpec
-from topology.structures import check_domain
+from topology.base.reading import nearest, shown
+from topology.base.shown import Shown
+from topology.base.units import parse_quantity
 
 _T = TypeVar("_T")
-_UNITS = ("byte", "byte/s", "flop/s", "s", "W", "1", "USD/h", "kg", "m")
-Tables = Mapping[str, list[Any]]
-"""Values that many parts of a raw graph share, written once: GPU types and fabrics."""
+_Class = TypeVar("_Class", bound=type)
+CONFIG = ConfigDict(extra="forbid")
+_LONGEST = 60
+_UNPUBLISHED_TEXT = "not published"
+_LABELS = {kind.label: kind for kind in Evidence}
 
 
-def spec_to_dict(spec: ClusterSpec) -> dict[str, Any]:
-    """Return ``spec`` as plain data; equal domains in a row are written once, with their count."""
-    data: dict[str, Any] = plain(spec)
-    return data
+def _must(problem: str) -> PydanticCustomError:
+    """Return the error of a value that must be something else; its place and the value go before it."""
+    return PydanticCustomError("must", "must {problem}", {"problem": problem})
 
 
-def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSpec:
-    """Return the specification that :func:`spec_to_dict` wrote.
-
-    Raises
-    ------
-    InputError
-        If a key is missing or unknown, or a value cannot be.
-    """
-    given = Fields(data, where)
-    if given.get("raw") is not None:
-        for key in ("domains", "scale_out"):  # they follow from the graph
-            given.get(key)
-        faults = tuple(_entry(Fault, row, None) for row in given.subs("faults", empty=True))
-        part = given.texts("part") if "part" in given else ()
-        spec = raw_cluster_spec(given.text("name"), _read_raw(given.sub("raw")), faults, where)
-        given.done()
-        spec = replace(spec, part=part)
-        build_cluster(spec)
-        return spec
-    spec = check_cluster(read(ClusterSpec, given), where)
-    if spec.faults or spec.part:
-        build_cluster(spec)
-    return spec
+def problem(text: str) -> PydanticCustomError:
+    """Return the error that a validator raises of what its class cannot be; the place goes before it."""
+    return PydanticCustomError("problem", "{text}", {"text": text})
 
 
-def plain(value: Any, tables: Tables | None = None) -> Any:
-    """Return a specification, or a part of one, as plain data; fields of another structure are left out."""
-    if isinstance(value, RawTopology):
-        tables = {"gpus": [], "fabrics": []}
-        graph = _plain_fields(value, tables)
-        return {**{name: [plain(one) for one in table] for name, table in tables.items()}, **graph}
-    if is_dataclass(value):
-        return _plain_fields(value, tables)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item, tables) for item in value]
-    if isinstance(value, Evidence):
-        return value.label
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _whole(least: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+        if not whole or not least <= value <= 1_000_000:
+            raise _must(f"be a whole number from {least} to 1000000.")
+        return int(value)
+
+    return read
 
 
-def _plain_fields(value: Any, tables: Tables | None) -> dict[str, Any]:
-    """Return the fields of a dataclass by name."""
-    data: dict[str, Any] = {}
-    for field, _, owner in _schema(type(value)):
-        rule, item = field.metadata, getattr(value, field.name)
-        foreign = owner and getattr(value, owner) not in rule[owner]
-        if foreign or (rule.get("brief") and item == field.default):
-            continue
-        if "table" in rule and tables is not None:
-            table = tables[rule["table"]]
-            if item not in table:
-                table.append(item)
-            data[field.name] = table.index(item)
-        elif rule.get("repeated"):
-            runs = [list(run) for _, run in groupby(item)]
-            data[field.name] = [{"count": len(run), **plain(run[0])} for run in runs]
-        else:
-            data[field.name] = plain(item, tables)
-    return data
+def _number(least: float | None = None, most: float = math.inf) -> Callable[[Any], float]:
+    limits = "greater than zero" if least is None else f"of {least:g} or more"
+    if most < math.inf:
+        limits = f"from {least or 0:g} to {most:g}"
+
+    def read(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(value) if abs(value) < 1e300 else math.inf
+            if (
+                math.isfinite(number)
+                and (number > 0 if least is None else number >= least)
+                and number <= most
+            ):
+                return number
+        raise _must(f"be a number {limits}.")
+
+    return read
 
 
-_SCHEMAS: dict[Any, list[tuple[Field[Any], Any, str]]] = {}
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _must("be true or false.")
+    return value
 
 
-def _schema(kind: Any) -> list[tuple[Field[Any], Any, str]]:
-    """Return each field of a dataclass that files have, its type, and the field that says whether it is there."""
-    if kind not in _SCHEMAS:
-        hints = get_type_hints(kind)
-        _SCHEMAS[kind] = [
-            (
-                field,
-                hints[field.name],
-                next((key for key in ("structure", "kind") if key in field.metadata), ""),
-            )
-            for field in fields(kind)
-            if not field.metadata.get("inside")
-        ]
-    return _SCHEMAS[kind]
+def _ends(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise _must("be the ids of its two ends, like [d0.n0.g1, d0.s3].")
+    return value
 
 
-def read(kind: type[_T], given: Fields, tables: Tables | None = None, **known: Any) -> _T:
-    """Return a dataclass, such as those of :mod:`topology.spec`, from the keys of ``given``; no other may be there.
+Count = Annotated[int, BeforeValidator(_whole(1))]
+CountOrZero = Annotated[int, BeforeValidator(_whole(0))]
+Positive = Annotated[float, BeforeValidator(_number())]
+Text = Annotated[str, Field(strict=True)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Ends = Annotated[tuple[Text, Text], BeforeValidator(_ends)]
+
+
+def at_least(least: float, most: float = math.inf) -> BeforeValidator:
+    """Return the check of a finite number within limits, to annotate ``float`` with."""
+    return BeforeValidator(_number(least, most))
+
+
+def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | None = None) -> Figure:
+    """Return the figure that a file gives, in SI units of ``unit``.
 
     Parameters
     ----------
-    kind:
-        The class.
-    given:
-        The mapping to read.
-    tables:
-        What the numbers of shared values stand for.
-    known:
-        Fields that are not read.
+    value:
+        A quantity with its unit, the user's own (``"25 GB/s"``); a mapping of quantity, kind of evidence, one of
+        ``sources`` and perhaps a note, as in the catalog; without ``sources``, the fields of :class:`Figure`.
 
     Raises
     ------
     InputError
-        If a key is missing or unknown, or a value is of the wrong type or cannot be.
+        If it is neither, or of another unit.
     """
-    values = dict(known)
-    for field, hint, owner in _schema(kind):
-        rule, name = field.metadata, field.name
-        if name in values or (owner and values[owner] not in rule[owner]):
-            continue
-        needed = field.default is MISSING or (owner and not rule.get("brief"))
-        if needed or name in given:
-            values[name] = _value(hint, given, name, rule, tables)
-    given.done()
-    found = kind(**values)
-    for sort, check in _CHECKS.items():
-        if isinstance(found, sort):
-            check(found, given)
-    return found
+    if isinstance(value, Figure):
+        return value
+    if not isinstance(value, Mapping):
+        return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, where, str(value))
+    if sources is None:
+        return validated(_Written, value, where).figure(unit, where)
+    return validated(_Sourced, value, where).figure(unit, where, sources)
 
 
-def _value(hint: Any, given: Fields, key: str, rule: Mapping[str, Any], tables: Tables | None) -> Any:
-    """Return the value of one field by its type."""
-    if isinstance(hint, types.UnionType):
-        if given.get(key) is None:
-            return None
-        hint = next(part for part in get_args(hint) if part is not types.NoneType)
-    if "table" in rule and tables is not None:
-        table = tables[rule["table"]]
-        return table[given.count(key, least=0, most=len(table) - 1)]
-    if hint in (int, float):
-        limits = {name: rule[name] for name in ("least", "most") if name in rule}
-        return given.count(key, **limits) if hint is int else given.number(key, **limits)
-    if hint in _READERS:
-        return _READERS[hint](given, key)
-    if get_origin(hint) is tuple:
-        found: list[Any] = []
-        for row in given.subs(key, empty=not rule.get("repeated")):
-            count = row.count("count") if rule.get("repeated") else 1
-            found += [_entry(get_args(hint)[0], row, tables)] * count
-        return tuple(found)
-    return _entry(hint, given.sub(key), tables)
+@dataclass(frozen=True, config=CONFIG)
+class _Sourced:
+    """A figure of a catalog file: ``source`` is a key of the file's sources."""
+
+    value: Any
+    kind: Text
+    source: Text
+    note: Text = ""
+
+    def figure(self, unit: str, where: str, sources: Mapping[str, str]) -> Figure:
+        if self.source not in sources:
+            raise InputError(f"{where}: source: {shown(self.source)} is not among the file's sources.")
+        source = sources[self.source] + (f" ({self.note})" if self.note else "")
+        if unit == "1":
+            value = _plain_number(self.value, f"{where}: value")
+            text = f"{value:g}"
+        else:
+            text = self.value
+            known = text != _UNPUBLISHED_TEXT
+            value = parse_quantity(text, unit, f"{where}: value") if known else UNPUBLISHED
+        return Figure(value, unit, _evidence(self.kind, where), source, text)
 
 
-def _entry(hint: Any, given: Fields, tables: Tables | None) -> Any:
-    """Return what a whole mapping says."""
-    if get_origin(hint) is Mapping:
-        return {name: _entry(get_args(hint)[1], given.sub(name), tables) for name in given.names()}
-    if hint not in _PARTS:
-        return read(hint, given, tables)
-    found = _PARTS[hint](given)
-    given.done()
-    return found
+@dataclass(frozen=True, config=CONFIG)
+class _Written:
+    """A figure of a plan file: as :class:`Figure` has it, null what nobody published."""
+
+    value: float | None
+    unit: Text
+    kind: Text
+    source: Text
+    text: str = ""
+
+    def figure(self, unit: str, where: str) -> Figure:
+        if self.unit != unit:
+            raise InputError(f"{where}: unit: {shown(self.unit)} must be {unit}.")
+        value = UNPUBLISHED if self.value is None else _plain_number(self.value, f"{where}: value")
+        return Figure(value, unit, _evidence(self.kind, where), self.source, self.text)
 
 
-def _read_figure(given: Fields) -> Figure:
-    unit = given.choice("unit", _UNITS)
-    value = UNPUBLISHED if given.get("value", 0) is None else given.number("value")
-    text = given.get("text", "")
-    if not isinstance(text, str):
-        given.fail("text", f"{shown(text)} must be a text.")
-    return Figure(value, unit, given.evidence(), given.text("source"), text)
+def _plain_number(value: Any, where: str) -> float:
+    return validated(Positive, value, where)
 
 
-def read_fault(given: Fields) -> Fault:
-    """Return a GPU or a link that is down (no factor, or 0), runs at a part of its rates or ends elsewhere.
-
-    Raises
-    ------
-    InputError
-        If neither or both are named, the factor is not from 0 to 1, or a GPU is cabled elsewhere.
-    """
-    if ("gpu" in given) == ("link" in given):
-        raise InputError(
-            f"{given.where}: needs one of `gpu: ID`, `node: ID`, `link: [A, B]`, `nic: ID`, `switch: ID`, "
-            "`leaf: ID`, `spine: ID` and `plane: N`."
-        )
-    gpu = given.text("gpu") if "gpu" in given else None
-    link = None if gpu is not None else given.pair("link", "like [d0.n0.g1, d0.s3]")
-    if link is not None and link[0] == link[1]:
-        given.fail("link", "must have two ends that differ.")
-    if "cabled_to" not in given:
-        return Fault(gpu, link, read_factor(given))
-    if link is None or given.get("factor", 1) != 1:
-        given.fail("cabled_to", "is for a whole link; one that is slow too needs an entry with its new ends.")
-    return Fault(gpu, link, 1.0, given.text("cabled_to"))
+def _evidence(label: str, where: str) -> Evidence:
+    if label not in _LABELS:
+        raise InputError(f"{where}: kind: {shown(label)} is no kind of evidence; {nearest(label, _LABELS)}")
+    return _LABELS[label]
 
 
-def read_factor(given: Fields) -> float:
-    """Return the part of its rate that something broken has left; 0 where nothing is said."""
-    factor = given.get("factor", 0)
-    if isinstance(factor, bool) or factor != 0:
-        factor = given.number("factor")
-    if factor > 1:
-        given.fail(
-            "factor",
-            f"{factor:g} must be above 0 and at most 1, the part of its rate that is left "
-            "(leave it out for what is down).",
-        )
-    return float(factor)
-
-
-def _read_raw(given: Fields) -> RawTopology:
-    kinds = {"gpus": GpuSpec, "fabrics": FabricSpec}
-    tables = {
-        key: [_entry(kind, row, None) for row in given.subs(key, empty=True)] for key, kind in kinds.items()
+def written_figure(figure: Figure) -> dict[str, Any]:
+    """Return a figure as :func:`figure_of` reads it."""
+    value = figure.value if figure.published else None
+    return {
+        "value": value,
+        "unit": figure.unit,
+        "kind": figure.kind.label,
+        "source": figure.source,
+        "text": figure.text,
     }
-    return read(RawTopology, given, tables)
 
 
-def _check_domain(domain: DomainSpec, given: Fields) -> None:
-    if domain.structure == "raw":
-        given.fail("structure", "a raw domain needs the graph that it is in, under `raw`.")
-    check_domain(domain, given.where)
+def quantity(unit: str) -> GetPydanticSchema:
+    """Return what to annotate a :class:`Figure` of ``unit`` with: it is read by :func:`figure_of`."""
+
+    def read(value: Any, info: Info) -> Figure:
+        if isinstance(value, Figure):
+            return value
+        place, sources = _context(info)
+        return figure_of(value, unit, f"{place}: {info.field_name}", sources)
+
+    return _schema(read, written_figure)
 
 
-def _check_scale_out(scale_out: ScaleOutSpec, given: Fields) -> None:
-    if scale_out.kind == "raw":
-        given.fail("kind", "a raw fabric needs the graph that it is in, under `raw`.")
-    check_scale_out(scale_out, given.where)
+def figures_by_name(units: Mapping[str, str]) -> GetPydanticSchema:
+    """Return what to annotate a mapping of figures by name with, ``units`` those that there can be."""
+
+    def read(value: Any, info: Info) -> Mapping[str, Figure]:
+        place, sources = _context(info)
+        if not isinstance(value, Mapping):
+            raise _must("be a mapping of figures.")
+        for key in value:
+            if key not in units:
+                raise InputError(
+                    f"{place}: figures: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}"
+                )
+        names = value if sources is None else [key for key in units if key in value]
+        return {key: figure_of(value[key], units[key], f"{place}: figures: {key}", sources) for key in names}
+
+    return _schema(read, lambda value: {key: written_figure(one) for key, one in value.items()})
 
 
-_READERS: Mapping[Any, Callable[[Fields, str], Any]] = {
-    str: Fields.text,
-    bool: Fields.flag,
-    tuple[str, ...]: Fields.texts,
-    tuple[bool, ...]: Fields.flags,
-    tuple[int, ...]: lambda given, key: () if given.need(key) == [] else given.counts(key),
-    tuple[str, str]: Fields.pair,
-    tuple[float, ...]: Fields.numbers,
-    tuple[float, float]: lambda given, key: given.numbers(key, 2),
-}
-_PARTS: Mapping[type, Callable[[Fields], Any]] = {Figure: _read_figure, Fault: read_fault}
-_CHECKS: Mapping[type, Callable[[Any, Fields], None]] = {
-    DomainSpec: _check_domain,
-    ScaleOutSpec: _check_scale_out,
-}
+def _context(info: Info) -> tuple[str, Mapping[str, str] | None]:
+    return info.context or ("figure", None)
+
+
+def _schema(read: Callable[[Any, Info], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
+    return GetPydanticSchema(
+        lambda _source, _handler: core_schema.with_info_plain_validator_function(
+            read, serialization=core_schema.plain_serializer_function_ser_schema(write)
+        )
+    )
+
+
+class Spec:
+    """What :func:`spec` gives a class: equality and a hash by value, of which the hash is computed once."""
+
+    @classmethod
+    def completed(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return plain data of one with what follows from the rest of it."""
+        return data
+
+    def check(self) -> None:
+        """Raise InputError where its fields do not go together; the message has no place."""
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, one.name) for one in fields(self))  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not type(self):
+            return NotImplemented
+        return hash(self) == hash(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            parts = (
+                tuple(sorted(one.items())) if isinstance(one, Mapping) else one for one in self._values()
+            )
+            known = self.__dict__["_hash"] = hash((type(self).__name__, *parts))
+        return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
+
+
+def _known_keys(cls: Any, data: Any) -> Any:
+    """Refuse a mapping with keys that the class does not have, without those that it needs, or with odd texts."""
+    if not isinstance(data, Mapping):
+        return data
+    data = cls.completed(data)
+    names = {one.name: one.default is MISSING and one.default_factory is MISSING for one in fields(cls)}
+    for key in data:
+        if key not in names:
+            raise problem(f"unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), names)}")
+    for key, needed in names.items():
+        if needed and data.get(key) is None:
+            raise problem(f"needs the key `{key}`.")
+    for key, value in data.items():
+        for text in value if isinstance(value, list) else (value,):
+            if isinstance(text, str) and (printable(text) != text or not (text.strip() or key == "text")):
+                raise problem(f"{key}: {shown(text)} must be a text, without control characters.")
+    return data
+
+
+def _checked(self: Any) -> Any:
+    """Refuse what the class cannot be."""
+    try:
+        self.check()
+    except InputError as error:
+        raise problem(str(error)) from None
+    return self
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field, Field))
+def spec(cls: _Class) -> _Class:
+    """Make ``cls`` a frozen pydantic dataclass, a :class:`Spec`; its constructor raises ``InputError``."""
+    return _made(cls, kw_only=False)
+
+
+@dataclass_transform(
+    frozen_default=True, eq_default=False, kw_only_default=True, field_specifiers=(field, Field)
+)
+def keyword_spec(cls: _Class) -> _Class:
+    """Make ``cls`` what :func:`spec` makes it, with a constructor that takes keywords alone."""
+    return _made(cls, kw_only=True)
+
+
+def _made(cls: _Class, *, kw_only: bool) -> _Class:
+    keys: Any = classmethod(_known_keys)
+    setattr(cls, "_known_keys", model_validator(mode="before")(keys))  # noqa: B010
+    setattr(cls, "_checked", model_validator(mode="after")(_checked))  # noqa: B010
+    shows = issubclass(cls, Shown)
+    made: Any = dataclass(cls, frozen=True, eq=False, kw_only=kw_only, repr=not shows, config=CONFIG)
+    init = made.__init__
+
+    def refusing(self: Any, *args: Any, **values: Any) -> None:
+        try:
+            init(self, *args, **values)
+        except ValidationError as error:
+            raise InputError(_sentence(error, cls.__name__, None)) from None
+
+    made.__init__ = refusing
+    return made  # type: ignore[no-any-return]
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+@overload
+def validated(kind: type[_T], data: object, where: str, sources: Mapping[str, str] | None = None) -> _T: ...
+@overload
+def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | None = None) -> Any: ...
+def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | None = None) -> Any:
+    """Return a value of ``kind``, such as a class marked :func:`spec` or a union of some, from plain data.
+
+    Parameters
+    ----------
+    where:
+        What messages call its place.
+    sources:
+        Texts of the sources that figures name, where they name any.
+
+    Raises
+    ------
+    InputError
+        If a key is missing or unknown, or a value cannot be: the first of them, its place and what it must be.
+    """
+    try:
+        return _adapter(kind).validate_python(data, context=(where, sources))
+    except ValidationError as error:
+        raise InputError(_sentence(error, where, data)) from None
+
+
+def changed(value: _T, where: str, **changes: object) -> _T:
+    """Return a specification with other fields; ``where`` is what messages call its place.
+
+    Raises
+    ------
+    InputError
+        If it cannot be.
+    """
+    own = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]
+    return validated(type(value), {**own, **changes}, where)
+
+
+def union(kind: Any) -> GetPydanticSchema:
+    """Return what to annotate a base class with whose values are of a union of its classes."""
+    return GetPydanticSchema(lambda _source, handler: handler(kind))
+
+
+def plain(value: Any, kind: Any = None) -> Any:
+    """Return a value as plain JSON-able data, which :func:`validated` reads."""
+    made: Any = type(value) if kind is None else kind
+    return _adapter(made).dump_python(value, mode="json", exclude_none=True)
+
+
+def _sentence(error: ValidationError, where: str, data: object) -> str:
+    """Return what is wrong with the first value that is: its place, what it is, and what it must be."""
+    first = error.errors(include_url=False)[0]
+    at = ": ".join([where, *_place(first["loc"], data)])
+    context: Any = first.get("ctx", {})
+    if first["type"] == "problem":
+        return f"{at}: {first['msg']}"
+    if first["type"] == "value_error":
+        return f"{at}: {context['error']}"
+    if first["type"] == "union_tag_not_found":
+        return f"{at}: needs the key `{context['discriminator'][1:-1]}`."
+    if first["type"] == "union_tag_invalid":
+        tags = context["expected_tags"].replace("'", "")
+        return f"{at}: {context['discriminator'][1:-1]}: {shown(context['tag'])} is not one of {tags}."
+    return f"{at}: {shown(first['input'])} {_requirement(first)}"
+
+
+def _requirement(error: ErrorDetails) -> str:
+    """Return what a value must be."""
+    kinds = {"must": error["msg"], "tuple_type": "must be a list.", "list_type": "must be a list."}
+    kinds |= {"string_type": "must be a text.", "dataclass_type": "must be a mapping of keys to values."}
+    return kinds.get(error["type"], f"{error['msg'].replace('Input should', 'must')}.")
+
+
+def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
+    """Return the keys to what is wrong, less the tags that say which class it is."""
+    place: list[str] = []
+    for key in loc:
+        if isinstance(data, Mapping) and key not in data:
+            continue
+        if isinstance(key, int) and place:
+            place[-1] += f"[{key}]"
+        else:
+            place.append(str(key))
+        inside = isinstance(data, Mapping) or (isinstance(data, list | tuple) and isinstance(key, int))
+        data = data[key] if inside else None
+    return place

@@ -10,18 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
 from topology.base.reading import nearest
 from topology.base.units import format_number, format_quantity, parse_quantity
-from topology.build import build_cluster, raw_cluster_spec
-from topology.catalog import GPU_FIGURES, LINK_FIGURES, SYSTEM_FIGURES
-from topology.cluster import Cluster
+from topology.build import raw_cluster_spec, rebuilt
+from topology.cluster import Cluster, ClusterSpec
 from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, GpuSpec
+from topology.spec import GPU_FIGURES, LINK_FIGURES, SYSTEM_FIGURES, FabricSpec, GpuSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 SET_BY_USER = "set by the user"
 """How the source of a figure begins that a setting gave."""
@@ -160,7 +161,7 @@ def with_figures_where(clusters: Sequence[Cluster], settings: Sequence[Setting])
     found = []
     for cluster, own in zip(clusters, parts, strict=True):
         mine = [setting for setting in settings if own.named(setting.part)]
-        found.append(build_cluster(with_figures(cluster.spec, mine)) if mine else cluster)
+        found.append(rebuilt(cluster, with_figures(cluster.spec, mine)) if mine else cluster)
     return found
 
 
@@ -203,7 +204,7 @@ class _Parts:
             found.gpu.setdefault(domain.gpu.name, domain.gpu)
             found.system.setdefault(domain.part, domain)
             if spec.raw is None:
-                for fabric in (domain.fabric, *domain.dimension_fabrics):
+                for fabric in domain.fabrics:
                     found.up.setdefault(fabric.name, fabric)
         if spec.raw is not None:
             kinds = {node.id: node.kind for node in spec.raw.nodes}
@@ -336,13 +337,14 @@ class _Changes:
             return raw_cluster_spec(spec.name, replace(raw, nodes=nodes, links=links), spec.faults)
 
         def domain(one: DomainSpec) -> DomainSpec:
-            return replace(
-                one,
-                gpu=gpu(one.gpu),
-                fabric=fabric["up"](one.fabric),
-                dimension_fabrics=tuple(map(fabric["up"], one.dimension_fabrics)),
-                figures=self._table("system", one.part, one.figures),
-            )
+            fields: dict[str, Any] = {
+                "gpu": gpu(one.gpu),
+                "fabric": fabric["up"](one.fabric),
+                "figures": self._table("system", one.part, one.figures),
+            }
+            if isinstance(one, TorusDomain):
+                fields["dimension_fabrics"] = tuple(map(fabric["up"], one.dimension_fabrics))
+            return replace(one, **fields)
 
         made = _once(domain)
         out = spec.scale_out
@@ -367,13 +369,13 @@ class _Changes:
 
 def _once(make: Callable[[_Part], _Part]) -> Callable[[_Part], _Part]:
     """Return ``make`` giving one object for each that it is called with, and its argument where that is equal."""
-    made: dict[int, tuple[_Part, _Part]] = {}
+    made: dict[_Part, _Part] = {}
 
     def found(one: _Part) -> _Part:
-        if id(one) not in made:
+        if one not in made:
             new = make(one)
-            made[id(one)] = one, one if new == one else new
-        return made[id(one)][1]
+            made[one] = one if new == one else new
+        return made[one]
 
     return found
 

@@ -84,10 +84,7 @@ class Laying:
         self._links.append(np.stack([part.reshape(-1) for part in np.broadcast_arrays(*rows)]))
 
     def _numbers(self, fabrics: Sequence[FabricSpec]) -> Ints:
-        # many links share few objects, which are slow to hash
-        different = {id(one): one for one in fabrics}
-        numbers = {key: self.fabrics.setdefault(one, len(self.fabrics)) for key, one in different.items()}
-        return np.array([numbers[id(one)] for one in fabrics], dtype=np.int64)
+        return np.array([self.fabrics.setdefault(one, len(self.fabrics)) for one in fabrics], dtype=np.int64)
 
     def numbered(self, key: str) -> Ints:
         """Return one of ``NUMBERED`` of each node that was added."""

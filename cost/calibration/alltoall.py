@@ -14,7 +14,7 @@ from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.reading import Fields, load_yaml
 from topology.catalog import read_figure
-from topology.schema import read
+from topology.schema import Flag, Spec, Text, spec, validated
 
 PATH = Path(__file__).with_name("alltoall.yaml")
 
@@ -33,8 +33,8 @@ LOW_LATENCY_TOKENS = 1024
 """Low-latency kernels keep a buffer for every token of every peer; above this, those sources ran the others."""
 
 
-@dataclass(frozen=True)
-class Kernel:
+@spec
+class Kernel(Spec):
     """One implementation of dispatch and combine.
 
     Attributes
@@ -58,11 +58,11 @@ class Kernel:
 
     name: str
     family: Family
-    text: str
-    fabrics: tuple[str, ...]
+    text: Text
+    fabrics: tuple[Text, ...]
     dispatch: Leg
     combine: Leg
-    standard: bool = False
+    standard: Flag = False
     notify_s: Figure | None = None
     rows: int = 0
     median_error: float = 0.0
@@ -129,21 +129,20 @@ def read_kernels(data: object) -> dict[str, Kernel]:
 
 def _kernel(name: str, fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Kernel:
     fit = fields.sub("fit") if "fit" in fields else None
-    return read(
-        Kernel,
-        fields,
-        name=name,
-        family=require_family(fields.text("family")),
-        dispatch=_leg(fields.sub("dispatch"), shared, texts),
-        combine=_leg(fields.sub("combine"), shared, texts),
-        notify_s=fields.part("notify_s", lambda one: _figure(one, "s", texts))
+    known = {
+        "name": name,
+        "family": require_family(fields.text("family")),
+        "dispatch": _leg(fields.sub("dispatch"), shared, texts),
+        "combine": _leg(fields.sub("combine"), shared, texts),
+        "notify_s": fields.part("notify_s", lambda one: _figure(one, "s", texts))
         if "notify_s" in fields
         else None,
-        rows=fit.count("rows") if fit else 0,
-        median_error=fit.number("median_error", least=0) if fit else 0.0,
-        worst_error=fit.number("worst_error", least=0) if fit else 0.0,
-        words=tuple(tuple(group) for group in fields.get("words", [])),
-    )
+        "rows": fit.count("rows") if fit else 0,
+        "median_error": fit.number("median_error", least=0) if fit else 0.0,
+        "worst_error": fit.number("worst_error", least=0) if fit else 0.0,
+    }
+    given = {key: value for key, value in fields.data.items() if key != "fit"}
+    return validated(Kernel, {**given, **known}, fields.where)
 
 
 def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Leg:

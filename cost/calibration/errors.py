@@ -7,9 +7,10 @@ docs/calibration.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.deployment import Deployment
@@ -18,7 +19,7 @@ from cost.machine import Efficiency
 from cost.written import CalibrationData
 from topology.base.errors import InputError
 from topology.base.reading import Fields, load_yaml, nearest
-from topology.schema import read
+from topology.schema import Count, Spec, at_least, spec, validated
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
@@ -36,8 +37,8 @@ _ALONE = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE}
 """A pool priced alone is in rows of both kinds: who prefilled for it does not change its step."""
 
 
-@dataclass(frozen=True)
-class ErrorFigures:
+@spec
+class ErrorFigures(Spec):
     """Errors of some rows, as fractions.
 
     Attributes
@@ -52,21 +53,21 @@ class ErrorFigures:
         The least factor f with 80 % of the rows measured within ``[predicted / f, predicted * f]``; at least 1.
     """
 
-    median: float = field(metadata={"least": 0.0})
-    mean: float = field(metadata={"least": 0.0})
-    within_20_percent: float = field(metadata={"least": 0.0, "most": 1.0})
-    bias: float = field(metadata={"least": -1.0})
-    band: float = field(metadata={"least": 1.0})
+    median: Annotated[float, at_least(0.0)]
+    mean: Annotated[float, at_least(0.0)]
+    within_20_percent: Annotated[float, at_least(0.0, 1.0)]
+    bias: Annotated[float, at_least(-1.0)]
+    band: Annotated[float, at_least(1.0)]
 
 
-@dataclass(frozen=True)
-class Cell:
+@spec
+class Cell(Spec):
     """Some measured rows: how far off a fit to them is, one that did not see their configuration, their chip.
 
     ``left_out`` is None where leaving something out as a whole says nothing. Of a model it is that model.
     """
 
-    rows: int
+    rows: Count
     in_sample: ErrorFigures
     cross_validated: ErrorFigures
     left_out: ErrorFigures | None = None
@@ -189,7 +190,7 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
         for phase in phases.names():
             if phase not in PHASES:
                 phases.fail(phase, f"no such phase; {nearest(phase, PHASES)}")
-            found[engine, phase] = read(Cell, phases.sub(phase))
+            found[engine, phase] = validated(Cell, phases.get(phase), phases.at(phase))
     for engine in (ANY_ENGINE, EACH_ENGINE):
         if (engine, ANY_PHASE) not in found:
             raise InputError(f"{engines.where}: {engine}: {ANY_PHASE}: is missing.")
@@ -197,7 +198,8 @@ def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
 
 
 def _cells(fields: Fields, key: str) -> dict[str, Cell]:
-    return fields.parts(key, lambda cell: read(Cell, cell))
+    found = fields.sub(key)
+    return {name: validated(Cell, found.get(name), found.at(name)) for name in found.names()}
 
 
 @cache

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cost.calibration.serving import ANY_ENGINE
 from cost.quantity import Quantity
 from topology.base.reading import Fields, load_yaml
-from topology.schema import read
+from topology.schema import Positive, Spec, spec, validated
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0
@@ -30,8 +30,8 @@ QUEUED = (
 )
 
 
-@dataclass(frozen=True)
-class Loaded:
+@spec
+class Loaded(Spec):
     """What load makes of an unloaded time: factors at ``knots`` requests per attention group.
 
     Attributes
@@ -45,11 +45,11 @@ class Loaded:
         knots straight in logarithms of both, below the first as at the first, above the last as the last two say.
     """
 
-    fixed_s: float
-    knots: tuple[float, ...]
-    low: tuple[float, ...]
-    middle: tuple[float, ...]
-    high: tuple[float, ...]
+    fixed_s: Positive
+    knots: tuple[Positive, ...]
+    low: tuple[Positive, ...]
+    middle: tuple[Positive, ...]
+    high: tuple[Positive, ...]
 
     def factor(self, name: str, requests: Quantity) -> NDArray[np.float64]:
         """Return ``low``, ``middle`` or ``high`` at ``requests`` per attention group."""
@@ -172,7 +172,7 @@ def read_first_token(data: object) -> FirstTokenCalibration:
     found = file.parts("engines", lambda fields: _loaded(fields, knots))
     if ANY_ENGINE not in found:
         file.fail("engines", f"{ANY_ENGINE} is missing.")
-    two_pools = file.part("two_pools", lambda fields: _loaded(fields, knots))
+    two_pools = _loaded(file.sub("two_pools"), knots)
     queue = file.sub("queue")
     factors = {}
     for phase in ("aggregated", "disaggregated"):
@@ -186,7 +186,7 @@ def read_first_token(data: object) -> FirstTokenCalibration:
 
 
 def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
-    found = read(Loaded, fields, knots=knots)
+    found = validated(Loaded, {**fields.data, "knots": knots}, fields.where)
     low, middle, high = found.low, found.middle, found.high
     if {len(low), len(middle), len(high)} != {len(knots)}:
         fields.fail("low", f"low, middle and high need a factor for each of {len(knots)} knots.")

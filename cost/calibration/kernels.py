@@ -12,7 +12,8 @@ from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import Fields, load_yaml, nearest
 from topology.base.units import parse_quantity
-from topology.catalog import GPU_FIGURES, gpu_names, load_gpu
+from topology.catalog import gpu_names, load_gpu
+from topology.spec import GPU_FIGURES
 
 PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))

@@ -24,7 +24,7 @@ from topology.base.errors import InputError, MissingFigureError
 from topology.base.reading import Fields, load_yaml
 from topology.base.table import Table
 from topology.base.units import added
-from topology.schema import read
+from topology.schema import Positive, Spec, spec, validated
 
 Array = NDArray[np.float64]
 
@@ -64,12 +64,12 @@ class Centres:
     coefficients: Array
 
 
-@dataclass(frozen=True)
-class ResidualError:
+@spec
+class ResidualError(Spec):
     """Errors of the time per token as fractions: by the physics alone, and corrected; each median and mean."""
 
-    physics: tuple[float, float]
-    corrected: tuple[float, float]
+    physics: tuple[Positive, Positive]
+    corrected: tuple[Positive, Positive]
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +191,8 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     """
     file = Fields(data, "residual")
     source, count, length = file.text("source"), file.count("rows"), file.number("length", most=1)
-    errors = file.parts("errors", lambda fields: read(ResidualError, fields))
+    given = file.sub("errors")
+    errors = {name: validated(ResidualError, given.get(name), given.at(name)) for name in given.names()}
     for name in ("cross_validated", "model_left_out", "chip_left_out"):
         if name not in errors:
             file.fail("errors", f"{name}: it is missing.")

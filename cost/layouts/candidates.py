@@ -17,7 +17,7 @@ from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
 from topology.base.errors import InputError
 from topology.cluster import Cluster
-from topology.fabrics import leaves_and_pods
+from topology.scale_out import leaves_and_pods
 
 Group = tuple[int, ...]
 

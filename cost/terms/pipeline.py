@@ -41,7 +41,7 @@ def hop_seconds(
     if near is Joint.LEAF:
         share, latency_s = out.total_oversubscription, latency_s * LEAF_LINKS / OUT_LINKS
     elif near is Joint.POD:
-        share = out.core_oversubscription
+        share = out.oversubscription_above_pods
     whole = out.scale_out_bytes_per_s / out.total_oversubscription * share
     peak_s = moved / (whole * deployment.hop_left(sender, receiver))
     return rates.out_fabric, peak_s / reached + latency_s, peak_s

@@ -15,7 +15,7 @@ from cost.validation.point import NO_LAYOUT, Point, Prediction
 from cost.validation.serving import predict_serving
 from topology.base.errors import InputError
 from topology.resolve import resolve_cluster
-from topology.spec import DomainSpec
+from topology.structures.domain import DomainSpec
 
 Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
 

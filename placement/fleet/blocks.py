@@ -11,7 +11,7 @@ from math import gcd
 from cost.layouts.candidates import MOST_STAGES
 from cost.machine import unlike_gpus
 from topology.cluster import Cluster
-from topology.spec import DomainSpec
+from topology.structures.domain import DomainSpec
 
 Group = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from placement.progress import Say, silent
 from topology.base.errors import InfeasibleError
-from topology.part import part_of
+from topology.cluster import ClusterView
 
 _EVEN = 0.9
 """Balancedness of the worst layer below which a copy more on each GPU is tried."""
@@ -66,7 +66,7 @@ def plan_pool(
         raise ValueError(f"no deployment for {pool.role}")
     stages = pool.replicas[0].stages
     members = [gpu for stage in stages for gpu in stage]
-    cluster = part_of(fleet.cluster, members)
+    cluster = ClusterView(fleet.cluster, [fleet.cluster.gpus[gpu].id for gpu in members])
     number = {gpu: index for index, gpu in enumerate(sorted(members))}
     groups = tuple(tuple(number[gpu] for gpu in stage) for stage in stages)
     shape = Shape((groups,), pool.column.tp)

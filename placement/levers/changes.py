@@ -9,9 +9,9 @@ from cost.config.build import model_from_config
 from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element, multiply_dtype
 from cost.model import Model
-from topology import build_cluster
 from topology.base.errors import InputError
 from topology.base.units import format_quantity
+from topology.build import rebuilt
 from topology.cluster import Cluster
 from topology.settings import PEAKS, scaled, with_figures
 
@@ -59,7 +59,7 @@ def machines(cluster: Cluster) -> Iterator[Machine]:
             except InputError as error:
                 yield Machine(name, change, "", cluster, str(error))
                 continue
-            changed = build_cluster(spec)
+            changed = rebuilt(cluster, spec)
             yield Machine(name, change, _said(changed, part, figure), changed)
 
 

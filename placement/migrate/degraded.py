@@ -15,10 +15,10 @@ from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
 from placement.pack import EMPTY
 from placement.plan import Plan
-from topology import build_cluster
 from topology.base.errors import InfeasibleError, InputError
 from topology.broken import lost_faults, with_faults
-from topology.cluster import Cluster
+from topology.build import build_cluster, rebuilt
+from topology.cluster import Cluster, ClusterView
 
 _MOST_NAMED = 3
 
@@ -84,7 +84,7 @@ def cluster_without(cluster: Cluster, names: Sequence[str]) -> Cluster:
         raise InfeasibleError(
             f"all {len(cluster.gpus)} GPUs of {cluster.name} are lost: nothing is left to plan for."
         )
-    return build_cluster(replace(cluster.spec, faults=faults))
+    return rebuilt(cluster, replace(cluster.spec, faults=faults))
 
 
 def described_anew(old: Cluster, new: Cluster) -> Cluster:
@@ -98,8 +98,7 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
         If its GPUs are not those of ``old``: other ids, types, nodes or domains.
     """
     before, after = (
-        {gpu.id: gpu for gpu in build_cluster(replace(one.spec, faults=(), part=())).gpus}
-        for one in (old, new)
+        {gpu.id: gpu for gpu in build_cluster(replace(one.spec, faults=())).gpus} for one in (old, new)
     )
     strange = [name for name in after if name not in before]
     missing = [name for name in before if name not in after]
@@ -126,7 +125,9 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
                 )
     if len(set(domains.values())) < len(domains):
         raise InputError(f"{where}: domains of the plan's cluster {old.name} are in several parts there.")
-    return build_cluster(replace(new.spec, part=old.spec.part)) if old.spec.part else new
+    if not isinstance(old, ClusterView):
+        return new
+    return ClusterView(new, [one for one in old.ids if one in after], new.name)
 
 
 def degraded(plan: Plan, cluster: Cluster) -> Degraded:

@@ -150,4 +150,7 @@ def _missing(these: Ints, there: Ints) -> Ints:
 
 def _wiring(cluster: Cluster) -> list[tuple[object, ...]]:
     """Return what ids of GPUs stand for, whatever is broken or set."""
-    return [(one.part, one.gpu.name, one.gpus, one.gpus_per_node, one.shape) for one in cluster.spec.domains]
+    return [
+        (one.part, one.gpu.name, one.gpus, one.gpus_per_node, getattr(one, "shape", ()))
+        for one in cluster.spec.domains
+    ]

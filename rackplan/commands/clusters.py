@@ -252,11 +252,12 @@ def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
     from placement.plan_file import read_plan
     from rackplan.views.overlay import plan_overlay, spread
+    from topology.cluster import ClusterView
 
     planned = read_plan(plan)
     cluster = planned.deployment.cluster
     inside = set(_gpu_ids(cluster)) <= set(_gpu_ids(target))
-    if cluster.spec.part and inside and cluster.spec.domains == target.spec.domains:
+    if isinstance(cluster, ClusterView) and inside and cluster.spec.domains == target.spec.domains:
         return target, spread(plan_overlay(planned), _gpu_ids(cluster), _gpu_ids(target))
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
@@ -275,7 +276,7 @@ def _whole(cluster: Cluster) -> Cluster:
 
     from topology import build_cluster
 
-    return build_cluster(replace(cluster.spec, faults=(), part=()))
+    return build_cluster(replace(cluster.spec, faults=()))
 
 
 def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:

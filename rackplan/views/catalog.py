@@ -47,9 +47,12 @@ from topology.base.reading import shown
 from topology.base.units import added, format_number, plural
 from topology.catalog.spelled import counted, spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
-from topology.physical import Cabling, Physical, Total, physical_limits
-from topology.spec import DomainSpec, GpuSpec, ScaleOutSpec
-from topology.structures import structure_of
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.physical import Cabling, Physical, Total, physical_of_whole
+from topology.spec import GpuSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.switch import ChipDomain
+from topology.structures.torus import TorusDomain
 
 _GPU_COLUMNS = {
     "bf16_flop_per_s": ("bf16", "flop/s"),
@@ -264,9 +267,7 @@ def _cluster(cluster: Cluster) -> View:
     figures, shown = _figures({**domain.figures, **_link_figures(domain, out)})
     gpu, limits = _gpu(domain.gpu), _physical(cluster)
     ratio = _rates(domain, out)[2]
-    size = (
-        f"{plural(domain.gpus, 'GPU')}, {domain.gpus_per_node} a node, {structure_of(domain).words(domain)}"
-    )
+    size = f"{plural(domain.gpus, 'GPU')}, {domain.gpus_per_node} a node, {domain.words()}"
     head = [
         Lines([f"{name}: {domain.title} ({domain.status})"]),
         Text(size, "domain"),
@@ -275,13 +276,14 @@ def _cluster(cluster: Cluster) -> View:
         *shown,
         *(Text(note, "note") for note in domain.notes),
     ]
+    links = list(domain.links_per_switch) if isinstance(domain, ChipDomain) else []
     data = {
         **_domain_data(domain, out),
         "structure": domain.structure,
         "links_per_gpu": None if domain.links_bundled else domain.links_per_gpu,
-        "shape": list(domain.shape),
+        "shape": list(domain.shape) if isinstance(domain, TorusDomain) else [],
         "switches": None if domain.links_bundled else limits.data["switches"].get("switch", 0),
-        "links_per_switch": None if domain.links_bundled else list(domain.links_per_switch),
+        "links_per_switch": None if domain.links_bundled else links,
         "figures": figures,
         "notes": list(domain.notes),
         "physical": limits.data,
@@ -321,7 +323,7 @@ def _scale_out(out: ScaleOutSpec | None, ratio: float | None) -> str:
 
 def _link_figures(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Figure]:
     found = {}
-    for fabric in (domain.fabric, *domain.dimension_fabrics, *([out.fabric] if out else [])):
+    for fabric in (*domain.fabrics, *([out.fabric] if out else [])):
         found[f"{fabric.name} link"] = fabric.link_bytes_per_s
         found[f"{fabric.name} latency"] = fabric.latency_s
     return found
@@ -406,7 +408,7 @@ def _model_counts(name: str) -> ModelCountsData:
 
 def _physical(cluster: Cluster) -> View:
     """Return what a cluster takes."""
-    limits = physical_limits(cluster)
+    limits = physical_of_whole(cluster)
     blocks = sections(
         [
             Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"]),
@@ -443,10 +445,7 @@ def _scale_up(domain: DomainSpec) -> str:
 
 def _domains(cluster: Cluster) -> str:
     runs = [(domain, len(list(run))) for domain, run in groupby(cluster.spec.domains)]
-    return "; ".join(
-        f"{count} x {domain.gpus} {domain.title} ({structure_of(domain).words(domain)})"
-        for domain, count in runs
-    )
+    return "; ".join(f"{count} x {domain.gpus} {domain.title} ({domain.words()})" for domain, count in runs)
 
 
 def _parts(limits: Physical) -> str:

@@ -10,11 +10,10 @@ from rackplan.schemas.clusters import ImportPrinted, LinkData, TrafficPrinted
 from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, sections
 from rackplan.views.settings import set_blocks, set_data
 from topology.base.units import format_quantity, plural
-from topology.cluster import Cluster
+from topology.cluster import Cluster, ClusterSpec
 from topology.importers import Imported
 from topology.importers.hostlist import compress_hosts
 from topology.routes import FairTime, Link, LinkLoads, Traffic
-from topology.spec import ClusterSpec
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6

@@ -6,19 +6,14 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from helpers import domain_like, fabric_like
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.figures import Evidence, Figure
 from topology.build import raw_cluster_spec
-from topology.spec import (
-    ClusterSpec,
-    DomainSpec,
-    FabricSpec,
-    Fault,
-    RawLink,
-    RawNode,
-    RawTopology,
-    ScaleOutSpec,
-)
+from topology.cluster import ClusterSpec
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
+from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
     from topology import Cluster
@@ -39,8 +34,8 @@ UP, OUT = fabric("up", 100e9, 0.5e-6), fabric("out", 50e9, 2e-6)
 def domain(structure: str, gpus: int, per_node: int = 4, **rest: object) -> DomainSpec:
     """Return a domain of H100s in some structure."""
     base = load_domain("hgx-h100")
-    known = {"links_per_switch": (), "nodes_per_rack": 1, "part": "custom", "fabric": UP, **rest}
-    return replace(base, structure=structure, gpus=gpus, gpus_per_node=per_node, **known)
+    known = {"nodes_per_rack": 1, "part": "custom", "fabric": UP, **rest}
+    return domain_like(base, structure, gpus=gpus, gpus_per_node=per_node, **known)
 
 
 def torus(*shape: int, wrap: bool = True) -> Cluster:
@@ -73,9 +68,9 @@ def tori_behind_leaves(*shape: int, domains: int, oversubscription: float) -> Cl
     spec = domain(
         "torus", gpus, 2, shape=shape, wrap=(True,) * len(shape), links_per_neighbour=1, node_shape=node
     )
-    out = replace(
+    out = fabric_like(
         load_scale_out("hgx-h100"),
-        kind="leaf-spine",
+        "leaf-spine",
         nodes_per_pod=gpus // 2,
         spines=2,
         oversubscription=oversubscription,
@@ -91,7 +86,7 @@ def mesh(gpus: int) -> Cluster:
 def fabric_of(kind: str, domains: int, **rest: object) -> Cluster:
     """Return HGX H100 hosts under a fabric."""
     base: ScaleOutSpec = load_scale_out("hgx-h100")
-    spec = replace(base, kind=kind, **rest)
+    spec = fabric_like(base, kind, **rest)
     return build_cluster(ClusterSpec(kind, (load_domain("hgx-h100"),) * domains, spec))
 
 
@@ -147,7 +142,7 @@ def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
 def two_tier() -> Cluster:
     """Return two domains of three planes, each with chips in the hosts and above them, on one leaf a host."""
     spec = domain("two-tier", 12, 4, links_per_switch=(1, 2, 1), upper_switches=2)
-    out = replace(load_scale_out("hgx-h100"), kind="leaf-spine", nodes_per_pod=1, spines=2)
+    out = fabric_like(load_scale_out("hgx-h100"), "leaf-spine", nodes_per_pod=1, spines=2)
     return build_cluster(ClusterSpec("two-tier", (spec, spec), out))
 
 
@@ -191,9 +186,7 @@ CLUSTERS = {
     "fat-tree": lambda: fabric_of(
         "fat-tree", 6, nodes_per_pod=3, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
     ),
-    "dragonfly": lambda: fabric_of(
-        "dragonfly", 12, nodes_per_pod=4, leaves_per_pod=2, spines=0, local_links=4
-    ),
+    "dragonfly": lambda: fabric_of("dragonfly", 12, nodes_per_pod=4, leaves_per_pod=2, local_links=4),
     "hgx-h100": lambda: resolve_cluster("hgx-h100"),
     "gb200-nvl72": lambda: resolve_cluster("gb200-nvl72"),
     "hgx-h100@32, rails, pods of 2": lambda: fabric_of("rail", 4, nodes_per_pod=2, spines=2),

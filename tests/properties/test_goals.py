@@ -22,7 +22,7 @@ from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
 from placement.planner import make_plan
 from placement.verify import verify_plan
 from topology import InfeasibleError, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
-from topology.spec import ClusterSpec
+from topology.cluster import ClusterSpec
 
 pytestmark = pytest.mark.wide
 

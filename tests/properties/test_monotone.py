@@ -23,9 +23,8 @@ from topology.base.errors import MissingFigureError
 from topology.build import build_cluster
 from topology.catalog import cluster_names
 from topology.catalog.shapes import load_shapes
-from topology.cluster import Cluster
+from topology.cluster import Cluster, ClusterSpec
 from topology.settings import scaled, with_figures
-from topology.spec import ClusterSpec
 
 pytestmark = pytest.mark.wide
 

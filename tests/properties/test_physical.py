@@ -22,12 +22,12 @@ from topology import (
     raw_cluster_spec,
     resolve_cluster,
 )
-from topology.fabrics import switches_above
-from topology.physical import Physical, physical_limits
+from topology.physical import Physical, physical_of_whole
+from topology.scale_out import switches_above
 
 
 def limits(name: str) -> Physical:
-    return physical_limits(resolve_cluster(name))
+    return physical_of_whole(resolve_cluster(name))
 
 
 def links(name: str) -> dict[str, tuple[int, int, int]]:
@@ -156,7 +156,7 @@ def test_one_unknown_weight_makes_the_sum_unknown() -> None:
         (load_domain("hgx-h100"), load_domain("hgx-h800")),
         resolve_cluster("hgx-h100@16").spec.scale_out,
     )
-    found = physical_limits(build_cluster(spec))
+    found = physical_of_whole(build_cluster(spec))
     assert found.mass.value is None
     assert "hgx-h800: no weight" in found.mass.basis
 
@@ -167,7 +167,7 @@ def test_one_unknown_power_makes_the_sum_unknown() -> None:
         (load_domain("hgx-h100"), load_domain("tpu-v5p")),
         resolve_cluster("hgx-h100@16").spec.scale_out,
     )
-    found = physical_limits(build_cluster(spec))
+    found = physical_of_whole(build_cluster(spec))
     assert found.power.value is None
     assert "hgx-h100" in found.power.basis
     assert "tpu-v5p" in found.power.basis
@@ -176,7 +176,7 @@ def test_one_unknown_power_makes_the_sum_unknown() -> None:
 def test_what_is_broken_is_cabled_still() -> None:
     spec = resolve_cluster("hgx-h100@16").spec
     faults = (Fault(gpu="d0.n0.g0"), Fault(link=("d1.n0.g0", "d1.s0")))
-    assert physical_limits(build_cluster(replace(spec, faults=faults))) == limits("hgx-h100@16")
+    assert physical_of_whole(build_cluster(replace(spec, faults=faults))) == limits("hgx-h100@16")
 
 
 def test_links_that_stand_for_others_are_not_counted() -> None:
@@ -198,7 +198,7 @@ def test_a_raw_graph_by_racks() -> None:
     pairs = [("g0", "g1"), ("g1", "g2"), ("g2", "g3")]
     rows = [RawLink(pair, nvlink, 2) for pair in pairs]
     rows += [RawLink(pair, ndr) for pair in (("g0", "pcie"), ("pcie", "nic"), ("nic", "leaf"))]
-    found = physical_limits(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
+    found = physical_of_whole(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
     assert {one.fabric: (one.board, one.copper, one.optical) for one in found.cabling} == {
         "nvlink4": (2, 2, 2),
         "ib-ndr400": (2, 0, 1),
@@ -216,7 +216,7 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
     if name == "rubin-ultra-nvl144":
         hosts = min(hosts, 36)
     cluster = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}")
-    found = physical_limits(cluster)
+    found = physical_of_whole(cluster)
     counted = sum(one.board + one.copper + one.optical for one in found.cabling)
     kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
     above = switches_above(cluster.spec, kinds.count("leaf"))

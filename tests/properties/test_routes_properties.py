@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import domain_like, fabric_like
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
@@ -35,18 +36,17 @@ LINK = FabricSpec(
 
 
 def hosts(kind: str, count: int, **rest: Any) -> Cluster:
-    scale_out = replace(load_scale_out("hgx-h100"), kind=kind, **rest)
+    scale_out = fabric_like(load_scale_out("hgx-h100"), kind, **rest)
     return build_cluster(ClusterSpec(kind, (H100,) * count, scale_out))
 
 
 def torus(shape: tuple[int, ...], *, wrap: bool = True) -> Cluster:
     n = int(np.prod(shape))
-    domain = replace(
+    domain = domain_like(
         H100,
-        structure="torus",
+        "torus",
         gpus=n,
         gpus_per_node=1,
-        links_per_switch=(),
         fabric=LINK,
         shape=shape,
         wrap=(wrap,) * len(shape),
@@ -57,12 +57,11 @@ def torus(shape: tuple[int, ...], *, wrap: bool = True) -> Cluster:
 
 
 def mesh(n: int) -> Cluster:
-    domain = replace(
+    domain = domain_like(
         H100,
-        structure="mesh",
+        "mesh",
         gpus=n,
         gpus_per_node=n,
-        links_per_switch=(),
         fabric=LINK,
         links_per_neighbour=1,
     )

@@ -19,6 +19,7 @@ from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer, Score
 from cost.workload import Workload
+from helpers import fabric_like
 from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
 from topology.cluster import Cluster
 from topology.routes import Router, fair_s, link_loads, pattern_traffic, traffic_matrix
@@ -136,7 +137,7 @@ def uneven(gpus: int, sigma: float = 0.63) -> ExpertUse:
 def oversubscribed() -> Deployment:
     spec = resolve_cluster("hgx-h100@32").spec
     assert spec.scale_out is not None
-    out = replace(spec.scale_out, kind="leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)
+    out = fabric_like(spec.scale_out, "leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)
     return deployment(base=build_cluster(replace(spec, scale_out=out)))
 
 

@@ -31,7 +31,7 @@ from topology import (
     load_scale_out,
     resolve_cluster,
 )
-from topology.spec import ClusterSpec
+from topology.cluster import ClusterSpec
 
 pytestmark = pytest.mark.wide
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cost.money import HOURS_PER_YEAR, PriceBook
 from topology import Evidence, InputError, resolve_cluster
-from topology.physical import physical_limits
+from topology.physical import physical_of_whole
 
 MIXED = """
 name: mixed
@@ -130,7 +130,7 @@ def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:
     cluster = resolve_cluster("vr-nvl72@144")
     book = PriceBook(powers={"switch": 1000.0, "transceiver": 15.0})
     bill = book.bill(cluster)
-    counts = physical_limits(cluster)
+    counts = physical_of_whole(cluster)
     switches = counts.switches["leaf"] + counts.switches["spine"]
     assert [(part.name, part.count) for part in bill.network] == [
         ("switch between domains", switches),
@@ -150,8 +150,8 @@ def test_a_published_transceiver_counts_beside_figures_without_the_network() -> 
     cluster = resolve_cluster("hgx-h100@16")
     book = PriceBook(prices={"h100-sxm": 1.0, "switch": 2.0}, powers={"h100-sxm": 800.0, "switch": 1000.0})
     bill = book.bill(cluster)
-    switches = sum(count for kind, count in physical_limits(cluster).switches.items() if kind != "switch")
-    optics = 2 * physical_limits(cluster).optical
+    switches = sum(count for kind, count in physical_of_whole(cluster).switches.items() if kind != "switch")
+    optics = 2 * physical_of_whole(cluster).optical
     assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
     assert bill.usd_per_h == pytest.approx(16 + 2 * switches)
     assert {part.power_w.kind for part in bill.network if part.power_w} == {Evidence.USER, Evidence.DATASHEET}

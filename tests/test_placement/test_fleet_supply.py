@@ -19,7 +19,8 @@ from placement.fleet.options import FleetOptions
 from placement.fleet.supply import FleetSupply
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec
-from topology.spec import ClusterSpec, Fault, RawLink, RawNode, RawTopology
+from topology.cluster import ClusterSpec
+from topology.spec import Fault, RawLink, RawNode, RawTopology
 
 TPOT = 0.02
 LENGTHS = Lengths.of(2000, 300)

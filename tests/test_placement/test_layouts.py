@@ -13,8 +13,7 @@ from cost.model import Model
 from cost.resolve import resolve_model
 from placement.fitting import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
-from topology.cluster import Cluster
-from topology.spec import ClusterSpec
+from topology.cluster import Cluster, ClusterSpec
 
 MOE, DENSE = resolve_model("deepseek-v3"), resolve_model("llama-3.1-8b")
 

@@ -110,9 +110,9 @@ def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
 def test_hosts_as_runs(shape: tuple[int, ...], gpus: int, block: tuple[int, ...] | None) -> None:
     if block is None:
         with pytest.raises(InputError, match="node_shape"):
-            default_node_shape(shape, gpus, "test")
+            default_node_shape(shape, gpus)
     else:
-        assert default_node_shape(shape, gpus, "test") == block
+        assert default_node_shape(shape, gpus) == block
 
 
 @pytest.mark.parametrize("text", ["4", "x", "4x", "4x-4", "0x4", "4x4.0", "٤x٤", "", "9999999x2"])

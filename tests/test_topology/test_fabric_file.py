@@ -11,10 +11,9 @@ from graph_contract import validate_graph
 from topology import InputError, build_cluster, load_domain
 from topology.base.reading import Fields
 from topology.build import check_cluster
+from topology.cluster import ClusterSpec
 from topology.fabric_file import read_fabric
-from topology.fabrics.dragonfly import Dragonfly
-from topology.fabrics.fat_tree import FatTree
-from topology.spec import ClusterSpec, ScaleOutSpec
+from topology.fabrics.fabric import ScaleOutSpec
 
 
 def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> ScaleOutSpec:
@@ -53,7 +52,7 @@ def test_fat_tree_from_the_ports_of_a_switch() -> None:
     assert (tree.nodes_per_leaf, tree.leaves_per_pod, tree.spines, tree.cores) == (4, 32, 32, 2)
     tree = read(512, "{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, 3]}")
     assert (tree.leaves_per_pod, tree.core_oversubscription, tree.total_oversubscription) == (48, 3, 3)
-    assert FatTree().spine_uplinks(tree, 8) == 16
+    assert tree.spine_uplinks(8) == 16
     assert read(4, "{kind: fat-tree, nic: 400 Gb/s}").cores == 0
 
 
@@ -61,7 +60,7 @@ def test_dragonfly_is_balanced_where_nothing_is_said() -> None:
     # 64 ports: p = 16 NIC links (two hosts), 32 routers, 16 global links a router: 16 + 31 + 16 = 63
     fly = read(200, "{kind: dragonfly, nic: 400 Gb/s}")
     assert (fly.nodes_per_leaf, fly.leaves_per_pod, fly.local_links) == (2, 32, 1)
-    assert Dragonfly().uplinks(fly, 8) == 16
+    assert fly.uplinks(8) == 16
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.build import build_cluster
+from topology.cluster import ClusterSpec
 from topology.exporters import cluster_to_yaml
+from topology.fabrics.fabric import CabledFabric
+from topology.fabrics.fat_tree import FatTreeFabric
+from topology.fabrics.leaf_spine import LeafSpineFabric
+from topology.fabrics.rail import RailFabric
 from topology.importers import ImportOptions, import_files
 from topology.importers.homogeneous import short_form
 from topology.importers.parts import Parts
 from topology.resolve import resolve_cluster
-from topology.spec import ClusterSpec, FabricSpec, RawLink, RawNode, RawTopology, ScaleOutSpec
+from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
 HGX = resolve_cluster("hgx-h100@8").spec.domains[0]
 NVL = resolve_cluster("gb200-nvl72").spec.domains[0]
@@ -29,11 +34,11 @@ NIC = FabricSpec(
     Figure(2e-6, "s", Evidence.USER, "test", "2 us"),
 )
 FABRICS = [
-    ScaleOutSpec("rail", NIC, 1, nodes_per_pod=4, spines=2),
-    ScaleOutSpec("rail", NIC, 1, nodes_per_pod=3, spines=3),
-    ScaleOutSpec("leaf-spine", NIC, 1, nodes_per_pod=2, spines=4, oversubscription=2.0),
-    ScaleOutSpec(
-        "fat-tree", NIC, 1, nodes_per_pod=4, spines=2, leaves_per_pod=2, cores=2, core_oversubscription=2.0
+    RailFabric(fabric=NIC, nodes_per_pod=4, spines=2),
+    RailFabric(fabric=NIC, nodes_per_pod=3, spines=3),
+    LeafSpineFabric(fabric=NIC, nodes_per_pod=2, spines=4, oversubscription=2.0),
+    FatTreeFabric(
+        fabric=NIC, nodes_per_pod=4, spines=2, leaves_per_pod=2, cores=2, core_oversubscription=2.0
     ),
 ]
 
@@ -67,7 +72,7 @@ def short(raw: RawTopology, gpu: str = "hgx-h100") -> ClusterSpec | None:
 @pytest.mark.parametrize("out", FABRICS)
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
-def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataObject) -> None:
+def test_what_lacks_is_broken_and_nothing_else(out: CabledFabric, data: st.DataObject) -> None:
     spec = ClusterSpec("c", (HGX,) * 12, out)
     whole = written_out(spec)
     found = short(whole)
@@ -108,7 +113,7 @@ def test_an_absent_host_keeps_the_places_of_the_others() -> None:
 
 
 def test_domains_of_several_hosts() -> None:
-    spec = ClusterSpec("c", (NVL,) * 3, ScaleOutSpec("rail", NIC, 1, nodes_per_pod=18, spines=9))
+    spec = ClusterSpec("c", (NVL,) * 3, RailFabric(fabric=NIC, nodes_per_pod=18, spines=9))
     found = short(written_out(spec), "gb200-nvl72")
     assert found is not None
     assert (found.faults, links_of(found), found.domains) == ((), links_of(spec), spec.domains)

@@ -14,7 +14,7 @@ from topology.cluster import Cluster
 from topology.cluster_file import read_cluster_file
 from topology.draw import draw_cluster
 from topology.exporters import cluster_to_yaml
-from topology.physical import physical_limits
+from topology.physical import physical_of_whole
 from topology.routes import link_loads, pattern_traffic
 
 FABRICS = {
@@ -65,10 +65,10 @@ def test_traffic_is_that_of_one_network_twice_as_fast(tmp_path: Path, fabric: st
 
 def test_counted_written_and_drawn(tmp_path: Path) -> None:
     both, one = read(tmp_path, FABRICS["rail"]), read(tmp_path, FABRICS["rail"], "nic: 400 Gb/s")
-    assert physical_limits(both).optical == 2 * physical_limits(one).optical
-    twice = Counter(physical_limits(one).switches) + Counter(physical_limits(one).switches)
-    chips = physical_limits(one).switches["switch"]
-    assert Counter(physical_limits(both).switches) == twice - Counter({"switch": chips})
+    assert physical_of_whole(both).optical == 2 * physical_of_whole(one).optical
+    twice = Counter(physical_of_whole(one).switches) + Counter(physical_of_whole(one).switches)
+    chips = physical_of_whole(one).switches["switch"]
+    assert Counter(physical_of_whole(both).switches) == twice - Counter({"switch": chips})
     text = cluster_to_yaml(both.spec)
     assert "nics_per_gpu: 2, planes: 2" in text
     (tmp_path / "c.yaml").write_text(text)

@@ -76,10 +76,10 @@ def test_every_part_written_out_passes(tmp_path: Path, name: str) -> None:
     else:
         row = f"structure: {domain.structure}, gpus: {domain.gpus}, gpus_per_node: {domain.gpus_per_node}"
         row += f", link: {domain.fabric.link_bytes_per_s.text}"
-        if domain.links_per_switch:
-            row += f", links_per_switch: {list(domain.links_per_switch)}"
-        if domain.upper_switches:
-            row += f", upper_switches: {domain.upper_switches}"
+        for key in ("links_per_switch", "upper_switches"):
+            if key in domain.keys:
+                value = getattr(domain, key)
+                row += f", {key}: {list(value) if isinstance(value, tuple) else value}"
     read(tmp_path, f"domains: [{{gpu: {domain.gpu.name}, {row}}}]")
     assert load_domain(name).scale_up_bytes_per_s > 0
 

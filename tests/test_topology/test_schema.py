@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import fabric_like
 from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
 
 
@@ -75,19 +76,17 @@ def test_every_fabric_and_fault_goes_round() -> None:
     rails = resolve_cluster("hgx-h100@32").spec
     assert rails.scale_out is not None
     fabrics = (
-        replace(rails.scale_out, kind="leaf-spine", nodes_per_pod=2, oversubscription=2.0),
-        replace(
+        fabric_like(rails.scale_out, "leaf-spine", nodes_per_pod=2, oversubscription=2.0),
+        fabric_like(
             rails.scale_out,
-            kind="fat-tree",
+            "fat-tree",
             nodes_per_pod=2,
             leaves_per_pod=2,
             spines=2,
             cores=2,
             core_oversubscription=2.0,
         ),
-        replace(
-            rails.scale_out, kind="dragonfly", nodes_per_pod=2, leaves_per_pod=2, spines=0, local_links=2
-        ),
+        fabric_like(rails.scale_out, "dragonfly", nodes_per_pod=2, leaves_per_pod=2, local_links=2),
     )
     faults = (
         Fault(gpu="d3.n0.g7"),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cost.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
+from topology.cluster import ClusterSpec
 from topology.cluster_file import read_cluster_file
 from topology.settings import figures_set, parse_setting, scaled, with_figures, with_figures_where
-from topology.spec import ClusterSpec
 
 RACK = resolve_cluster("gb200-nvl72@144").spec
 

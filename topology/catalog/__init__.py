@@ -5,39 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from topology.base.errors import InputError, MissingFigureError
-from topology.base.figures import UNPUBLISHED, Figure
+from topology.base.figures import Figure
 from topology.base.reading import Fields, load_yaml, nearest
-from topology.base.units import parse_quantity
-from topology.schema import read
-from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
-
-_UNPUBLISHED_TEXT = "not published"
-GPU_FIGURES: Mapping[str, str] = {
-    "hbm_bytes": "byte",
-    "hbm_bytes_per_s": "byte/s",
-    "bf16_flop_per_s": "flop/s",
-    "fp8_flop_per_s": "flop/s",
-    "int8_flop_per_s": "flop/s",
-    "fp4_flop_per_s": "flop/s",
-    "power_w": "W",
-    "usd_per_h": "USD/h",
-}
-LINK_FIGURES: Mapping[str, str] = {"link_bytes_per_s": "byte/s", "latency_s": "s"}
-SYSTEM_FIGURES: Mapping[str, str] = {
-    "node_power_w": "W",
-    "rack_power_w": "W",
-    "domain_power_w": "W",
-    "node_mass_kg": "kg",
-    "rack_mass_kg": "kg",
-    "copper_cables_per_link": "1",
-    "links_per_transceiver": "1",
-    "rack_copper_cable_m": "m",
-    "switch_racks": "1",
-    "node_cpus": "1",
-    "switch_tray_chips": "1",
-}
+from topology.fabrics import AnyFabric
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.schema import figure_of, validated
+from topology.spec import FabricSpec, GpuSpec
+from topology.structures import AnyDomain
+from topology.structures.domain import DomainSpec
 
 
 class FigureFile:
@@ -47,7 +25,7 @@ class FigureFile:
         self._what = what
         where = f"catalog {path.name}"
         fields = Fields(load_yaml(path, where), where)
-        self._sources = fields.by_name("sources", Fields.text)
+        self.sources = fields.by_name("sources", Fields.text)
         self._table = fields.sub(table)
         self.names = self._table.names()
         fields.done()
@@ -84,7 +62,7 @@ class FigureFile:
         InputError
             If it cannot be read, or names a source that the file does not have.
         """
-        return entry.part(key, lambda fields: read_figure(fields, unit, self._sources))
+        return entry.part(key, lambda fields: read_figure(fields, unit, self.sources))
 
 
 def read_figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
@@ -95,16 +73,8 @@ def read_figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure
     InputError
         If it cannot be read, or names none of ``sources``.
     """
-    source = fields.source(sources)
-    note = f" ({fields.text('note')})" if "note" in fields else ""
-    if unit == "1":
-        value = fields.number("value")
-        text = f"{value:g}"
-    else:
-        text = fields.text("value")
-        known = text != _UNPUBLISHED_TEXT
-        value = parse_quantity(text, unit, fields.at("value")) if known else UNPUBLISHED
-    return Figure(value, unit, fields.evidence(), f"{source}{note}", text)
+    given = {key: fields.get(key) for key in ("value", "kind", "source", "note") if key in fields}
+    return figure_of(given, unit, fields.where, sources)
 
 
 _ENTRIES = {"gpus": "GPU", "fabrics": "fabric", "systems": "system"}
@@ -131,15 +101,30 @@ def cluster_names() -> tuple[str, ...]:
     return _file("systems").names
 
 
-def gpu_title(name: str) -> str:
-    """Return how the GPU called ``name`` is written out; a remark stands in brackets behind it."""
-    return _file("gpus").entry(name).text("title")
+def entry(table: str, name: str) -> Mapping[str, Any]:
+    """Return what the catalog says of an entry of ``gpus``, ``fabrics`` or ``systems``.
+
+    Raises
+    ------
+    InputError
+        If it has none of that name.
+    """
+    return _file(table).entry(name).data
 
 
 def other_names(table: str) -> dict[str, str]:
     """Return what else people call entries of ``gpus`` or ``systems``: the name by each other spelling."""
+    return {text: name for name in _file(table).names for text in entry(table, name).get("also", ())}
+
+
+def _made(
+    kind: Any, table: str, name: str, known: Mapping[str, object], drop: tuple[str, ...] = ("also",)
+) -> Any:
+    """Return an entry as ``kind``, with some fields that are ``known`` otherwise."""
     file = _file(table)
-    return {text: name for name in file.names for text in file.entry(name).texts("also")}
+    fields = file.entry(name)
+    data = {**{key: value for key, value in fields.data.items() if key not in drop}, **known}
+    return validated(kind, data, fields.where, file.sources)
 
 
 @cache
@@ -151,10 +136,8 @@ def load_gpu(name: str) -> GpuSpec:
     InputError
         If the catalog has no GPU of that name.
     """
-    file = _file("gpus")
-    fields = file.entry(name)
-    fields.get("also")
-    return read(GpuSpec, fields, name=name, figures=file.figures(fields.sub("figures"), GPU_FIGURES))
+    found: GpuSpec = _made(GpuSpec, "gpus", name, {"name": name})
+    return found
 
 
 @cache
@@ -166,22 +149,8 @@ def load_fabric(name: str) -> FabricSpec:
     InputError
         If the catalog has no fabric of that name.
     """
-    file = _file("fabrics")
-    fields = file.entry(name)
-    rate = file.figure(fields, "link_bytes_per_s", "byte/s")
-    latency = file.figure(fields, "latency_s", "s")
-    return read(FabricSpec, fields, name=name, link_bytes_per_s=rate, latency_s=latency)
-
-
-def system_entry(name: str) -> Fields:
-    """Return what the catalog says of the system called ``name``.
-
-    Raises
-    ------
-    InputError
-        If the catalog has no system of that name.
-    """
-    return _file("systems").entry(name)
+    found: FabricSpec = _made(FabricSpec, "fabrics", name, {"name": name})
+    return found
 
 
 @cache
@@ -193,35 +162,30 @@ def load_domain(name: str) -> DomainSpec:
     InputError
         If the catalog has no system of that name.
     """
-    fields = system_entry(name)
-    for key in ("scale_out", "shapes", "also"):  # read apart
-        fields.get(key)
-    links: list[int] = []
-    for row in fields.subs("switches", empty=True):
-        links += [row.count("links")] * row.count("chips")
-        row.done()
-    figures = fields.sub("figures") if "figures" in fields else Fields({}, fields.where)
-    return read(
-        DomainSpec,
-        fields,
-        part=name,
-        gpu=load_gpu(fields.text("gpu")),
-        fabric=load_fabric(fields.text("fabric")),
-        links_per_switch=tuple(links),
-        wrap=(True,) * len(fields.get("shape", ())),
-        figures=_file("systems").figures(figures, SYSTEM_FIGURES),
-        dimension_fabrics=tuple(load_fabric(fabric) for fabric in fields.texts("dimension_fabrics")),
-    )
+    data = entry("systems", name)
+    known: dict[str, object] = {
+        "part": name,
+        "gpu": load_gpu(data["gpu"]),
+        "fabric": load_fabric(data["fabric"]),
+    }
+    if "switches" in data:
+        rows = data["switches"]
+        known["links_per_switch"] = tuple(row["links"] for row in rows for _ in range(row["chips"]))
+    if "shape" in data:
+        known["wrap"] = (True,) * len(data["shape"])
+    if "dimension_fabrics" in data:
+        known["dimension_fabrics"] = tuple(map(load_fabric, data["dimension_fabrics"]))
+    drop = ("also", "scale_out", "shapes", "switches")
+    found: DomainSpec = _made(AnyDomain, "systems", name, known, drop)
+    return found
 
 
 @cache
 def systems_of(gpu: str) -> tuple[DomainSpec, ...]:
     """Return the domains of the catalog that have the GPU called ``gpu``, in its order."""
-    domains = (load_domain(name) for name in cluster_names())
-    return tuple(domain for domain in domains if domain.gpu.name == gpu)
+    return tuple(load_domain(name) for name in cluster_names() if entry("systems", name)["gpu"] == gpu)
 
 
-@cache
 def load_scale_out(name: str) -> ScaleOutSpec:
     """Return how domains of the system called ``name`` are usually cabled to each other.
 
@@ -250,9 +214,9 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
     InputError
         If the catalog has no system of that name.
     """
-    entry = system_entry(name)
-    if "scale_out" not in entry:
+    design = entry("systems", name).get("scale_out")
+    if design is None:
         return None
-    fields = entry.sub("scale_out")
-    fabric, hosts = load_fabric(fields.text("fabric")), fields.count("pod")
-    return read(ScaleOutSpec, fields, fabric=fabric, nodes_per_pod=hosts)
+    where = f"catalog systems.yaml: systems: {name}: scale_out"
+    found: ScaleOutSpec = validated(AnyFabric, {**design, "fabric": load_fabric(design["fabric"])}, where)
+    return found

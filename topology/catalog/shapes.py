@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
 from topology.base.errors import InputError
-from topology.catalog import system_entry
-from topology.schema import read
-from topology.spec import DomainSpec
-from topology.structures import check_domain
+from topology.catalog import entry
+from topology.schema import Count, CountOrZero, Spec, changed, spec, validated
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 
-@dataclass(frozen=True)
-class Shapes:
+@spec
+class Shapes(Spec):
     """Which shapes a torus of the catalog is made in, and where those wrap.
 
     With ``wrap_step`` a torus wraps in all dimensions where each size is a multiple of it, and in none otherwise;
     with ``wrap_size`` it wraps in the dimensions that have this size.
     """
 
-    most_gpus: int
-    most_per_dimension: int = 0
-    wrap_step: int = 0
-    wrap_size: int = 0
+    most_gpus: Count
+    most_per_dimension: CountOrZero = 0
+    wrap_step: CountOrZero = 0
+    wrap_size: CountOrZero = 0
 
 
 @cache
@@ -37,11 +36,15 @@ def load_shapes(name: str) -> Shapes | None:
     InputError
         If the catalog has no system of that name.
     """
-    fields = system_entry(name)
-    return read(Shapes, fields.sub("shapes")) if "shapes" in fields else None
+    shapes = entry("systems", name).get("shapes")
+    return (
+        None
+        if shapes is None
+        else validated(Shapes, shapes, f"catalog systems.yaml: systems: {name}: shapes")
+    )
 
 
-def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
+def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> TorusDomain:
     """Return the catalog's torus ``domain`` with another shape, wrapped as its maker wraps that shape.
 
     Raises
@@ -50,7 +53,7 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
         If it is not a torus, has one shape only, or is not made in that shape.
     """
     text = "x".join(str(size) for size in shape)
-    if not domain.shape:
+    if not isinstance(domain, TorusDomain):
         raise InputError(
             f"{where}: {domain.part} is not a torus, so it has no shape; it has {domain.gpus} GPUs."
         )
@@ -73,10 +76,10 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> DomainSpec:
         wrap = (all(size % rule.wrap_step == 0 for size in shape),) * len(shape)
     else:
         wrap = tuple(size == rule.wrap_size for size in shape)
-    return check_domain(replace(domain, shape=tuple(shape), wrap=wrap, gpus=prod(shape)), where)
+    return changed(domain, where, shape=tuple(shape), wrap=wrap, gpus=prod(shape))
 
 
-def shape_of(domain: DomainSpec, gpus: int) -> tuple[int, ...] | None:
+def shape_of(domain: TorusDomain, gpus: int) -> tuple[int, ...] | None:
     """Return the most even shape of ``gpus`` GPUs that the torus is made in, None where there is none.
 
     One that wraps in all dimensions is preferred; one that is neither whole cubes nor inside one is none.

@@ -9,7 +9,7 @@ from typing import NoReturn
 from topology.base.errors import InputError, printable
 from topology.base.names import Names, only
 from topology.base.reading import nearest
-from topology.catalog import cluster_names, fabric_names, gpu_names, gpu_title, other_names, system_entry
+from topology.catalog import cluster_names, entry, fabric_names, gpu_names, other_names
 
 _MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
 
@@ -17,7 +17,7 @@ _MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE
 @cache
 def spelled_gpus() -> Names:
     """Return the spellings of GPUs: their names, titles and what else people call them."""
-    titles = {gpu_title(name): name for name in gpu_names()}
+    titles = {entry("gpus", name)["title"]: name for name in gpu_names()}
     return Names("GPU", {**other_names("gpus"), **titles, **{name: name for name in gpu_names()}}, _MAKER)
 
 
@@ -30,11 +30,11 @@ def spelled_fabrics() -> Names:
 @cache
 def spelled_clusters() -> Names:
     """Return the spellings of systems: names, titles and others, and those of the GPU that only one has."""
-    entries = {name: system_entry(name) for name in cluster_names()}
-    gpus = [entry.text("gpu") for entry in entries.values()]
-    homes = {entry.text("gpu"): name for name, entry in entries.items() if gpus.count(entry.text("gpu")) == 1}
+    entries = {name: entry("systems", name) for name in cluster_names()}
+    gpus = [one["gpu"] for one in entries.values()]
+    homes = {one["gpu"]: name for name, one in entries.items() if gpus.count(one["gpu"]) == 1}
     by_gpu = {text: homes[gpu] for text, gpu in spelled_gpus().spellings.items() if gpu in homes}
-    titles = {entry.text("title"): name for name, entry in entries.items()}
+    titles = {one["title"]: name for name, one in entries.items()}
     others = other_names("systems")
     return Names("cluster", {**by_gpu, **others, **titles, **{name: name for name in entries}}, _MAKER)
 
@@ -59,7 +59,7 @@ def systems_meant(text: str) -> tuple[str, ...]:
     return tuple(
         name
         for name in cluster_names()
-        if name in begun or (gpu is not None and system_entry(name).text("gpu") == gpu)
+        if name in begun or (gpu is not None and entry("systems", name)["gpu"] == gpu)
     )
 
 
@@ -128,5 +128,5 @@ def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
 
 def taken_as(text: str, name: str) -> bool:
     """Whether ``text`` is another word for the system ``name`` than its name and title: a reader is to be told."""
-    entry = system_entry(name)
-    return Names("cluster", {entry.text("title"): name, name: name}, _MAKER).spelled(text) is None
+    title = entry("systems", name)["title"]
+    return Names("cluster", {title: name, name: name}, _MAKER).spelled(text) is None

@@ -13,7 +13,7 @@ from topology.draw.canvas import SMALL_POINTS, Sheet, text_width
 from topology.draw.captions import kind_title
 from topology.draw.painter import Painter
 from topology.draw.parts import Group, Host, Pod, Shape, Switch
-from topology.spec import DomainSpec
+from topology.structures.domain import DomainSpec
 
 _OPEN_PODS, _OPEN_GPUS = 4, 576
 _OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152

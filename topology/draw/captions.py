@@ -11,9 +11,11 @@ from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
 from topology.draw.canvas import fitting
 from topology.draw.fold import Fold
-from topology.physical import physical_limits
-from topology.spec import DomainSpec, FabricSpec, ScaleOutSpec
-from topology.structures import structure_of
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.physical import physical_of_whole
+from topology.spec import FabricSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 _MOST_RANGES = 3
 
@@ -81,15 +83,15 @@ def title(cluster: Cluster) -> str:
         warning = " (round figures, no such machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
     whole = plural(cluster.spec.gpus, noun(cluster.spec.domains))
-    gpus = f"{len(cluster.gpus)} of {whole}" if cluster.spec.part else whole
-    gpus += f", {broken} out of service" if broken and not cluster.spec.part else ""
+    gpus = f"{len(cluster.gpus)} of {whole}" if cluster is not cluster.whole else whole
+    gpus += f", {broken} out of service" if broken and cluster is cluster.whole else ""
     gpus += f", {slow} throttled" if slow else ""
     return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
 
 
 def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
-    limits = physical_limits(cluster)
+    limits = physical_of_whole(cluster)
     parts = [plural(limits.racks, "rack")]
     parts += [f"{limits.switch_racks} of them of switches"] if limits.switch_racks else []
     if limits.power.value is not None:
@@ -189,7 +191,7 @@ def own_links(domain: DomainSpec) -> str:
         return f"at least {rate_text(domain.scale_up_bytes_per_s)} each way"
     if domain.links_bundled:
         return f"{rate_text(domain.scale_up_bytes_per_s)} each way"
-    if not domain.dimension_fabrics:
+    if not isinstance(domain, TorusDomain) or not domain.dimension_fabrics:
         return each_way(domain.links_per_gpu, domain.fabric)
     parts = [
         f"{links} x {rate_text(fabric.link_bytes_per_s.value)}"
@@ -210,7 +212,7 @@ def chips_text(folded: Fold, number: int) -> str:
     if domain.links_bundled:
         return UNCOUNTED
     if not folded.raw:
-        return structure_of(domain).words(domain)
+        return domain.words()
     return (
         plural(len(chips), "switch chip")
         if chips

@@ -18,7 +18,7 @@ from topology.draw.render import FORMATS, render
 from topology.draw.tiers_view import TieredView
 from topology.draw.torus_view import draw_torus_view, torus_notes
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
-from topology.structures import structure_of
+from topology.structures.torus import TorusDomain
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
@@ -103,12 +103,12 @@ def dot_source(
 def _draw(painter: Painter, level: str, number: int) -> list[str]:
     """Draw one level; return lines that say what it shows and leaves out."""
     domain = painter.cluster.spec.domains[number]
-    picture = structure_of(domain).picture
+    picture = domain.picture
     if level == "fabric":
         TieredView(painter).draw()
     elif level == "nodes":
         return draw_nodes_view(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
-    elif picture == "grid":
+    elif isinstance(domain, TorusDomain):
         draw_torus_view(painter, number)
         return torus_notes(domain)
     elif level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):

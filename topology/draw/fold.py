@@ -254,7 +254,14 @@ class Fold:
         names: dict[object, int] = {}
         shapes: list[Shape] = []
         for spec, inner, outer in zip(self.specs, of, chips, strict=True):
-            key = (spec.part, spec.gpu.name, spec.structure, spec.shape, tuple(inner), tuple(outer))
+            key = (
+                spec.part,
+                spec.gpu.name,
+                spec.structure,
+                getattr(spec, "shape", ()),
+                tuple(inner),
+                tuple(outer),
+            )
             shapes.append((names.setdefault(key, len(names)),))
         return shapes
 
@@ -334,10 +341,10 @@ def _alike(*columns: Ints | Bools) -> Iterable[tuple[int, ...]]:
 def _as_built(cluster: Cluster) -> Cluster:
     """Return the whole cluster with nothing broken; cables that end elsewhere than planned end there."""
     spec = cluster.spec
-    if not spec.faults and not spec.part:
-        return cluster
+    if not spec.faults:
+        return cluster.whole
     moved = tuple(fault for fault in spec.faults if fault.cabled_to is not None)
-    return build_cluster(replace(spec, faults=moved, part=()))
+    return build_cluster(replace(spec, faults=moved))
 
 
 def _switches(built: Wiring) -> dict[str, Switch]:

@@ -24,7 +24,6 @@ from topology.draw.canvas import (
 from topology.draw.captions import UNCOUNTED
 from topology.draw.painter import Ends, Painter
 from topology.draw.parts import Host, Links
-from topology.structures import structure_of
 
 MOST_NODES, MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
@@ -55,7 +54,7 @@ def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]
     """
     fold, graph = painter.fold, painter.cluster.graph
     hosts = fold.hosts_by_domain[number]
-    if structure_of(painter.cluster.spec.domains[number]).picture == "pairs":
+    if painter.cluster.spec.domains[number].picture == "pairs":
         return [name for host in hosts for name in _places(painter, host)], []
     chips = fold.chip_ids([number])
     broken: dict[str, set[str]] = defaultdict(set)

@@ -11,7 +11,8 @@ from topology.base.units import format_number, plural
 from topology.draw.captions import broken_lines, chips_text
 from topology.draw.painter import Painter
 from topology.draw.parts import Links, Switch, most_common
-from topology.fabrics import fabric_of
+from topology.fabrics.fabric import CabledFabric
+from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
 
@@ -32,15 +33,16 @@ class TierWords:
         """Return what one switch of the top tier is called."""
         if self.number is not None:
             return "switch chip"
-        fabric = fabric_of(self.spec.scale_out)
-        return "spine" if fabric is None else fabric.spine
+        out = self.spec.scale_out
+        return out.spine if isinstance(out, CabledFabric) else "spine"
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
         hosts, bundled = self.fold.hosts_by_domain[number], self.fold.specs[number].links_bundled
         if self.leaves:
             up = Links.sum(chip.up for chip in self.leaves)
-            planes = len(self.fold.specs[number].links_per_switch)
+            spec = self.fold.specs[number]
+            planes = len(spec.links_per_switch) if isinstance(spec, ChipDomain) else 0
             within = f" in {plural(planes, 'plane')}" if planes else ""
             return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
         links, text = self.fold.scale_up_links(hosts), chips_text(self.fold, number)

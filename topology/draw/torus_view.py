@@ -12,8 +12,7 @@ from topology.draw.canvas import BAND_INK, FAULT, NVLINK, OUTLINE, Point, Sheet,
 from topology.draw.captions import rate_text
 from topology.draw.painter import Painter, Place
 from topology.draw.parts import Links
-from topology.spec import DomainSpec
-from topology.structures.torus import torus_places
+from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB = 26, 8, 6
 _GAP = 78
@@ -82,7 +81,9 @@ class _Grid:
 
     def __init__(self, painter: Painter, number: int) -> None:
         self.painter = painter
-        self.domain: DomainSpec = painter.cluster.spec.domains[number]
+        domain = painter.cluster.spec.domains[number]
+        assert isinstance(domain, TorusDomain)  # noqa: S101 - its picture is a grid
+        self.domain = domain
         # all hosts of the domain, also those that have no working GPU
         hosts = [f"d{number}.n{n}" for n in range(self.domain.gpus // self.domain.gpus_per_node)]
         names = [f"{host}.g{g}" for host in hosts for g in range(self.domain.gpus_per_node)]
@@ -235,7 +236,7 @@ class _Grid:
         return f'<td tooltip="{tip}" href="#">{bar}</td>'
 
 
-def torus_notes(domain: DomainSpec) -> list[str]:
+def torus_notes(domain: TorusDomain) -> list[str]:
     """Return a line for what the bars mean, and one for each dimension."""
     lines = ["Bars are links"]
     if any(domain.wrap[:2]):

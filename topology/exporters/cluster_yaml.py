@@ -25,11 +25,13 @@ from topology.catalog import (
     load_fabric,
     load_gpu,
 )
+from topology.cluster import ClusterSpec
 from topology.fabric_file import stand_in_latency
-from topology.fabrics import fabric_of
+from topology.fabrics.fabric import CabledFabric
 from topology.schema import plain
-from topology.spec import ClusterSpec, DomainSpec, FabricSpec, RawTopology
-from topology.structures import structure_of
+from topology.spec import FabricSpec, RawTopology
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _SPECIAL = ("y", "n", "yes", "no", "true", "false", "on", "off", "null", "none", "inf", "nan")
@@ -70,13 +72,12 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
         lines += ["gpus:", *(f"  {_flow(name)}: {_flow(figures)}" for name, figures in own.items())]
     lines += _raw(spec.raw) if spec.raw is not None else [*_domains(spec.domains), *_fabric(spec)]
     if spec.faults:
-        faults = (plain(fault) for fault in spec.faults)
-        # what is said of a link without a factor is that it is down, of one that ends elsewhere that it works
-        usual = (
-            {**fault, "factor": None} if fault["factor"] == ("cabled_to" in fault) else fault
-            for fault in faults
-        )
-        lines += _rows("broken", [{k: v for k, v in fault.items() if v is not None} for fault in usual])
+        rows = [plain(fault) for fault in spec.faults]
+        for row in rows:
+            # what is said of a link without a factor is that it is down, of one that ends elsewhere that it works
+            if row["factor"] == ("cabled_to" in row):
+                del row["factor"]
+        lines += _rows("broken", rows)
     return "\n".join(lines) + "\n"
 
 
@@ -133,13 +134,14 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
     if domain.part in cluster_names():
         full = load_domain(domain.part)
         row: dict[str, Any] = {"part": domain.part}
-        if domain.shape != full.shape:
+        if isinstance(domain, TorusDomain) and isinstance(full, TorusDomain) and domain.shape != full.shape:
             row["shape"] = domain.shape
         elif domain.gpus != full.gpus:
             row["gpus"] = domain.gpus
         return row
-    row = {"gpu": domain.gpu.name, "structure": domain.structure, **structure_of(domain).keys(domain)}
-    rates = [fabric.link_bytes_per_s for fabric in domain.dimension_fabrics]
+    row = {"gpu": domain.gpu.name, "structure": domain.structure}
+    row |= {key: getattr(domain, name) for key, name in domain.keys.items()}
+    rates = [fabric.link_bytes_per_s for fabric in domain.fabrics[1:]]
     row |= {"link": rates or domain.fabric.link_bytes_per_s, "link_kind": domain.fabric.kind}
     row |= _latency(domain.fabric, stand_in_latency(scale_up=True))
     return row | {"nodes_per_rack": domain.nodes_per_rack}
@@ -157,10 +159,9 @@ def _fabric(spec: ClusterSpec) -> list[str]:
         row["nics_per_gpu"] = out.nic_links_per_gpu
     if out.planes > 1:
         row["planes"] = out.planes
-    fabric = fabric_of(out)
-    if fabric is None:
+    if not isinstance(out, CabledFabric):
         raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")
-    row |= fabric.keys(out) | _latency(out.fabric, stand_in_latency(scale_up=False))
+    row |= out.keys() | _latency(out.fabric, stand_in_latency(scale_up=False))
     return [f"fabric: {_flow(row)}"]
 
 

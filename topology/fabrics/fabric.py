@@ -1,38 +1,40 @@
-"""What each kind of fabric between domains says of itself: the protocol, and what several of them share."""
+"""A fabric between domains: what all kinds have, and what each says of itself."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
 from topology.base.errors import InputError
 from topology.fabrics.asked import Asked
-from topology.spec import ClusterSpec, ScaleOutSpec
-from topology.structures.structure import spread
+from topology.schema import Count, Positive, Spec, keyword_spec, problem
+from topology.spec import FabricSpec
+from topology.structures.domain import DomainSpec, spread
 from topology.wiring import Ints, Laying
 
 
 class Hosts:
-    """The hosts of a cluster, over all domains.
+    """The hosts of some domains, one after the other.
 
     Attributes
     ----------
     of_domain:
         ``[domains]`` hosts in each.
     count, largest:
-        Hosts in all, and the GPUs of the largest.
+        Hosts in all, and the GPUs of the largest: what a leaf has ports for.
     host, rail:
         ``[gpus]`` which host a GPU is in, and its place there.
     """
 
-    def __init__(self, spec: ClusterSpec) -> None:
-        self.of_domain: Ints = np.array([domain.nodes for domain in spec.domains], dtype=np.int64)
-        self.largest = largest_host(spec)
-        sizes = np.repeat([domain.gpus_per_node for domain in spec.domains], self.of_domain)
+    def __init__(self, domains: Sequence[DomainSpec]) -> None:
+        self.of_domain: Ints = np.array([domain.nodes for domain in domains], dtype=np.int64)
+        per_node = [domain.gpus_per_node for domain in domains]
+        self.largest = max(per_node)
+        sizes = np.repeat(per_node, self.of_domain)
         self.count = len(sizes)
         self.host: Ints = np.repeat(np.arange(self.count), sizes)
         self.rail = places_in(sizes)
@@ -51,107 +53,176 @@ class Above(NamedTuple):
     links: int = 0
 
 
-class Fabric(ABC):
-    """One kind of fabric: checked, laid and told in one place.
+@keyword_spec
+class ScaleOutSpec(Spec):
+    """The network between domains; each kind is a class of its own, which ``kind`` names in files.
+
+    Attributes
+    ----------
+    fabric:
+        A link of it, at the rate of one NIC.
+    nic_links_per_gpu:
+        NIC links of one GPU.
+    oversubscription:
+        Downlink rate of a leaf over its uplink rate (dragonfly: of a router's GPUs over its global links).
+    planes:
+        Networks side by side, each with switches of its own as said here; the NICs of a GPU are dealt to them evenly
+        (Spectrum-X twin-plane: two of 400 Gb/s).
+    """
+
+    kind: str
+    fabric: FabricSpec
+    nic_links_per_gpu: Count = 1
+    oversubscription: Positive = 1.0
+    planes: Count = 1
+
+    def check(self) -> None:
+        """Refuse NICs that do not go evenly to the planes."""
+        if self.nic_links_per_gpu % self.planes:
+            raise InputError(
+                f"{self.nic_links_per_gpu} NIC links of a GPU do not go evenly to {self.planes} planes; give "
+                f"`nics_per_gpu` {self.planes} or a multiple of it."
+            )
+
+    @property
+    def nics_per_plane(self) -> int:
+        """NIC links of one GPU in each plane."""
+        return self.nic_links_per_gpu // self.planes
+
+    @property
+    def oversubscription_above_pods(self) -> float:
+        """Rate that leaves a pod over the rate at the narrowest tier above it; 1 where there is none."""
+        return 1.0
+
+    @property
+    def total_oversubscription(self) -> float:
+        """Rate of the NICs over the rate at the narrowest tier above them."""
+        return self.oversubscription * self.oversubscription_above_pods
+
+    @property
+    def scale_out_bytes_per_s(self) -> float:
+        """Scale-out bytes/s of one GPU, per direction."""
+        return self.nic_links_per_gpu * self.fabric.link_bytes_per_s.value
+
+
+@keyword_spec
+class RawFabric(ScaleOutSpec):
+    """Whatever links a raw graph has between its domains."""
+
+    kind: Literal["raw"] = "raw"
+
+    @classmethod
+    def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse plain data."""
+        raise problem("kind: a raw fabric needs the graph that it is in, under `raw`.")
+
+
+@keyword_spec
+class CabledFabric(ScaleOutSpec, ABC):
+    """A fabric that is cabled by rule, over pods of ``nodes_per_pod`` hosts, which share a set of leaves.
 
     A leaf has the uplinks that its full set of hosts needs, over the oversubscription, whether or not it is full.
     Hosts fill leaves, pods and groups in order.
     """
 
-    kind: str
-    rails = False
+    nodes_per_pod: Count
+
+    rails: ClassVar[bool] = False
     """GPUs of one host are on as many leaves, so bytes can change rails inside a domain."""
-    spines, cores = True, False
-    """Which tiers there are above the leaves."""
-    spine = "spine"
+    tiers: ClassVar[int] = 1
+    """At how many tiers it can be oversubscribed."""
+    spine: ClassVar[str] = "spine"
     """What one spine of the graph is called."""
-    switch = "a leaf"
+    switch: ClassVar[str] = "a leaf"
     """What messages call the switch that hosts are on."""
 
-    def check(self, out: ScaleOutSpec, where: str) -> None:
-        """Refuse what cannot be cabled, whatever the hosts."""
-        if self.spines and out.spines < 1:
-            raise InputError(f"{where}: a {self.kind} fabric needs at least one spine.")
-        if not self.cores and (out.cores or out.core_oversubscription != 1):
-            raise InputError(f"{where}: a {self.kind} fabric has no cores; only `fat-tree` has.")
-        if out.leaves_per_pod < 1 or out.nodes_per_pod % out.leaves_per_pod:
-            raise InputError(
-                f"{where}: {out.nodes_per_pod} hosts of a pod do not fill {out.leaves_per_pod} leaves evenly."
-            )
-
     @abstractmethod
-    def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
-        """Refuse what the hosts of a cluster do not fit."""
+    def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
+        """Refuse what the hosts of a cluster do not fit; ``at`` goes before the message."""
 
+    @classmethod
     @abstractmethod
-    def read(self, asked: Asked) -> ScaleOutSpec:
+    def read(cls, asked: Asked) -> Self:
         """Return the fabric that a cluster file asks for."""
 
-    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+    def keys(self) -> dict[str, object]:
         """Return how the switches are cabled, in the keys that :meth:`read` reads."""
-        return {"oversubscription": out.oversubscription}
+        return {"oversubscription": self.oversubscription}
 
     @abstractmethod
-    def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
+    def lay(self, hosts: Hosts) -> Laying:
         """Lay the switches, the links of each GPU's NICs, and the links between switches."""
 
-    def size(self, out: ScaleOutSpec, pods: int) -> int:
+    @abstractmethod
+    def size(self, pods: int) -> int:
         """Return about how many switches or links between them there are: no fabric has more of anything else."""
-        return out.spines * (out.cores + pods)
 
-    def pods(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+    @property
+    def nodes_per_leaf(self) -> int:
+        """Hosts on one leaf (dragonfly: on one router)."""
+        return self.nodes_per_pod
+
+    def pods(self, hosts: Hosts) -> Ints:
         """Return the pod of each host."""
-        return np.arange(hosts.count) // out.nodes_per_pod
+        return np.arange(hosts.count) // self.nodes_per_pod
 
-    def leaves(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+    def leaves(self, hosts: Hosts) -> Ints:
         """Return the leaf of each host, or where it has several, their set."""
-        return np.arange(hosts.count) // out.nodes_per_leaf
+        return np.arange(hosts.count) // self.nodes_per_leaf
 
-    def above(self, _out: ScaleOutSpec, _leaves: int, _uplinks: int) -> Above:
-        """Return the switches and links above ``leaves`` with so many uplinks each that the graph does not have."""
+    def above(self, _leaves: int, _uplinks: int) -> Above:
+        """Return what spines of so many leaves with so many uplinks stand for that the graph does not have."""
         return Above()
 
-    def downlinks(self, out: ScaleOutSpec, gpus_per_node: int) -> int:
+    def downlinks(self, gpus_per_node: int) -> int:
         """Return the downlinks of a leaf with a full set of hosts, the largest of which has ``gpus_per_node``."""
-        return out.nodes_per_leaf * gpus_per_node * out.nics_per_plane
+        return self.nodes_per_leaf * gpus_per_node * self.nics_per_plane
 
-    def uplinks(self, out: ScaleOutSpec, gpus_per_node: int, where: str = "fabric") -> int:
+    def uplinks(self, gpus_per_node: int, at: str = "") -> int:
         """Return the uplinks of one leaf.
 
         Raises
         ------
         InputError
-            If that is not a whole number of at least one.
+            If that is not a whole number of at least one; ``at`` goes before the message.
         """
-        return whole_uplinks(self.downlinks(out, gpus_per_node), out.oversubscription, self.switch, where)
+        return whole_uplinks(self.downlinks(gpus_per_node), self.oversubscription, self.switch, at)
+
+    def cable(self, laying: Laying, below: Ints, above: Ints, links: int, turns: Ints) -> None:
+        """Spread ``links`` from each switch evenly over those above it, ``[below, above]`` or the same for all."""
+        laying.link([self.fabric], below[:, None], above, spread(links, above.shape[-1], turns))
 
 
-def cable(laying: Laying, out: ScaleOutSpec, below: Ints, above: Ints, links: int, turns: Ints) -> None:
-    """Spread ``links`` from each switch evenly over those above it, ``[below, above]`` or the same for all."""
-    laying.link([out.fabric], below[:, None], above, spread(links, above.shape[-1], turns))
-
-
-def largest_host(spec: ClusterSpec) -> int:
+def largest_host(domains: Sequence[DomainSpec]) -> int:
     """Return the GPUs of the largest host: what a leaf has ports for."""
-    return max(domain.gpus_per_node for domain in spec.domains)
+    return max(domain.gpus_per_node for domain in domains)
 
 
-def whole_uplinks(down: int, oversubscription: float, what: str, where: str) -> int:
-    """Return ``down`` over ``oversubscription`` if that is a whole number."""
+def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
+    """Refuse hosts that do not fill the leaves of a pod.
+
+    Raises
+    ------
+    InputError
+        If they do not.
+    """
+    if nodes_per_pod % leaves_per_pod:
+        raise InputError(f"{nodes_per_pod} hosts of a pod do not fill {leaves_per_pod} leaves evenly.")
+
+
+def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -> int:
+    """Return ``down`` over ``oversubscription`` if that is a whole number.
+
+    Raises
+    ------
+    InputError
+        If it is not; ``at`` goes before the message.
+    """
     uplinks = down / oversubscription
     if uplinks < 1 - 1e-9 or abs(uplinks - round(uplinks)) > 1e-6 * uplinks:
         some = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
         raise InputError(
-            f"{where}: oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
+            f"{at}oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
             f"{what}; it must be a whole number (for instance {', '.join(f'{down / n:g}' for n in some)} do)."
         )
     return round(uplinks)
-
-
-def check_reach(out: ScaleOutSpec, uplinks: int, where: str) -> None:
-    """Refuse leaves that cannot reach every spine: two of them might share none."""
-    if uplinks < out.spines:
-        raise InputError(
-            f"{where}: a leaf has {uplinks} uplinks, too few for one to each of {out.spines} spines; use at "
-            f"most `spines: {uplinks}`."
-        )

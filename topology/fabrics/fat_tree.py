@@ -2,58 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from topology.fabrics.asked import Asked
-from topology.fabrics.fabric import Fabric, Hosts, cable, largest_host, whole_uplinks
-from topology.spec import ClusterSpec, ScaleOutSpec
-from topology.structures.structure import check_even
+from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host, whole_uplinks
+from topology.schema import Count, CountOrZero, Positive, keyword_spec
+from topology.structures.domain import DomainSpec, check_even
 from topology.wiring import Laying
 
 
-class FatTree(Fabric):
+@keyword_spec
+class FatTreeFabric(CabledFabric):
     """Three tiers (Al-Fares, Loukissas and Vahdat, SIGCOMM 2008).
 
     Every leaf of a pod is cabled evenly to every spine of its pod; spine i of every pod is cabled evenly to the
     cores of group i and to no others. Uplinks are those of a full pod.
+
+    Attributes
+    ----------
+    leaves_per_pod, spines:
+        Leaves and spines in each pod.
+    core_oversubscription:
+        Downlink rate of a spine over its uplink rate.
+    cores:
+        Cores that spine i of every pod shares, evenly cabled; 0 where one pod is all.
     """
 
-    kind = "fat-tree"
-    cores = True
+    kind: Literal["fat-tree"] = "fat-tree"
+    leaves_per_pod: Count
+    spines: Count
+    core_oversubscription: Positive = 1.0
+    cores: CountOrZero = 0
 
-    def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
+    tiers: ClassVar[int] = 2
+
+    def check(self) -> None:
+        """Refuse hosts that do not fill the leaves of a pod."""
+        super().check()
+        check_pods(self.nodes_per_pod, self.leaves_per_pod)
+
+    def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
         """Refuse uplinks that do not spread evenly over spines or cores."""
-        self.spine_uplinks(out, largest_host(spec), where)
+        self.spine_uplinks(largest_host(domains), at)
 
-    def spine_uplinks(self, out: ScaleOutSpec, gpus_per_node: int, where: str = "fabric") -> int:
+    def size(self, pods: int) -> int:
+        """Return the spines and cores."""
+        return self.spines * (self.cores + pods)
+
+    @property
+    def nodes_per_leaf(self) -> int:
+        """Hosts on one leaf."""
+        return self.nodes_per_pod // self.leaves_per_pod
+
+    @property
+    def oversubscription_above_pods(self) -> float:
+        """That of the spines."""
+        return self.core_oversubscription
+
+    def spine_uplinks(self, gpus_per_node: int, at: str = "") -> int:
         """Return the uplinks of one spine: its downlinks in a full pod over its oversubscription.
 
         Raises
         ------
         InputError
-            If that is not a whole number of at least one.
+            If that is not a whole number of at least one; ``at`` goes before the message.
         """
-        uplinks = self.uplinks(out, gpus_per_node, where)
-        check_even(uplinks, out.spines, "a leaf", "spines of a pod", where)
-        down = out.leaves_per_pod * uplinks // out.spines
-        up = whole_uplinks(down, out.core_oversubscription, "a spine", where)
-        if out.cores:
-            check_even(up, out.cores, "a spine", "cores above it", where)
+        uplinks = self.uplinks(gpus_per_node, at)
+        check_even(uplinks, self.spines, "a leaf", "spines of a pod", at)
+        down = self.leaves_per_pod * uplinks // self.spines
+        up = whole_uplinks(down, self.core_oversubscription, "a spine", at)
+        if self.cores:
+            check_even(up, self.cores, "a spine", "cores above it", at)
         return up
 
-    def read(self, asked: Asked) -> ScaleOutSpec:
+    @classmethod
+    def read(cls, asked: Asked) -> Self:
         """Sizes not given are those of the largest tree of that radix."""
-        row, per_leaf, gpus = asked.row, asked.nodes_per_leaf, asked.gpus_per_node
-        uplinks = self.uplinks(replace(asked.blank, nodes_per_pod=per_leaf), gpus, asked.where)
+        row, per_leaf = asked.row, asked.nodes_per_leaf
+        upper = asked.ratios[1] if len(asked.ratios) > 1 else 1.0
+        uplinks = whole_uplinks(per_leaf * asked.width, asked.ratios[0], cls.switch, asked.at)
         spines = row.count("spines", uplinks)
         if "leaves_per_pod" in row:
             leaves = row.count("leaves_per_pod")
         else:
-            leaves = asked.most_down(asked.blank.core_oversubscription, max(1, uplinks // spines))
-        tree = replace(asked.blank, nodes_per_pod=per_leaf * leaves, leaves_per_pod=leaves, spines=spines)
+            leaves = asked.most_down(upper, max(1, uplinks // spines))
+        tree = asked.made(
+            cls,
+            nodes_per_pod=per_leaf * leaves,
+            leaves_per_pod=leaves,
+            spines=spines,
+            core_oversubscription=upper,
+        )
         pods = ceil(asked.hosts / tree.nodes_per_pod)
         if "cores" in row:
             cores = row.count("cores")
@@ -62,22 +106,22 @@ class FatTree(Fabric):
             return replace(tree, cores=cores // spines if pods > 1 else 0)
         if pods == 1:
             return tree
-        links = self.spine_uplinks(tree, gpus, asked.where)
+        links = tree.spine_uplinks(asked.width // asked.nics_per_plane, asked.at)
         remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
         return replace(tree, cores=asked.fewest(links, pods, "pods", "core", remedy))
 
-    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+    def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
-        row: dict[str, object] = {"oversubscription": [out.oversubscription, out.core_oversubscription]}
-        row |= {"nodes_per_leaf": out.nodes_per_leaf, "leaves_per_pod": out.leaves_per_pod}
-        return row | {"spines": out.spines} | ({"cores": out.cores * out.spines} if out.cores else {})
+        row: dict[str, object] = {"oversubscription": [self.oversubscription, self.core_oversubscription]}
+        row |= {"nodes_per_leaf": self.nodes_per_leaf, "leaves_per_pod": self.leaves_per_pod}
+        return row | {"spines": self.spines} | ({"cores": self.cores * self.spines} if self.cores else {})
 
-    def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
+    def lay(self, hosts: Hosts) -> Laying:
         """Lay the cores, the spines, then the leaves."""
         laying = Laying(len(hosts.host))
-        numbers = np.arange(-(-hosts.count // out.nodes_per_leaf))
-        pod, place = np.divmod(numbers, out.leaves_per_pod)
-        pods, planes, group = np.arange(pod[-1] + 1), np.arange(out.spines), np.arange(out.cores)
+        numbers = np.arange(-(-hosts.count // self.nodes_per_leaf))
+        pod, place = np.divmod(numbers, self.leaves_per_pod)
+        pods, planes, group = np.arange(pod[-1] + 1), np.arange(self.spines), np.arange(self.cores)
         names = [f"f.c{plane}.{core}" for plane in planes for core in group]
         cores = laying.add("core", names, plane=np.repeat(planes, len(group)))
         names = [f"f.p{number}.s{plane}" for number in pods for plane in planes]
@@ -86,11 +130,11 @@ class FatTree(Fabric):
         ).reshape(len(pods), len(planes))
         names = [f"f.p{number}.l{leaf}" for number, leaf in zip(pod.tolist(), place.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pod)
-        on = leaves[hosts.host // out.nodes_per_leaf]
-        laying.link([out.fabric], np.arange(laying.gpus), on, out.nics_per_plane)
-        cable(laying, out, leaves, spines[pod], self.uplinks(out, hosts.largest), place)
-        if out.cores:
+        on = leaves[hosts.host // self.nodes_per_leaf]
+        laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
+        self.cable(laying, leaves, spines[pod], self.uplinks(hosts.largest), place)
+        if self.cores:
             above = np.tile(cores.reshape(len(planes), len(group)), (len(pods), 1))
-            links = self.spine_uplinks(out, hosts.largest)
-            cable(laying, out, spines.reshape(-1), above, links, np.repeat(pods, len(planes)))
+            links = self.spine_uplinks(hosts.largest)
+            self.cable(laying, spines.reshape(-1), above, links, np.repeat(pods, len(planes)))
         return laying

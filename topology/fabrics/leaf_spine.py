@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from math import ceil
+from typing import Literal, Self
 
 import numpy as np
 
 from topology.fabrics.asked import Asked
-from topology.fabrics.fabric import Hosts, cable, check_reach, largest_host
+from topology.fabrics.fabric import Hosts, largest_host, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
-from topology.spec import ClusterSpec, ScaleOutSpec
+from topology.schema import keyword_spec
+from topology.structures.domain import DomainSpec
 from topology.wiring import Laying
 
 
-class LeafSpine(SpinePlanes):
+@keyword_spec
+class LeafSpineFabric(SpinePlanes):
     """Two tiers."""
 
-    kind = "leaf-spine"
+    kind: Literal["leaf-spine"] = "leaf-spine"
 
-    def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
+    def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
         """Refuse leaves that do not reach every spine."""
-        check_reach(out, self.uplinks(out, largest_host(spec), where), where)
+        self.check_reach(largest_host(domains), at)
 
-    def read(self, asked: Asked) -> ScaleOutSpec:
+    @classmethod
+    def read(cls, asked: Asked) -> Self:
         """As few spines as have the ports."""
-        one = replace(asked.blank, nodes_per_pod=asked.nodes_per_leaf)
-        uplinks = self.uplinks(one, asked.gpus_per_node, asked.where)
-        leaves = ceil(asked.hosts / asked.nodes_per_leaf)
+        per_leaf = asked.nodes_per_leaf
+        uplinks = whole_uplinks(per_leaf * asked.width, asked.ratios[0], cls.switch, asked.at)
         if "spines" in asked.row:
-            return replace(one, spines=asked.row.count("spines"))
-        remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
-        return replace(one, spines=asked.fewest(uplinks, leaves, "leaves", "spine", remedy))
+            spines = asked.row.count("spines")
+        else:
+            remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
+            spines = asked.fewest(uplinks, ceil(asked.hosts / per_leaf), "leaves", "spine", remedy)
+        return asked.made(cls, nodes_per_pod=per_leaf, spines=spines)
 
-    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+    def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
-        return super().keys(out) | {"nodes_per_leaf": out.nodes_per_leaf, "spines": out.spines}
+        return super().keys() | {"nodes_per_leaf": self.nodes_per_leaf, "spines": self.spines}
 
-    def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
+    def lay(self, hosts: Hosts) -> Laying:
         """Lay the spines, then the leaves."""
         laying = Laying(len(hosts.host))
-        spines = self.add_planes(laying, out)
-        numbers = np.arange(-(-hosts.count // out.nodes_per_leaf))
+        spines = self.add_planes(laying)
+        numbers = np.arange(-(-hosts.count // self.nodes_per_leaf))
         leaves = laying.add("leaf", [f"f.l{number}" for number in numbers], pod=numbers)
-        on = leaves[hosts.host // out.nodes_per_leaf]
-        laying.link([out.fabric], np.arange(laying.gpus), on, out.nics_per_plane)
-        cable(laying, out, leaves, spines, self.uplinks(out, hosts.largest), numbers)
+        on = leaves[hosts.host // self.nodes_per_leaf]
+        laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
+        self.cable(laying, leaves, spines, self.uplinks(hosts.largest), numbers)
         return laying

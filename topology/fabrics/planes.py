@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import ClassVar
 
 import numpy as np
 
+from topology.base.errors import InputError
 from topology.fabrics.asked import PORTS
-from topology.fabrics.fabric import Above, Fabric
-from topology.spec import ScaleOutSpec
+from topology.fabrics.fabric import Above, CabledFabric
+from topology.schema import Count, keyword_spec
 from topology.wiring import Ints, Laying
 
 
-class SpinePlanes(Fabric):
+@keyword_spec
+class SpinePlanes(CabledFabric):
     """A spine of the graph is a *plane*: one switch where that has the ports, else several, taken as non-blocking.
 
     So rates are right at any size, and the extra hop of a core tier is not counted in latencies. Switches and cables
@@ -21,17 +24,38 @@ class SpinePlanes(Fabric):
     scalable units, 512 spines and 256 cores over 64). What three cannot reach has a second tier of cores.
     """
 
-    spine = "spine plane"
+    spines: Count
 
-    def add_planes(self, laying: Laying, out: ScaleOutSpec) -> Ints:
+    spine: ClassVar[str] = "spine plane"
+
+    def size(self, pods: int) -> int:
+        """Return the spines, times pods."""
+        return self.spines * pods
+
+    def check_reach(self, gpus_per_node: int, at: str = "") -> None:
+        """Refuse leaves that cannot reach every spine: two of them might share none.
+
+        Raises
+        ------
+        InputError
+            If a leaf has fewer uplinks; ``at`` goes before the message.
+        """
+        uplinks = self.uplinks(gpus_per_node, at)
+        if uplinks < self.spines:
+            raise InputError(
+                f"{at}a leaf has {uplinks} uplinks, too few for one to each of {self.spines} spines; use at "
+                f"most `spines: {uplinks}`."
+            )
+
+    def add_planes(self, laying: Laying) -> Ints:
         """Add one spine for each plane."""
-        planes = np.arange(out.spines)
+        planes = np.arange(self.spines)
         return laying.add("spine", [f"f.s{plane}" for plane in planes], plane=planes)
 
-    def above(self, out: ScaleOutSpec, leaves: int, uplinks: int) -> Above:
+    def above(self, leaves: int, uplinks: int) -> Above:
         """Return the switches that planes stand for; as in the graph where the ports of a switch are not known."""
-        ports, links = PORTS.get(out.fabric.link_bytes_per_s.value), leaves * uplinks
-        if ports is None or leaves * ceil(uplinks / out.spines) <= ports:
+        ports, links = PORTS.get(self.fabric.link_bytes_per_s.value), leaves * uplinks
+        if ports is None or leaves * ceil(uplinks / self.spines) <= ports:
             return Above()
         # a tier of cores multiplies the leaves in reach by half the ports; only the top one has no uplinks
         reach, cores = ports, 0
@@ -39,5 +63,5 @@ class SpinePlanes(Fabric):
             reach, cores = reach * ports // 2, cores + 1
         top, lower = ceil(links / ports), ceil(2 * links / ports)
         if not cores:
-            return Above({"spine": top - out.spines})
-        return Above({"spine": lower - out.spines, "core": lower * (cores - 1) + top}, links * cores)
+            return Above({"spine": top - self.spines})
+        return Above({"spine": lower - self.spines, "core": lower * (cores - 1) + top}, links * cores)

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from topology.fabrics.asked import Asked
-from topology.fabrics.fabric import Hosts, cable, check_reach, places_in
+from topology.fabrics.fabric import Hosts, places_in, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
-from topology.spec import ClusterSpec, ScaleOutSpec
+from topology.schema import keyword_spec
+from topology.structures.domain import DomainSpec
 from topology.wiring import Ints, Laying
 
 
-class Rail(SpinePlanes):
+@keyword_spec
+class RailFabric(SpinePlanes):
     """Rails over pods of ``nodes_per_pod`` hosts: 32 of an HGX scalable unit, one NVL72 rack."""
 
-    kind = "rail"
-    rails = True
+    kind: Literal["rail"] = "rail"
 
-    def check(self, out: ScaleOutSpec, where: str) -> None:
+    rails: ClassVar[bool] = True
+
+    def check(self) -> None:
         """Refuse leaves that do not reach every spine, too."""
-        super().check(out, where)
-        check_reach(out, self.uplinks(out, 1, where), where)
+        super().check()
+        self.check_reach(1)
 
-    def check_hosts(self, spec: ClusterSpec, out: ScaleOutSpec, where: str) -> None:
+    def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
         """Take any hosts: a leaf has one GPU of each."""
 
-    def pods(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+    def pods(self, hosts: Hosts) -> Ints:
         """Return the pod of each host.
 
         A domain that does not fit in what is left of a pod begins the next one, so a rack is never split between
         two sets of leaves; a domain larger than a pod takes several.
         """
-        size, used = out.nodes_per_pod, 0
+        size, used = self.nodes_per_pod, 0
         first: list[int] = []
         for nodes in hosts.of_domain.tolist():
             left = -used % size
@@ -43,32 +47,35 @@ class Rail(SpinePlanes):
         pods: Ints = (np.repeat(first, hosts.of_domain) + places_in(hosts.of_domain)) // size
         return pods
 
-    def leaves(self, hosts: Hosts, out: ScaleOutSpec) -> Ints:
+    def leaves(self, hosts: Hosts) -> Ints:
         """Return the set of leaves of each host, that of its pod."""
-        return self.pods(hosts, out)
+        return self.pods(hosts)
 
-    def downlinks(self, out: ScaleOutSpec, _gpus_per_node: int) -> int:
+    def downlinks(self, _gpus_per_node: int) -> int:
         """Return the downlinks of a full leaf: one GPU of each host."""
-        return super().downlinks(out, 1)
+        return super().downlinks(1)
 
-    def read(self, asked: Asked) -> ScaleOutSpec:
+    @classmethod
+    def read(cls, asked: Asked) -> Self:
         """Pods and spines as in the design of the first part."""
-        design, row = asked.design, asked.row
-        rails = replace(asked.blank, nodes_per_pod=row.count("nodes_per_pod", design.nodes_per_pod))
+        row = asked.row
+        pod = row.count("nodes_per_pod", asked.usual_pod)
         if "spines" in row:
-            return replace(rails, spines=row.count("spines"))
-        # fewer uplinks than the design's spines: one to each of as many
-        return replace(rails, spines=min(design.spines, self.uplinks(rails, 1, asked.where)))
+            spines = row.count("spines")
+        else:  # fewer uplinks than the design's spines: one to each of as many
+            uplinks = whole_uplinks(pod * asked.nics_per_plane, asked.ratios[0], cls.switch, asked.at)
+            spines = min(asked.usual_spines, uplinks)
+        return asked.made(cls, nodes_per_pod=pod, spines=spines)
 
-    def keys(self, out: ScaleOutSpec) -> dict[str, object]:
+    def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
-        return super().keys(out) | {"nodes_per_pod": out.nodes_per_pod, "spines": out.spines}
+        return super().keys() | {"nodes_per_pod": self.nodes_per_pod, "spines": self.spines}
 
-    def lay(self, hosts: Hosts, out: ScaleOutSpec) -> Laying:
+    def lay(self, hosts: Hosts) -> Laying:
         """Lay the leaves in the order of the GPUs on them, then the spines."""
         laying = Laying(len(hosts.host))
         width = hosts.largest
-        key = self.pods(hosts, out)[hosts.host] * width + hosts.rail
+        key = self.pods(hosts)[hosts.host] * width + hosts.rail
         found, first, which = np.unique(key, return_index=True, return_inverse=True)
         order = np.argsort(first)
         place = np.empty_like(order)
@@ -76,7 +83,7 @@ class Rail(SpinePlanes):
         pods, rails = np.divmod(found[order], width)
         names = [f"f.p{pod}.l{rail}" for pod, rail in zip(pods.tolist(), rails.tolist(), strict=True)]
         leaves = laying.add("leaf", names, pod=pods, rail=rails)
-        spines = self.add_planes(laying, out)
-        laying.link([out.fabric], np.arange(laying.gpus), leaves[place[which]], out.nics_per_plane)
-        cable(laying, out, leaves, spines, self.uplinks(out, 1), np.arange(len(leaves)))
+        spines = self.add_planes(laying)
+        laying.link([self.fabric], np.arange(laying.gpus), leaves[place[which]], self.nics_per_plane)
+        self.cable(laying, leaves, spines, self.uplinks(1), np.arange(len(leaves)))
         return laying

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from networkx.utils import UnionFind
@@ -19,20 +20,17 @@ from topology.base.errors import InputError
 from topology.base.units import format_quantity
 from topology.build import build_cluster, check_cluster
 from topology.catalog import systems_of
-from topology.fabrics import check_scale_out
+from topology.cluster import ClusterSpec
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.fabrics.fat_tree import FatTreeFabric
+from topology.fabrics.leaf_spine import LeafSpineFabric
+from topology.fabrics.rail import RailFabric
 from topology.importers.found import FabricFound, commonest
 from topology.importers.parts import Parts, missing
-from topology.spec import (
-    ClusterSpec,
-    DomainSpec,
-    FabricSpec,
-    Fault,
-    GpuSpec,
-    RawLink,
-    RawTopology,
-    ScaleOutSpec,
-)
-from topology.structures import check_domain
+from topology.spec import FabricSpec, Fault, GpuSpec, RawLink, RawTopology
+from topology.structures.domain import DomainSpec
+from topology.structures.mesh import MeshDomain
+from topology.structures.switch import ChipDomain, SwitchDomain
 
 _MOST_LACKING = 0.02
 """Part of the GPUs, and of the links, that may lack: above it a graph is not homogeneous but for its faults."""
@@ -80,7 +78,7 @@ class _Shape:
 def short_form(name: str, raw: RawTopology, parts: Parts, place: str) -> Short | None:
     """Return the short form of a graph, None where it is not homogeneous."""
     with suppress(InputError):
-        short = _homogeneous(name, raw, parts, place)
+        short = _homogeneous(name, raw, parts)
         if short is not None:
             return check_cluster(short[0], place), short[1]
     return None
@@ -94,7 +92,7 @@ def unswitched(name: str, fabric: FabricFound, raw: RawTopology, parts: Parts) -
     InputError
         If the hosts differ, or no system was named: then nothing says how its domains are cabled.
     """
-    short = _homogeneous(name, raw, parts, fabric.place)
+    short = _homogeneous(name, raw, parts)
     if short is None or short[0].faults:
         raise InputError(f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file.")
     spec, hosts = short
@@ -115,7 +113,7 @@ def unswitched(name: str, fabric: FabricFound, raw: RawTopology, parts: Parts) -
     return check_cluster(replace(spec, scale_out=design), fabric.place), hosts
 
 
-def _homogeneous(name: str, raw: RawTopology, parts: Parts, place: str) -> Short | None:
+def _homogeneous(name: str, raw: RawTopology, parts: Parts) -> Short | None:
     """Return a short form, whose domains nothing may join."""
     graph = _graph(raw)
     unit = None if graph is None else _unit(graph, parts)
@@ -126,9 +124,6 @@ def _homogeneous(name: str, raw: RawTopology, parts: Parts, place: str) -> Short
         shape = None if len(graph.domains) == 1 else _rails(graph) or _tree(graph)
     if shape is None:
         return None
-    check_domain(unit, place)
-    if shape.out is not None:
-        check_scale_out(shape.out, place)
     spec, names = _spec_of(name, graph, unit, shape)
     faults = _faults(spec, raw.links, names, parts)
     if faults:
@@ -199,23 +194,30 @@ def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
         and parts.named_system is not None
         and (system.structure, system.gpus_per_node) == (structure, per_node)
         and _rate(system.fabric) == _rate(fabric)
-        and counts in (tuple(sorted(system.links_per_switch, reverse=True)), (system.links_per_neighbour,))
+        and counts == _links_of(system)
     ):
         return replace(system, gpus=gpus)
     rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
-    return DomainSpec(
-        part="custom",
-        title=f"domain of {gpus} {graph.gpu.title}",
-        status="user",
-        gpu=graph.gpu,
-        gpus=gpus,
-        gpus_per_node=per_node,
-        structure=structure,
-        fabric=replace(fabric, name=f"scale-up {rate}"),
-        links_per_switch=counts if structure == "switch" else (),
-        nodes_per_rack=system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
-        links_per_neighbour=counts[0] if structure == "mesh" else 0,
-    )
+    known: dict[str, Any] = {
+        "part": "custom",
+        "title": f"domain of {gpus} {graph.gpu.title}",
+        "status": "user",
+        "gpu": graph.gpu,
+        "gpus": gpus,
+        "gpus_per_node": per_node,
+        "fabric": replace(fabric, name=f"scale-up {rate}"),
+        "nodes_per_rack": system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
+    }
+    if structure == "mesh":
+        return MeshDomain(**known, links_per_neighbour=counts[0])
+    return SwitchDomain(**known, links_per_switch=counts)
+
+
+def _links_of(system: DomainSpec) -> tuple[int, ...]:
+    """Return the links of a GPU to each chip, most first, or to a peer."""
+    if isinstance(system, MeshDomain):
+        return (system.links_per_neighbour,)
+    return tuple(sorted(system.links_per_switch, reverse=True)) if isinstance(system, ChipDomain) else ()
 
 
 def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
@@ -280,8 +282,12 @@ def _rails(graph: _Graph) -> _Shape | None:
     number = {root: place for place, root in enumerate(groups)}
     names = {leaf: f"f.p{number[pods[f'leaf {leaf}']]}.l{place}" for leaf, place in rail.items()}
     names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
-    out = ScaleOutSpec(
-        "rail", _as_read("rail", nic.fabric), nic.count, size, len(spines), size * nic.count / up
+    out = RailFabric(
+        fabric=_as_read("rail", nic.fabric),
+        nic_links_per_gpu=nic.count,
+        nodes_per_pod=size,
+        spines=len(spines),
+        oversubscription=size * nic.count / up,
     )
     return _Shape(out, _filled(graph, groups.values(), size), names)
 
@@ -300,16 +306,26 @@ def _tree(graph: _Graph) -> _Shape | None:
         return None
     down, kind = size * graph.per_node * nic.count, "fat-tree" if graph.of_kind("core") else "leaf-spine"
     spines = dict.fromkeys(spine for leaf in on_leaf for spine in graph.above.get(leaf, ()))
-    out = ScaleOutSpec(kind, _as_read(kind, nic.fabric), nic.count, size, len(spines), down / up)
+    known: dict[str, Any] = {
+        "fabric": _as_read(kind, nic.fabric),
+        "nic_links_per_gpu": nic.count,
+        "oversubscription": down / up,
+    }
     if kind == "fat-tree":
-        return _fat_tree(graph, out, on_leaf, up, nic)
+        return _fat_tree(graph, known, size, on_leaf, up, nic)
+    out = LeafSpineFabric(**known, nodes_per_pod=size, spines=len(spines))
     names = {leaf: f"f.l{place}" for place, leaf in enumerate(on_leaf)}
     names |= {spine: f"f.s{place}" for place, spine in enumerate(spines)}
     return _Shape(out, _filled(graph, on_leaf.values(), size), names)
 
 
 def _fat_tree(
-    graph: _Graph, out: ScaleOutSpec, on_leaf: Mapping[str, list[str]], up: float, nic: RawLink
+    graph: _Graph,
+    known: Mapping[str, Any],
+    per_leaf: int,
+    on_leaf: Mapping[str, list[str]],
+    up: float,
+    nic: RawLink,
 ) -> _Shape | None:
     """Return a fat tree: leaves on the spines of their pod, spine i of every pod on the same cores."""
     pods: UnionFind[str] = UnionFind(on_leaf)
@@ -338,9 +354,9 @@ def _fat_tree(
     up_spine = _uplinks(graph, chain(*spines.values()), nic)
     if up_spine is None or any(len(own) != per_pod for own in list(leaves.values())[:-1]):
         return None
-    out = replace(
-        out,
-        nodes_per_pod=out.nodes_per_pod * per_pod,
+    out = FatTreeFabric(
+        **known,
+        nodes_per_pod=per_leaf * per_pod,
         leaves_per_pod=per_pod,
         spines=len(plane),
         cores=max(cores.values()),
@@ -368,10 +384,9 @@ def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple
             domains.append([])
         domains[-1].append(host)
         before = own
-    names, by_rank = (
-        dict(shape.names),
-        sorted(range(len(unit.links_per_switch)), key=lambda chip: -unit.links_per_switch[chip]),
-    )
+    names = dict(shape.names)
+    links = unit.links_per_switch if isinstance(unit, ChipDomain) else ()
+    by_rank = sorted(range(len(links)), key=lambda chip: -links[chip])
     for number, hosts in enumerate(domains):
         chips: dict[str, int] = {}
         for place, host in enumerate(hosts):

@@ -12,7 +12,10 @@ from topology.base.reading import Fields
 from topology.base.units import format_quantity
 from topology.importers.found import NodeFound, Nodes
 from topology.importers.parts import Parts, ask_all
-from topology.spec import DomainSpec, FabricSpec, RawLink, RawNode, RawTopology
+from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
+from topology.structures.domain import DomainSpec
+from topology.structures.mesh import MeshDomain
+from topology.structures.switch import SwitchDomain
 
 
 class Draft:
@@ -108,7 +111,7 @@ def _add_switches(draft: Draft, label: str, hosts: Nodes, parts: Parts) -> None:
     fabric = parts.scale_up
     counts = {host: _links_of_gpus(node, parts) for host, node in hosts.items()}
     system = parts.system
-    chips = system.links_per_switch if system is not None and system.switched else ()
+    chips = system.links_per_switch if isinstance(system, SwitchDomain) else ()
     told_apart = chips and all(count in (0, sum(chips)) for own in counts.values() for count in own)
     ids = [f"{label}.s{i}" for i in range(len(chips))] if told_apart else [f"{label}.switch"]
     names = [draft.node(RawNode(chip, "switch", label)) for chip in ids]
@@ -227,7 +230,7 @@ def _add_mesh(draft: Draft, host: str, parts: Parts) -> None:
     """Add the full mesh of a host that has no dump of its own."""
     system: DomainSpec = parts.need_system()
     count = parts.gpus_per_node()
-    if system.structure != "mesh" or system.gpus != count:
+    if not isinstance(system, MeshDomain) or system.gpus != count:
         raise InputError(
             f"option `gpu` {parts.options.gpu}: {system.part} is a {system.structure} of {system.gpus} GPUs, which "
             f"hosts of an imported fabric cannot be; use it by name, like {system.part}@N."

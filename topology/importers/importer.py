@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topology.base.errors import InputError, printable
 from topology.build import raw_cluster_spec
+from topology.cluster import ClusterSpec
 from topology.importers.assemble import (
     Assembled,
     assemble_fabric,
@@ -22,7 +23,6 @@ from topology.importers.parts import ImportOptions, Parts
 from topology.importers.registry import read_found
 from topology.importers.source import read_source
 from topology.plausible import check_raw_links
-from topology.spec import ClusterSpec
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from topology.base.errors import InputError
 from topology.catalog import find_scale_out
+from topology.fabrics.fabric import CabledFabric
 from topology.importers.found import FabricFound, Found, GraphFound, NodeFound, Nodes, unlike
 from topology.importers.hostlist import expand_hosts
 from topology.importers.hosts import gpu_count
 from topology.importers.parts import AskError, Parts
-from topology.spec import DomainSpec
+from topology.structures.domain import DomainSpec
 
 _UNNAMED = "unnamed-"
 _MOST_LISTED = 6
@@ -242,7 +243,7 @@ def domains_of(fabric: FabricFound, nodes: Nodes, parts: Parts) -> dict[str, lis
     elif (
         parts.options.gpu
         and system is not None
-        and (design := find_scale_out(system.part)) is not None
+        and isinstance(design := find_scale_out(system.part), CabledFabric)
         and design.nodes_per_pod * system.gpus_per_node == system.gpus
     ):
         labels = _by_leaf(fabric)

@@ -27,7 +27,11 @@ from topology.catalog import (
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
 from topology.fabric_file import given_figure, stand_in_latency
-from topology.spec import DomainSpec, FabricSpec, GpuSpec, ScaleOutSpec
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.spec import FabricSpec, GpuSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.mesh import MeshDomain
+from topology.structures.torus import TorusDomain
 
 
 @dataclass(frozen=True)
@@ -242,7 +246,7 @@ class Parts:
                 "`fabric`."
             )
         known = [load_domain(self.named_system)] if self.named_system else list(systems_of(self.gpu.name))
-        known = [one for one in known if not one.shape and one.scale_up_bytes_per_s > 0]
+        known = [one for one in known if not isinstance(one, TorusDomain) and one.scale_up_bytes_per_s > 0]
         count = max(set(links) - {0}, key=list(links).count, default=0)
         if not known or not count:
             return
@@ -252,7 +256,7 @@ class Parts:
                 return
             has, own = f"{_speed(bytes_per_s)} of scale-up links", f"{_speed(rates[0])}"
         else:
-            meshed = [one for one in known if one.structure == "mesh"]
+            meshed = [one for one in known if isinstance(one, MeshDomain)]
             wanted = [one.links_per_neighbour * (len(links) - 1) if to_peers else 0 for one in meshed]
             wanted += [
                 one.links_per_gpu for one in known if one.structure != "mesh" and not one.links_bundled

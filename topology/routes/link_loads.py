@@ -16,7 +16,7 @@ import numpy as np
 
 from topology.base.errors import InputError, MissingFigureError
 from topology.cluster import Cluster
-from topology.fabrics import fabric_of
+from topology.fabrics.fabric import CabledFabric
 from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike, table
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
@@ -198,8 +198,8 @@ class Router:
     """
 
     def __init__(self, cluster: Cluster, *, rail_local_forward: bool | None = None) -> None:
-        fabric = fabric_of(cluster.spec.scale_out)
-        rails = fabric is not None and fabric.rails
+        out = cluster.spec.scale_out
+        rails = isinstance(out, CabledFabric) and out.rails
         self._name = cluster.name
         self._net = network_of(cluster)
         self._up = ScaleUp(self._net, cluster.spec.domains)

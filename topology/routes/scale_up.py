@@ -18,9 +18,8 @@ from topology.routes.dimension_order import DimensionOrder
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed, unreachable
 from topology.routes.network import Floats, Ints, Network
 from topology.routes.planes import Planes, multipath
-from topology.spec import DomainSpec
-from topology.structures import structure_of
-from topology.structures.structure import Way
+from topology.structures.domain import DomainSpec, Way
+from topology.structures.torus import TorusDomain
 
 _WHERE = "over the scale-up links of its domain"
 _Way = Ecmp | Planes | DimensionOrder
@@ -64,8 +63,9 @@ class ScaleUp:
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, spec in enumerate(self._specs):
             gpus = order[first[number] : first[number] + sizes[number]]
-            places = tuple(net.coordinates[gpu] for gpu in gpus) if spec.shape else ()
-            kind = sizes[number], spec.structure, spec.shape, spec.wrap, places, known[number].digest()
+            shape, wrap = _grid(spec)
+            places = tuple(net.coordinates[gpu] for gpu in gpus) if shape else ()
+            kind = sizes[number], spec.structure, shape, wrap, places, known[number].digest()
             kinds[kind].append(number)
         for numbers in kinds.values():
             size, count = sizes[numbers[0]], begin[numbers[0] + 1] - begin[numbers[0]]
@@ -162,6 +162,11 @@ class ScaleUp:
                     yield way, some.amounts.astype(np.int64)
 
 
+def _grid(spec: DomainSpec) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Return the shape of a torus and where it wraps, empty of another domain."""
+    return (spec.shape, spec.wrap) if isinstance(spec, TorusDomain) else ((), ())
+
+
 class _Kind:
     """Domains that are alike: GPUs ``[copies, terminals]`` and links ``[copies, links]``."""
 
@@ -171,11 +176,11 @@ class _Kind:
         self._net, self.places = network, places
         make: dict[Way, Callable[[], _Way]] = {
             Way.MULTIPATH: partial(multipath, network, places, links),
-            Way.DIMENSION_ORDER: partial(DimensionOrder, network, places, links, spec.shape, spec.wrap),
+            Way.DIMENSION_ORDER: partial(DimensionOrder, network, places, links, *_grid(spec)),
             Way.FORWARDED: partial(multipath, network, places, links, forward=True),
             Way.EVERYWHERE: everywhere,
         }
-        self._made = [(make[way], note) for way, note in structure_of(spec).ways]
+        self._made = [(make[way], note) for way, note in spec.ways]
 
     @cached_property
     def ways(self) -> list[_Way]:

@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields
-from topology.spec import DomainSpec
-from topology.structures.structure import DETOUR, Structure, Way
+from topology.schema import Count, keyword_spec
+from topology.spec import FabricSpec
+from topology.structures.domain import DETOUR, DomainSpec, Way
 from topology.wiring import Laying
 
 LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
 
 
-class Mesh(Structure):
+@keyword_spec
+class MeshDomain(DomainSpec):
     """A full mesh of ``links_per_neighbour`` links between each two GPUs."""
 
-    picture = "pairs"
-    ways = ((Way.MULTIPATH, ""), DETOUR)
+    structure: Literal["mesh"] = "mesh"
+    links_per_neighbour: Count = 1
 
-    def check(self, domain: DomainSpec, where: str) -> None:
-        """Refuse a mesh without links, or of too many GPUs."""
-        if domain.links_per_neighbour < 1:
+    picture: ClassVar = "pairs"
+    ways: ClassVar = ((Way.MULTIPATH, ""), DETOUR)
+    keys: ClassVar = {**DomainSpec.keys, "links_per_peer": "links_per_neighbour"}
+
+    def check(self) -> None:
+        """Refuse a mesh of too many GPUs."""
+        super().check()
+        if self.gpus > LARGEST_MESH_GPUS:
             raise InputError(
-                f"{where}: a mesh needs `links_per_peer`, links between each two GPUs, of at least one."
-            )
-        if domain.gpus > LARGEST_MESH_GPUS:
-            raise InputError(
-                f"{where}: a full mesh of {domain.gpus} GPUs; at most {LARGEST_MESH_GPUS} are supported in one."
+                f"a full mesh of {self.gpus} GPUs; at most {LARGEST_MESH_GPUS} are supported in one."
             )
 
-    def lay(self, domain: DomainSpec) -> Laying:
+    def lay(self) -> Laying:
         """Link every two GPUs."""
-        laying = Laying(domain.gpus)
-        laying.link([domain.fabric], *np.triu_indices(domain.gpus, 1), domain.links_per_neighbour)
+        laying = Laying(self.gpus)
+        laying.link([self.fabric], *np.triu_indices(self.gpus, 1), self.links_per_neighbour)
         return laying
 
-    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return the fields of a domain that a cluster YAML writes out."""
-        return {**super().read(row, known), "links_per_neighbour": row.count("links_per_peer", 1)}
-
-    def keys(self, domain: DomainSpec) -> dict[str, object]:
-        """Return them in its keys."""
-        return {**super().keys(domain), "links_per_peer": domain.links_per_neighbour}
-
-    def brief(self, _domain: DomainSpec) -> str:
-        """Say it in a few words."""
-        return ", full mesh"
-
-    def words(self, _domain: DomainSpec) -> str:
+    def words(self) -> str:
         """Say that there is no switch."""
         return "full mesh without a switch"
+
+    @property
+    def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
+        """Scale-up links of one GPU with their fabric."""
+        return [(self.links_per_neighbour * (self.gpus - 1), self.fabric)]

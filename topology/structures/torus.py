@@ -2,121 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields
-from topology.spec import DomainSpec
-from topology.structures.structure import DETOUR, Structure, Way
+from topology.base.reading import shown
+from topology.schema import Count, Flag, keyword_spec, validated
+from topology.spec import FabricSpec
+from topology.structures.domain import DETOUR, DomainSpec, Way
 from topology.wiring import Ints, Laying
 
 
-class Torus(Structure):
-    """A grid of ``shape``; hosts are blocks of ``node_shape``."""
+@keyword_spec
+class TorusDomain(DomainSpec):
+    """A grid of ``shape``.
 
-    whole = True
-    picture = "grid"
-    ways = ((Way.DIMENSION_ORDER, ""), DETOUR)
+    Attributes
+    ----------
+    wrap:
+        Whether each dimension is closed to a ring.
+    node_shape:
+        The block of GPUs under one host (TPU v5p: ``(2, 2, 1)``).
+    links_per_neighbour:
+        Parallel links between two neighbours.
+    dimension_fabrics:
+        The fabric of each dimension where they differ; empty where ``fabric`` is that of all.
+    rack_shape:
+        The block of GPUs in one cabinet; empty where cabinets are runs of ``nodes_per_rack`` hosts.
+    """
 
-    def check(self, domain: DomainSpec, where: str) -> None:
+    structure: Literal["torus"] = "torus"
+    shape: tuple[Count, ...]
+    wrap: tuple[Flag, ...]
+    node_shape: tuple[Count, ...]
+    links_per_neighbour: Count = 1
+    dimension_fabrics: tuple[FabricSpec, ...] = ()
+    rack_shape: tuple[Count, ...] = ()
+
+    whole: ClassVar = True
+    picture: ClassVar = "grid"
+    ways: ClassVar = ((Way.DIMENSION_ORDER, ""), DETOUR)
+    keys: ClassVar = {key: key for key in ("shape", "wrap", "node_shape", "links_per_neighbour")}
+
+    def check(self) -> None:
         """Refuse a shape that its GPUs do not fill, or fields that do not fit it."""
-        shape = " x ".join(str(size) for size in domain.shape)
-        if not domain.shape or prod(domain.shape) != domain.gpus:
+        super().check()
+        shape = _times(self.shape)
+        if not self.shape or prod(self.shape) != self.gpus:
             raise InputError(
-                f"{where}: the shape {shape or '[]'} has {prod(domain.shape)} places, but there are {domain.gpus} "
-                "GPUs."
+                f"the shape {shape or '[]'} has {prod(self.shape)} places, but there are {self.gpus} GPUs."
             )
-        dimensions = len(domain.shape)
-        if len(domain.wrap) != dimensions:
-            raise InputError(f"{where}: wrap has {len(domain.wrap)} entries for {dimensions} dimensions.")
-        if domain.dimension_fabrics and len(domain.dimension_fabrics) != dimensions:
+        dimensions = len(self.shape)
+        if len(self.wrap) != dimensions:
+            raise InputError(f"wrap has {len(self.wrap)} entries for {dimensions} dimensions.")
+        if self.dimension_fabrics and len(self.dimension_fabrics) != dimensions:
+            raise InputError(f"{len(self.dimension_fabrics)} link rates for {dimensions} dimensions.")
+        if self.rack_shape and len(self.rack_shape) != dimensions:
+            raise InputError(f"rack_shape has {len(self.rack_shape)} entries for {dimensions} dimensions.")
+        block = _times(self.node_shape)
+        if len(self.node_shape) != dimensions or prod(self.node_shape) != self.gpus_per_node:
             raise InputError(
-                f"{where}: {len(domain.dimension_fabrics)} link rates for {dimensions} dimensions."
+                f"node_shape {block or '[]'} is not {self.gpus_per_node} GPUs in {dimensions} dimensions."
             )
-        if domain.rack_shape and len(domain.rack_shape) != dimensions:
-            raise InputError(
-                f"{where}: rack_shape has {len(domain.rack_shape)} entries for {dimensions} dimensions."
-            )
-        if domain.links_per_neighbour < 1:
-            raise InputError(f"{where}: a torus needs at least one link to each neighbour.")
-        block = " x ".join(str(size) for size in domain.node_shape)
-        if len(domain.node_shape) != dimensions or prod(domain.node_shape) != domain.gpus_per_node:
-            raise InputError(
-                f"{where}: node_shape {block or '[]'} is not {domain.gpus_per_node} GPUs in "
-                f"{dimensions} dimensions."
-            )
-        if any(size % step for size, step in zip(domain.shape, domain.node_shape, strict=True)):
-            raise InputError(
-                f"{where}: hosts of {block} GPUs do not fill a torus of {shape}; each size must divide."
-            )
+        if any(size % step for size, step in zip(self.shape, self.node_shape, strict=True)):
+            raise InputError(f"hosts of {block} GPUs do not fill a torus of {shape}; each size must divide.")
 
-    def lay(self, domain: DomainSpec) -> Laying:
+    @classmethod
+    def from_keys(cls, row: Mapping[str, Any], known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a row of a cluster YAML: one ``wrap`` for all, hosts as in a known system."""
+        per_node = row.get("gpus_per_node")
+        own = super().from_keys({key: value for key, value in row.items() if key != "gpus_per_node"}, known)
+        shape, wrap = validated(tuple[Count, ...], own.get("shape", ()), "shape"), own.get("wrap")
+        if isinstance(wrap, bool):
+            own["wrap"] = (wrap,) * len(shape)
+        elif not isinstance(wrap, list):
+            raise InputError(f"wrap: {shown(wrap)} must be true, false, or a list of true and false.")
+        usual = [
+            one.node_shape
+            for one in known
+            if isinstance(one, TorusDomain) and len(one.node_shape) == len(shape)
+        ]
+        if "node_shape" not in own and shape:
+            if per_node is None and not usual:
+                raise InputError("needs the key `gpus_per_node`.")
+            own["node_shape"] = (
+                usual[0]
+                if per_node is None
+                else default_node_shape(shape, validated(Count, per_node, "gpus_per_node"))
+            )
+        block = validated(tuple[Count, ...], own.get("node_shape", ()), "node_shape")
+        return {**own, "gpus": prod(shape), "gpus_per_node": prod(block)}
+
+    def lay(self) -> Laying:
         """Link each GPU to the next along each dimension.
 
         A wrapped dimension of two reaches its one neighbour both ways round: two links.
         """
-        places = torus_places(domain)
-        laying = Laying(domain.gpus, [tuple(place) for place in places.T.tolist()])
-        at = np.zeros(domain.gpus, dtype=np.int64)
-        at[np.ravel_multi_index(tuple(places), domain.shape)] = np.arange(domain.gpus)
-        size, wrap = np.array(domain.shape), np.array(domain.wrap)
+        places = torus_places(self)
+        laying = Laying(self.gpus, [tuple(place) for place in places.T.tolist()])
+        at = np.zeros(self.gpus, dtype=np.int64)
+        at[np.ravel_multi_index(tuple(places), self.shape)] = np.arange(self.gpus)
+        size, wrap = np.array(self.shape), np.array(self.wrap)
         steps = places[:, :, None] + np.eye(len(size), dtype=np.int64)[:, None, :]
-        following = at[np.ravel_multi_index(tuple(steps), domain.shape, mode="wrap")]
+        following = at[np.ravel_multi_index(tuple(steps), self.shape, mode="wrap")]
         # the last of a line has none after it; of a ring of two, its one neighbour is linked already
         there = (size > places.T + 1) | (wrap & (size > 2))
-        links = domain.links_per_neighbour * np.where((size == 2) & wrap, 2, 1) * there
-        laying.link(domain.fabric_of_dimension, np.arange(domain.gpus)[:, None], following, links)
+        links = self.links_per_neighbour * np.where((size == 2) & wrap, 2, 1) * there
+        laying.link(self.fabric_of_dimension, np.arange(self.gpus)[:, None], following, links)
         return laying
 
-    def read(self, row: Fields, known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return the fields of a domain that a cluster YAML writes out; hosts as in a known system where not said."""
-        shape = row.counts("shape")
-        wrap = row.flags("wrap", len(shape))
-        usual = [
-            system.node_shape for system in known if system.shape and len(system.node_shape) == len(shape)
-        ]
-        if "node_shape" in row:
-            block = row.counts("node_shape")
-        elif "gpus_per_node" in row or not usual:
-            block = default_node_shape(shape, row.count("gpus_per_node"), row.at("gpus_per_node"))
-        else:
-            block = usual[0]
-        return {
-            "gpus": prod(shape),
-            "gpus_per_node": prod(block),
-            "links_per_switch": (),
-            "shape": shape,
-            "wrap": wrap,
-            "node_shape": block,
-            "links_per_neighbour": row.count("links_per_neighbour", 1),
-        }
-
-    def keys(self, domain: DomainSpec) -> dict[str, object]:
-        """Return them in its keys."""
-        row: dict[str, object] = {"shape": domain.shape, "wrap": domain.wrap, "node_shape": domain.node_shape}
-        return row | {"links_per_neighbour": domain.links_per_neighbour}
-
-    def brief(self, domain: DomainSpec) -> str:
-        """Say it in a few words."""
-        return f", torus {' x '.join(map(str, domain.shape))}"
-
-    def words(self, domain: DomainSpec) -> str:
+    def words(self) -> str:
         """Say which dimensions are not closed to rings."""
-        size = " x ".join(map(str, domain.shape))
-        long = [
-            (name, wrap) for name, n, wrap in zip("xyzuvw", domain.shape, domain.wrap, strict=False) if n > 1
-        ]
+        size = _times(self.shape)
+        long = [(name, wrap) for name, n, wrap in zip("xyzuvw", self.shape, self.wrap, strict=False) if n > 1]
         opened = [name for name, wrap in long if not wrap]
         if opened and len(opened) == len(long):
             return f"grid {size}, no rings"
         return f"torus {size}" + (f", open along {', '.join(opened)}" if opened else "")
 
+    @property
+    def rack_of_host(self) -> list[int]:
+        """The rack of each host: blocks of ``rack_shape``, else runs."""
+        if not self.rack_shape:
+            return super().rack_of_host
+        places = torus_places(self)[:, :: self.gpus_per_node]
+        blocks = places // np.array(self.rack_shape)[:, None]
+        numbers: list[int] = np.unique(blocks, axis=1, return_inverse=True)[1].reshape(-1).tolist()
+        return numbers
 
-def torus_places(domain: DomainSpec) -> Ints:
+    @property
+    def links_per_dimension(self) -> tuple[int, ...]:
+        """Links of one GPU along each dimension (of an inner one, where it does not wrap)."""
+        # a ring of two has one neighbour, reached both ways round: two links where it wraps
+        ends = [
+            0 if size == 1 else 1 if size == 2 and not wrap else 2
+            for size, wrap in zip(self.shape, self.wrap, strict=True)
+        ]
+        return tuple(self.links_per_neighbour * end for end in ends)
+
+    @property
+    def fabric_of_dimension(self) -> tuple[FabricSpec, ...]:
+        """The fabric of each dimension."""
+        return self.dimension_fabrics or (self.fabric,) * len(self.shape)
+
+    @property
+    def fabrics(self) -> tuple[FabricSpec, ...]:
+        """That of most links, then those of the dimensions where they differ."""
+        return (self.fabric, *self.dimension_fabrics)
+
+    @property
+    def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
+        """Scale-up links of one GPU along each dimension, of an inner GPU."""
+        return list(zip(self.links_per_dimension, self.fabric_of_dimension, strict=True))
+
+
+def _times(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def torus_places(domain: TorusDomain) -> Ints:
     """Return the place of each GPU of a torus, ``[dimensions, gpus]``.
 
     Hosts are blocks of ``node_shape``; they are numbered with the last dimension fastest, and so are the GPUs
@@ -129,7 +176,7 @@ def torus_places(domain: DomainSpec) -> Ints:
     return ((first * block)[:, :, None] + within[:, None, :]).reshape(len(domain.shape), -1)
 
 
-def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> tuple[int, ...]:
+def default_node_shape(shape: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:
     """Return hosts of ``gpus_per_node`` GPUs as runs along the last dimensions of a torus.
 
     Raises
@@ -143,11 +190,11 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int, where: str) -> 
         step = size if left % size == 0 else left
         if size % step:
             raise InputError(
-                f"{where}: hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
+                f"hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
                 "which block a host has, like `node_shape: [2, 2, 1]`."
             )
         block.append(step)
         left //= step
     if left > 1:
-        raise InputError(f"{where}: hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
+        raise InputError(f"hosts of {gpus_per_node} GPUs are larger than the torus {list(shape)}.")
     return tuple(reversed(block))

@@ -1,0 +1,77 @@
+"""The fabric of a whole cluster: checked against its hosts, laid, counted, and who is on which leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topology.base.errors import InputError
+from topology.cluster import ClusterSpec, Gpu
+from topology.fabrics.fabric import Above, CabledFabric, Hosts, largest_host
+from topology.wiring import Laying
+
+LARGEST_FABRIC = 4_000_000  # switches, or links between the routers of all groups
+
+
+def check_fabric(spec: ClusterSpec, where: str) -> None:
+    """Check the fabric of a cluster against its hosts.
+
+    Raises
+    ------
+    InputError
+        If a leaf has no whole number of uplinks, or too few for all spines or groups, or there are too many switches.
+    """
+    out = spec.scale_out
+    if not isinstance(out, CabledFabric):
+        return
+    out.check_hosts(spec.domains, f"{where}: ")
+    pods = -(-sum(domain.nodes for domain in spec.domains) // out.nodes_per_pod)
+    size = out.planes * out.size(pods)
+    if size > LARGEST_FABRIC:
+        raise InputError(
+            f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
+            "the sizes of its leaves, pods and groups."
+        )
+
+
+def lay_fabric(spec: ClusterSpec) -> Laying | None:
+    """Return the fabric of a cluster as laid; None for a single domain: nothing would cross it."""
+    out = spec.scale_out
+    if not isinstance(out, CabledFabric) or len(spec.domains) == 1:
+        return None
+    one = out.lay(Hosts(spec.domains))
+    if out.planes == 1:
+        return one
+    whole = Laying(one.gpus)
+    for plane in range(out.planes):
+        # f.p0.l1 of the fabric is f0.p0.l1 and f1.p0.l1 of its planes
+        names = [f"f{plane}{name[1:]}" for name in one.names]
+        rail, spine, pod = (one.numbered(key) for key in ("rail", "plane", "pod"))
+        added = whole.add(one.kinds, names, rail=rail, plane=spine, pod=pod)
+        whole.links_of(one, np.concatenate([np.arange(one.gpus), added]))
+    return whole
+
+
+def switches_above(spec: ClusterSpec, leaves: int) -> Above:
+    """Return what a cluster with so many leaves has above them that its graph does not: see ``SpinePlanes``."""
+    out = spec.scale_out
+    if not isinstance(out, CabledFabric) or not leaves:
+        return Above()
+    each = out.above(leaves // out.planes, out.uplinks(largest_host(spec.domains)))
+    return Above({kind: count * out.planes for kind, count in each.more.items()}, each.links * out.planes)
+
+
+def leaves_and_pods(spec: ClusterSpec, gpus: Sequence[Gpu]) -> tuple[list[int], list[int]]:
+    """Return the number of each GPU's leaf (rail: of its pod's set of leaves; dragonfly: router), and of its pod.
+
+    Without a fabric, or with a raw one, each domain counts as a leaf and a pod of its own.
+    """
+    out = spec.scale_out
+    if not isinstance(out, CabledFabric):
+        own = [gpu.domain for gpu in gpus]
+        return own, own
+    names = (f"d{index}.n{host}" for index, domain in enumerate(spec.domains) for host in range(domain.nodes))
+    number = {name: place for place, name in enumerate(names)}
+    mine, hosts = [number[gpu.node] for gpu in gpus], Hosts(spec.domains)
+    return out.leaves(hosts)[mine].tolist(), out.pods(hosts)[mine].tolist()

@@ -1,0 +1,168 @@
+"""A scale-up domain: what all structures have, and what each says of itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from enum import Enum
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from topology.base.errors import InputError
+from topology.base.figures import Figure
+from topology.base.units import added
+from topology.schema import Count, Flag, Spec, Text, figures_by_name, keyword_spec
+from topology.spec import SYSTEM_FIGURES, FabricSpec, GpuSpec
+from topology.wiring import Ints, Laying
+
+
+class Way(Enum):
+    """How bytes go from one GPU of a domain to another."""
+
+    MULTIPATH = "all fewest-hop paths over its links, evenly"
+    DIMENSION_ORDER = "along one dimension of a grid after the other, the shorter way round"
+    FORWARDED = "fewest hops over its links, through other GPUs too"
+    EVERYWHERE = "all fewest-hop paths over any links of the cluster"
+
+
+DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take fewest hops through other GPUs")
+"""The way where links of direct routes are down."""
+
+
+@keyword_spec
+class DomainSpec(Spec, ABC):
+    """A scale-up domain: ``gpus`` GPUs that reach each other over ``fabric``.
+
+    Each structure is a class of its own, which ``structure`` names in files: it checks, lays and describes itself.
+
+    Attributes
+    ----------
+    part:
+        Catalog name of the system it is (``gb200-nvl72``).
+    gpus_per_node:
+        GPUs under one host.
+    nodes_per_rack:
+        Hosts in one cabinet.
+    links_bundled:
+        The number of links is not published: one of the total rate stands for all, and cables are not counted.
+    copper_between_racks:
+        Its links between racks are copper too: it reaches as far as they go.
+    """
+
+    structure: str
+    part: Text
+    title: Text
+    status: Text
+    gpu: GpuSpec
+    gpus: Count
+    gpus_per_node: Count
+    fabric: FabricSpec
+    nodes_per_rack: Count
+    figures: Annotated[Mapping[str, Figure], figures_by_name(SYSTEM_FIGURES)] = field(default_factory=dict)
+    notes: tuple[Text, ...] = ()
+    links_bundled: Flag = False
+    copper_between_racks: Flag = False
+
+    ways: ClassVar[Sequence[tuple[Way, str]]] = ((Way.MULTIPATH, ""),)
+    """The ways of a pair, the usual one first, each with what is said of pairs that take it."""
+    whole: ClassVar[bool] = False
+    """A domain of it is never cut down to fewer GPUs."""
+    picture: ClassVar[str] = "tiers"
+    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or a ``grid`` of GPUs."""
+    keys: ClassVar[Mapping[str, str]] = {"gpus": "gpus", "gpus_per_node": "gpus_per_node"}
+    """Keys under which a cluster YAML writes its fields, but for its GPU, its links and its racks."""
+
+    def check(self) -> None:
+        """Refuse GPUs that do not fill whole hosts, or what else its structure lacks."""
+        step = self.gpus_per_node
+        if self.gpus % step:
+            below, above = self.gpus // step * step, -(-self.gpus // step) * step
+            raise InputError(
+                f"{self.gpus} GPUs do not fill whole nodes of {step}; "
+                f"use {f'{below} or {above}' if below else above}."
+            )
+
+    @classmethod
+    def completed(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return it with all hosts in one rack where nothing is said of racks."""
+        if data.get("nodes_per_rack") is not None:
+            return data
+        gpus, step = (data.get(key) for key in ("gpus", "gpus_per_node"))
+        hosts = -(-gpus // step) if isinstance(gpus, int) and isinstance(step, int) and step > 0 else 1
+        return {**data, "nodes_per_rack": max(1, hosts)}
+
+    @classmethod
+    def from_keys(cls, row: Mapping[str, Any], _known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of a row of a cluster YAML; ``_known`` are the catalog's systems of the same GPU."""
+        return {cls.keys[key]: value for key, value in row.items()}
+
+    @abstractmethod
+    def lay(self) -> Laying:
+        """Lay one domain: its switch chips, and the links of its GPUs."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """Say how the GPUs are joined."""
+
+    @property
+    def nodes(self) -> int:
+        """Hosts of the domain."""
+        return self.gpus // self.gpus_per_node
+
+    @property
+    def rack_of_host(self) -> list[int]:
+        """The rack of each host: runs of ``nodes_per_rack``."""
+        return [host // self.nodes_per_rack for host in range(self.nodes)]
+
+    @property
+    def switched(self) -> bool:
+        """Whether every GPU is on every switch chip: one that is gone takes only its own links with it."""
+        return False
+
+    @property
+    def fabrics(self) -> tuple[FabricSpec, ...]:
+        """Its fabrics: that of all links, of a torus whose dimensions differ those of each."""
+        return (self.fabric,)
+
+    @property
+    def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
+        """Scale-up links of one GPU with their fabric: in a torus along each dimension, of an inner GPU."""
+        return [(0, self.fabric)]
+
+    @property
+    def links_per_gpu(self) -> int:
+        """Scale-up links of one GPU (of an inner one, in a torus that does not wrap; not known of a raw one)."""
+        return sum(count for count, _ in self.scale_up_links)
+
+    @property
+    def scale_up_bytes_per_s(self) -> float:
+        """Scale-up bytes/s of one GPU, per direction: its links times the rate of each; NaN if not published.
+
+        Of an inner GPU in a torus that does not wrap; of the GPU that has least in a raw domain.
+        """
+        return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links)
+
+
+def spread(links: int, switches: int, turns: Ints) -> Ints:
+    """Spread ``links`` over ``switches`` as evenly as whole links allow, ``[turns, switches]``.
+
+    The number of a turn moves the odd links round.
+    """
+    each, odd = divmod(links, switches)
+    return each + ((np.arange(switches) - turns[:, None] * odd) % switches < odd)
+
+
+def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -> None:
+    """Refuse uplinks that do not spread evenly: some switches would then share no switch above them.
+
+    Raises
+    ------
+    InputError
+        If ``above`` does not divide ``uplinks``; ``at`` goes before the message.
+    """
+    if uplinks % above:
+        raise InputError(
+            f"{at}{uplinks} uplinks of {what} do not spread evenly over {above} {others}; use a divisor of {uplinks}."
+        )

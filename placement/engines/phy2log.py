@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost.traces.arrays import npy_array
+from cost.experts.traces.arrays import npy_array
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ModelFacts
 from placement.engines.strict_text import require_file

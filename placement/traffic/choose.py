@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import EARLIER, ExpertLoads
+from cost.experts.traffic import TokenTraffic
 from cost.layout import StageSpec
-from cost.loads import EARLIER, ExpertLoads
 from cost.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes
-from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
 from placement.budget import Budget

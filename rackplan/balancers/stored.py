@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cost.traces.open import open_recording
-from cost.traces.windows import collect_windows
+from cost.experts.traces.open import open_recording
+from cost.experts.traces.windows import collect_windows
 from placement.arrays import Experts, Floats
 from rackplan.balancers.settings import Settings
 from topology.base.errors import InputError

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.loads import is_generator
-from cost.traces.open import open_recording
-from cost.traces.recording import Recording
-from cost.traces.routing_files import is_routing
-from cost.traces.statistics import Drift, LoadStatistics, load_statistics
-from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from cost.experts.loads import is_generator
+from cost.experts.traces.counts import Recording
+from cost.experts.traces.open import open_recording
+from cost.experts.traces.routing_files import is_routing
+from cost.experts.traces.statistics import Drift, LoadStatistics, load_statistics
+from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.loads import ExpertLoads, read_loads
+from cost.experts.loads import ExpertLoads, read_loads
 from topology.base.errors import InputError
 
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cost.traces.arrays import pieces
-from cost.traces.torch_file import load_torch_file
+from cost.experts.traces.arrays import pieces
+from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
 COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)

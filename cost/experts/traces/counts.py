@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import pieces as pieces_of
+from cost.experts.traces.arrays import pieces as pieces_of
 from topology.base.errors import InputError
 
 _MOST_CELLS = 2**23
@@ -41,7 +41,7 @@ class Recording:
     rows' absolute layers where the file says them; else rows are the MoE layers, or all layers, in order.
     ``filled`` says of each window whether it holds tokens, or is empty where that is not known yet.
     ``names`` has a label for each window, or is empty. ``windows`` is None where it takes a reading to know.
-    ``per_token`` says that it is a routing trace as well (:mod:`cost.traces.routing_files`).
+    ``per_token`` says that it is a routing trace as well (:mod:`cost.experts.traces.routing_files`).
     """
 
     path: str

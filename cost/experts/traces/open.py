@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cost.traces.arrays import npy_array, npz_array
-from cost.traces.csv_file import read_csv
-from cost.traces.json_files import read_json, read_vllm_lines
-from cost.traces.recording import Recording, Wanted, of_array
-from cost.traces.sglang import read_sglang_folder, read_sglang_pt
-from cost.traces.trtllm_folder import is_trtllm_folder, read_trtllm_folder
+from cost.experts.traces.arrays import npy_array, npz_array
+from cost.experts.traces.counts import Recording, Wanted, of_array
+from cost.experts.traces.csv_file import read_csv
+from cost.experts.traces.json_files import read_json, read_vllm_lines
+from cost.experts.traces.sglang import read_sglang_folder, read_sglang_pt
+from cost.experts.traces.trtllm_folder import is_trtllm_folder, read_trtllm_folder
 from topology.base.errors import InputError
 
 _READERS: dict[str, Callable[[Path, Wanted | None], Recording]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted
+from cost.experts.traces.counts import Recording, Wanted
 from topology.base.errors import InputError
 from topology.base.units import plural
 

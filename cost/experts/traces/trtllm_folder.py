@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.json_files import parse
-from cost.traces.recording import Recording, Wanted
+from cost.experts.traces.counts import Recording, Wanted
+from cost.experts.traces.json_files import parse
 from topology.base.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")

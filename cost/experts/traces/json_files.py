@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
+from cost.experts.traces.counts import Recording, Wanted, experts_of_map, of_array, to_experts
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.routing import RoutingTrace
+from cost.experts.traces.routing import RoutingTrace
 
 SAMPLE = 2**14
 """Tokens whose pairs of choices are counted."""

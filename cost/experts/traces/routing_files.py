@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import npy_array, npz_array, npz_names
-from cost.traces.arrays import pieces as pieces_of
-from cost.traces.recording import Wanted, experts_of_map
-from cost.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
-from cost.traces.routing_answers import KEY, read_answers
-from cost.traces.sglang import Rank, sglang_ranks
-from cost.traces.torch_file import load_torch_file
+from cost.experts.traces.arrays import npy_array, npz_array, npz_names
+from cost.experts.traces.arrays import pieces as pieces_of
+from cost.experts.traces.counts import Wanted, experts_of_map
+from cost.experts.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
+from cost.experts.traces.routing_answers import KEY, read_answers
+from cost.experts.traces.sglang import Rank, sglang_ranks
+from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
 _HEAD = 2**24

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted
+from cost.experts.traces.counts import Recording, Wanted
 from topology.base.errors import InputError, one_line
 from topology.base.reading import FILE_BYTES, shown
 

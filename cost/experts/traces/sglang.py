@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import pieces as pieces_of
-from cost.traces.recording import Recording, Wanted, experts_of_map, of_array, to_experts
-from cost.traces.torch_file import load_torch_file
+from cost.experts.traces.arrays import pieces as pieces_of
+from cost.experts.traces.counts import Recording, Wanted, experts_of_map, of_array, to_experts
+from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
 SAME_DUMP_S = 60.0

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
-from cost.traces.recording import Wanted
-from cost.traces.routing import RoutedTokens
+from cost.experts.traces.counts import Wanted
+from cost.experts.traces.json_files import MOST_JSON_BYTES, numbers, parse
+from cost.experts.traces.routing import RoutedTokens
 from topology.base.errors import InputError, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural

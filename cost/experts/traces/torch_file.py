@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.arrays import BROKEN_ZIP
+from cost.experts.traces.arrays import BROKEN_ZIP
 from topology.base.errors import InputError, one_line
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")

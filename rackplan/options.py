@@ -476,7 +476,7 @@ def model_loads(
             )
     if not routing:
         return loads
-    from cost.experts.traces.routing_files import read_routing
+    from cost.experts.traces.open import read_routing
 
     wanted = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     with reading_progress(routing) as on_progress:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import Wanted, of_array
-from cost.experts.traces.open import open_recording
+from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
 from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.base.errors import InputError
@@ -271,7 +271,7 @@ def read_loads(
             names.append(f"{text} (synthetic, seed {seed}{again})")
             continue
         if isinstance(text, str):
-            recording, stem = open_recording(text, wanted), Path(text).name
+            recording, stem = open_counts(text, wanted), Path(text).name
         else:
             stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
             recording = of_array(stem, "an array", text, wanted)

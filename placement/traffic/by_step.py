@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.traces.coactivation import coactivation
+from cost.experts.traces.statistics import coactivation
 from cost.layout import StageSpec
 from cost.score import LayoutScorer
 from placement.arrays import Experts, Floats, Ints

@@ -464,7 +464,7 @@ def _sample(loads: ExpertLoads, row: int) -> Ints:
     """Return what tokens of one layer chose, equally many of each trace, ``[tokens, k]``."""
     each = max(1, _TOKENS // len(loads.routing))
     each = min(each, *(trace.kept for trace in loads.routing)) if len(loads.routing) > 1 else each
-    return np.concatenate([trace.sample(each).layer(row) for trace in loads.routing]).astype(np.int64)
+    return np.concatenate([trace.sample(each).choices[row] for trace in loads.routing]).astype(np.int64)
 
 
 def _rates(placed: Placed, stage: StageSpec) -> Rates:

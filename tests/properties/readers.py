@@ -237,15 +237,15 @@ def _model(path: Path) -> None:
 
 def _loads(path: Path) -> None:
     from cost.experts.loads import read_loads
-    from cost.experts.traces.open import open_recording
+    from cost.experts.traces.open import open_counts
 
-    open_recording(str(path))
+    open_counts(str(path))
     read_loads([str(path)], moe_layers=(0, 1), layers=LAYERS, experts=EXPERTS, seed=0)
 
 
 def _routing(path: Path) -> None:
     from cost.experts.traces.counts import Wanted
-    from cost.experts.traces.routing_files import read_routing
+    from cost.experts.traces.open import read_routing
 
     for trace in read_routing([str(path)], Wanted((0, 1), LAYERS, EXPERTS, TOP_K)):
         trace.counts.sum()

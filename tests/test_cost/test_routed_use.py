@@ -64,7 +64,7 @@ def token_by_token(
     reach = dict.fromkeys(("gpus", "nodes", "domains"), 0.0)
     chance = chances(assignment, trace, split, layer)
     held = assignment.slot_expert[layer]
-    for source, token in product(range(GPUS), trace.layer(layer)):
+    for source, token in product(range(GPUS), trace.choices[layer]):
         slots = [np.flatnonzero((held == expert) & (chance[source] > 0)) for expert in token[token >= 0]]
         for chosen in product(*slots):
             weight = float(np.prod(chance[source, list(chosen)])) / trace.kept

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from cost.experts.traces.counts import Wanted
+from cost.experts.traces.open import is_routing, open_routing, read_routing
 from cost.experts.traces.routing import RoutingTrace, collect_routing, evenly_spaced
-from cost.experts.traces.routing_files import is_routing, open_routing, read_routing
 from topology.base.errors import InputError
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
@@ -156,7 +156,7 @@ def test_counts_are_no_trace(tmp_path: Path, torch_save: Callable[..., Path]) ->
 def test_many_tokens_are_sampled_evenly_and_counted_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cost.experts.traces.arrays.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
     trace = read(saved(tmp_path / "a.npy", CHOICES), most=9)
     assert (trace.choices == np.moveaxis(CHOICES[evenly_spaced(TOKENS, 9)], 1, 0)).all()
     assert (trace.tokens, trace.kept, trace.counts.sum()) == (TOKENS, 9, CHOICES.size)

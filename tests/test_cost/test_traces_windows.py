@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cost.experts.loads import ExpertLoads, read_loads
-from cost.experts.traces.open import open_recording
+from cost.experts.traces.open import open_counts
 from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
 
@@ -37,7 +37,7 @@ def steps(count: int, seed: int = 0) -> np.ndarray:
 def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], most: int) -> None:
     values = steps(len(used)) * np.array(used)[:, None, None]
     path = save(tmp_path, values)
-    found = collect_windows(open_recording(path), most)
+    found = collect_windows(open_counts(path), most)
     kept = values[used]
     assert found.total == len(used)
     assert found.kept == len(kept)
@@ -77,7 +77,7 @@ def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_bad_entry_is_found_in_whatever_piece_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, words: str
 ) -> None:
-    monkeypatch.setattr("cost.experts.traces.arrays.PIECE_BYTES", 500)
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 500)
     values = steps(60).astype(float)
     values[37, 2, 1] = value
     with pytest.raises(InputError, match=words):
@@ -95,7 +95,7 @@ def test_pieces_give_what_the_whole_gives(
         path = str(tmp_path / "x.npz")
         (np.savez if kind == "npz" else np.savez_compressed)(path, loads=values)
     whole = read(path)
-    monkeypatch.setattr("cost.experts.traces.arrays.PIECE_BYTES", 300)
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 300)
     calls: list[float] = []
     pieces = read_loads(
         [path],
@@ -118,4 +118,4 @@ def test_sums_beyond_floats(tmp_path: Path) -> None:
 
 def test_shapes_no_model_has(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than any model"):
-        open_recording(save(tmp_path, np.zeros((2, 3000, 3000), np.uint8)))
+        open_counts(save(tmp_path, np.zeros((2, 3000, 3000), np.uint8)))

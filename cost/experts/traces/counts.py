@@ -1,17 +1,28 @@
-"""A recording as every reader gives it, what a model needs of one, and counts of experts from counts of slots."""
+"""Counts of tokens by expert as every format gives them, and what a model needs of them."""
 
 from __future__ import annotations
 
+import lzma
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.arrays import pieces as pieces_of
-from topology.base.errors import InputError
+from topology.base.errors import InputError, one_line
+from topology.base.npy import load_npy
 
+PIECE_BYTES = 32 * 2**20
+"""Bytes that are worked on at once: a few copies of it, some of them as float64, stay far below 1 GB."""
+ARCHIVED_BYTES = 2**31
+"""Of an array in an archive, which is read whole."""
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""What the zip reader raises on archives that are cut short or broken."""
 _MOST_CELLS = 2**23
 _OF_STEPS = frozenset({"SGLang stat", "SGLang per_pass", "SGLang per_token", "TensorRT-LLM statistics"})
 
@@ -34,26 +45,24 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class TokenCounts:
     """Tokens per expert in ``windows`` (steps, passes, scenarios), read anew by each call of ``pieces``.
 
     ``pieces()`` yields arrays ``[some windows, rows, experts]`` in order, of any dtype. ``layer_ids`` are the
     rows' absolute layers where the file says them; else rows are the MoE layers, or all layers, in order.
-    ``filled`` says of each window whether it holds tokens, or is empty where that is not known yet.
-    ``names`` has a label for each window, or is empty. ``windows`` is None where it takes a reading to know.
-    ``per_token`` says that it is a routing trace as well (:mod:`cost.experts.traces.routing_files`).
+    ``names`` has a label for each window, or is empty.
+    ``per_token`` says that it is a routing trace as well (:func:`cost.experts.traces.open.open_routing`).
     """
 
     path: str
     kind: str
+    windows: int
     rows: int
     experts: int
     pieces: Callable[[], Iterator[NDArray[Any]]]
-    windows: int | None
     layer_ids: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    filled: tuple[bool, ...] = ()
     per_token: bool = False
 
     def __post_init__(self) -> None:
@@ -70,13 +79,12 @@ class Recording:
 
     @property
     def shape(self) -> list[int]:
-        """Windows where known and not one, rows, experts."""
-        first = [] if self.windows in {None, 1} else [self.windows]
-        return [*(n for n in first if n is not None), self.rows, self.experts]
+        """Windows where there are several, rows, experts."""
+        return [*([self.windows] if self.windows > 1 else []), self.rows, self.experts]
 
 
-def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -> Recording:
-    """Return the recording of ``[rows, experts]`` or ``[windows, rows, experts]``.
+def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -> TokenCounts:
+    """Return the counts of ``[rows, experts]`` or ``[windows, rows, experts]``.
 
     Raises
     ------
@@ -94,12 +102,63 @@ def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -
     if 0 in shape:
         what = ("scenario", "layer", "expert")[shape.index(0) + 3 - len(shape)]
         raise InputError(f"{path}: has shape {shape}: no {what} in it; give at least one.")
+    windows = array if len(shape) == 3 else array[None]
+    count, rows, experts = windows.shape
+    return TokenCounts(path, kind, count, rows, experts, lambda: pieces(windows))
 
-    def pieces() -> Iterator[NDArray[Any]]:
-        yield from pieces_of(array if len(shape) == 3 else array[None])
 
-    windows = shape[0] if len(shape) == 3 else 1
-    return Recording(path, kind, shape[-2], shape[-1], pieces, windows)
+def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield runs along the first axis, in order, each about `PIECE_BYTES` at most."""
+    if array.size:
+        step = max(1, PIECE_BYTES // (array.size // len(array) * max(8, array.itemsize)))
+        yield from (array[first : first + step] for first in range(0, len(array), step))
+
+
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an ``.npz`` file.
+
+    Raises
+    ------
+    InputError
+        If it is not a whole one.
+    """
+    with _archive(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def npz_array(path: Path, key: str) -> NDArray[Any]:
+    """Return the array ``key`` of an ``.npz`` file, compressed or not.
+
+    Raises
+    ------
+    InputError
+        If there is no such array, it has more than `ARCHIVED_BYTES`, or is not a whole one of numbers.
+    """
+    with _archive(path) as archive:
+        found = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        if key not in found or len(found) < len(archive.namelist()):
+            keys = ", ".join(archive.namelist()).replace(".npy", "")[:200] or "nothing"
+            raise InputError(
+                f"{path}: expected one array {key!r}, found {keys}; save it under that key, once."
+            )
+        if (size := found[key].file_size) > ARCHIVED_BYTES:
+            raise InputError(
+                f"{path}: {key} has {size:,} bytes; save so many in an .npy, which is read in pieces."
+            )
+        with archive.open(found[key]) as file:
+            return load_npy(file, f"{path}: {key}")
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (*BROKEN_ZIP, ValueError) as error:
+        raise InputError(f"{path}: not a whole .npz file of numbers ({one_line(error)}).") from error
+
+
+# Engines count tokens by slot, and say which expert each slot holds.
 
 
 def experts_of_map(path: str, slots: NDArray[Any], experts: int | None) -> int:
@@ -124,9 +183,7 @@ def experts_of_map(path: str, slots: NDArray[Any], experts: int | None) -> int:
     return most + 1
 
 
-def to_experts(
-    path: str, where: str, counts: NDArray[Any], slots: NDArray[Any], experts: int
-) -> NDArray[np.float64]:
+def to_experts(where: str, counts: NDArray[Any], slots: NDArray[Any], experts: int) -> NDArray[np.float64]:
     """Add up ``counts [layers, slots]`` by expert, ``[layers, experts]``.
 
     Raises
@@ -136,7 +193,7 @@ def to_experts(
     """
     if counts.shape != slots.shape:
         raise InputError(
-            f"{path}, {where}: counts {list(counts.shape)} for a map of slots {list(slots.shape)}; "
+            f"{where}: counts {list(counts.shape)} for a map of slots {list(slots.shape)}; "
             "they must have the same layers and slots."
         )
     values = counts.astype(np.float64)
@@ -144,7 +201,7 @@ def to_experts(
     if bad.any():
         layer, slot = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"{path}, {where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a count of tokens of an expert."
+            f"{where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a count of tokens of an expert."
         )
     rows = len(slots)
     cell = np.arange(rows)[:, None] * experts + np.maximum(slots, 0)

@@ -103,11 +103,6 @@ class RoutingTrace:
         """Logical experts of a layer."""
         return int(self.counts.shape[1])
 
-    def layer(self, row: int) -> NDArray[np.int16]:
-        """Return the choices in one MoE layer, ``[tokens, k]``."""
-        layer: NDArray[np.int16] = self.choices[row]
-        return layer
-
     def rows(self, which: Sequence[int]) -> RoutingTrace:
         """Return some of the layers, as the stages of a pipeline have them."""
         if list(which) == list(range(self.layers)):
@@ -153,11 +148,6 @@ def _counted(choices: NDArray[np.int16], experts: int) -> NDArray[np.int64]:
     return np.bincount(used.ravel(), minlength=experts)
 
 
-def _signed(piece: NDArray[Any]) -> np.dtype[Any]:
-    """Return a type for the ids and for -1."""
-    return piece.dtype if piece.dtype.kind == "i" else np.promote_types(piece.dtype, np.int8)
-
-
 @dataclass
 class _Collected:
     """What is gathered from the pieces of a file: the even sample and counts of all tokens."""
@@ -175,12 +165,14 @@ class _Collected:
         source = self.source
         if piece.shape[1:] != (source.rows, source.k) or self.done + len(piece) > source.tokens:
             raise InputError(f"{source.path}: changed while it was read.")
-        if piece.dtype == np.uint64:
+        if (
+            piece.dtype.kind == "u"
+        ):  # so that -1 has room; ids as large as 64 bits hold are refused all the same
             piece = np.minimum(piece, MOST_EXPERTS).astype(np.int64)
         if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
             unwritten = (piece == 0).all(axis=2)
             self.zeros += int(unwritten.sum())
-            piece = np.where(unwritten[..., None], np.asarray(_NONE, dtype=_signed(piece)), piece)
+            piece = np.where(unwritten[..., None], piece.dtype.type(_NONE), piece)
         self._check(piece)
         self._count(piece)
         kept, first = min(self.most, source.tokens), self.done
@@ -193,36 +185,34 @@ class _Collected:
         """Refuse ids that cannot be, and an expert that a token has twice."""
         limit = self.experts or MOST_EXPERTS
         if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
-            token, row, choice = (int(i) for i in np.argwhere((piece < _NONE) | (piece >= limit))[0])
+            where, expert = self._first((piece < _NONE) | (piece >= limit), piece)
             has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
-            raise InputError(
-                f"{self.source.path}: {self._where(token, row)}: expert {piece[token, row, choice]}, but {has} "
-                "(-1: a choice that was not used)."
-            )
+            raise InputError(f"{where}: expert {expert}, but {has} (-1: a choice that was not used).")
         ordered = np.sort(piece, axis=2)
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
         if twice.any():
-            token, row, choice = (int(i) for i in np.argwhere(twice)[0])
+            where, expert = self._first(twice, ordered)
             raise InputError(
-                f"{self.source.path}: {self._where(token, row)}: expert {ordered[token, row, choice]} twice; a token "
-                "uses an expert once. Are these ids of experts?"
+                f"{where}: expert {expert} twice; a token uses an expert once. Are these ids of experts?"
             )
 
-    def _where(self, token: int, row: int) -> str:
+    def _first(self, wrong: NDArray[np.bool_], piece: NDArray[Any]) -> tuple[str, int]:
+        """Return the place of the first wrong choice, and its expert."""
+        token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
         layer = "" if self.source.one_layer else f", layer row {row}"
-        return f"token {self.done + token}{layer}"
+        return f"{self.source.path}: token {self.done + token}{layer}", int(piece[token, row, choice])
 
     def _count(self, piece: NDArray[Any]) -> None:
+        rows = self.source.rows
         most = max(int(piece.max()) + 1 if piece.size else 0, self.counts.shape[1], self.experts or 0)
         if most > self.counts.shape[1] or not len(self.counts):
             self.counts = np.pad(
-                self.counts, ((0, self.source.rows - len(self.counts)), (0, most - self.counts.shape[1]))
+                self.counts, ((0, rows - len(self.counts)), (0, most - self.counts.shape[1]))
             )
         # a column before the first expert takes the choices that were not used
-        cell = piece + (np.arange(self.source.rows, dtype=np.int64) * (most + 1) + 1)[:, None]
-        found = np.bincount(cell.ravel(), minlength=self.source.rows * (most + 1))
-        table = found.reshape(self.source.rows, most + 1)
-        self.counts += table[:, 1:]
+        cell = piece + (np.arange(rows, dtype=np.int64) * (most + 1) + 1)[:, None]
+        found = np.bincount(cell.ravel(), minlength=rows * (most + 1))
+        self.counts += found.reshape(rows, most + 1)[:, 1:]
         self.empty += int((piece < 0).all(axis=(1, 2)).sum())
 
 

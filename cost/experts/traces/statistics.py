@@ -1,4 +1,4 @@
-"""How skewed a recording is, and how far it drifts from window to window."""
+"""What recordings tell: skew of loads, drift from window to window, and how far choices are from independent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cost.experts.traces.routing import RoutingTrace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _FAR_BELOW = 1e-200
 
@@ -30,14 +35,14 @@ class LoadStatistics:
     """
 
     rows: tuple[int, ...]
-    over_mean: NDArray[np.float64]
-    max_over_mean: NDArray[np.float64]
-    variation: NDArray[np.float64]
+    over_mean: Floats
+    max_over_mean: Floats
+    variation: Floats
     consecutive: Drift | None
     first_to_last: Drift | None
 
 
-def load_statistics(tokens: NDArray[np.float64]) -> LoadStatistics:
+def load_statistics(tokens: Floats) -> LoadStatistics:
     """Return the statistics of ``tokens [windows, rows, experts]``, which hold at least one token."""
     rows = np.flatnonzero(tokens.any(axis=(0, 2)))
     largest = tokens[:, rows].max(axis=(0, 2))
@@ -57,16 +62,16 @@ def load_statistics(tokens: NDArray[np.float64]) -> LoadStatistics:
     )
 
 
-def distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def distance(a: Floats, b: Floats) -> Floats:
     """Return the total variation distance of loads ``[rows, experts]``, each row as shares: half the sum of |a - b|.
 
     0: the same shares; 1: no expert in common. It is the share of the tokens that went elsewhere.
     """
-    apart: NDArray[np.float64] = np.abs(_shares(a) - _shares(b)).sum(axis=1) / 2
+    apart: Floats = np.abs(_shares(a) - _shares(b)).sum(axis=1) / 2
     return apart
 
 
-def chance_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def chance_distance(a: Floats, b: Floats) -> Floats:
     """Return about what `distance` would be if both windows were drawn from the same shares, by row.
 
     The difference of two shares is then nearly normal with variance p (1 - p) (1/n_a + 1/n_b), and the mean of
@@ -80,17 +85,17 @@ def chance_distance(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
         draws, np.finfo(np.float64).max
     )  # infinite for the smallest loads: 0 x inf is no number
     deviation = np.sqrt(p * (1 - p) * draws[:, None])
-    expected: NDArray[np.float64] = np.minimum(1.0, deviation.sum(axis=1) * np.sqrt(2 / np.pi) / 2)
+    expected: Floats = np.minimum(1.0, deviation.sum(axis=1) * np.sqrt(2 / np.pi) / 2)
     return expected
 
 
-def _shares(loads: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shares(loads: Floats) -> Floats:
     part = loads / loads.max(axis=1, keepdims=True)
-    shares: NDArray[np.float64] = part / part.sum(axis=1, keepdims=True)
+    shares: Floats = part / part.sum(axis=1, keepdims=True)
     return shares
 
 
-def _drift(a: NDArray[np.float64], b: NDArray[np.float64]) -> Drift | None:
+def _drift(a: Floats, b: Floats) -> Drift | None:
     """Compare two windows ``[rows, experts]`` over the rows where both have tokens; None where there are none."""
     both = a.any(axis=1) & b.any(axis=1)
     if not both.any():
@@ -112,3 +117,169 @@ def _averaged(drifts: list[Drift]) -> Drift:
         math.fsum(drift.by_chance for drift in drifts) / len(drifts),
         math.fsum(known) / len(known) if known else None,
     )
+
+
+SAMPLE = 2**14
+"""Tokens whose pairs of choices are counted."""
+DOMAINS = (4, 8)
+"""Into how many equal parts the experts are cut, in their order."""
+_ROUNDS = 40  # of the fixed point of odds
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Pairs of choices against those that independent choices with the same popularity would give.
+
+    Attributes
+    ----------
+    distance:
+        Share of the pairs that lie elsewhere (total variation distance), mean over layers; 0: independent.
+    by_chance:
+        What it would be for as many pairs if they were independent.
+    worst, worst_layer:
+        The largest, and the row of its layer (of two layers: of the first).
+    """
+
+    distance: float
+    by_chance: float
+    worst: float
+    worst_layer: int
+
+    @property
+    def beyond_chance(self) -> float:
+        """What chance does not explain, 0 to 1."""
+        return max(0.0, self.distance - self.by_chance)
+
+
+@dataclass(frozen=True)
+class CoActivation:
+    """What is found in a trace.
+
+    Attributes
+    ----------
+    within:
+        Of two experts of one token in a layer; None where a token has one.
+    domains:
+        By number of equal parts of the experts, in order: parts that a token needs in a layer, and what independent
+        choices would need.
+    tokens:
+        Tokens of the sample that was counted.
+    """
+
+    within: Dependence | None
+    domains: dict[int, tuple[float, float]]
+    tokens: int
+
+
+def coactivation(trace: RoutingTrace) -> CoActivation:
+    """Return how far ``trace`` is from independent choices, from an even sample of at most 16,384 tokens."""
+    sample = trace.sample(SAMPLE)
+    layers = 1 if trace.repeated else trace.layers  # one layer that stands for all
+    within = []
+    for layer in range(layers):
+        observed = _pairs(sample.choices[layer], trace.experts)
+        if observed.any():
+            within.append((layer, *_distance(observed, _independent(observed))))
+    return CoActivation(
+        _dependence(within),
+        {parts: _parts(sample, layers, parts) for parts in DOMAINS if parts < trace.experts},
+        sample.kept,
+    )
+
+
+def _pairs(chosen: NDArray[np.int16], experts: int) -> Floats:
+    """Tokens with two different experts among ``chosen [tokens, k]``, ``[experts, experts]``."""
+    width = experts + 1  # the last: of choices that were not used
+    found = np.zeros(width * width, dtype=np.int64)
+    used = np.where(chosen < 0, experts, chosen).astype(np.int64)
+    for choice in range(used.shape[1]):
+        found += np.bincount((used[:, choice : choice + 1] * width + used).ravel(), minlength=width * width)
+    pairs = found.reshape(width, width)[:experts, :experts].astype(np.float64)
+    np.fill_diagonal(pairs, 0)
+    return pairs
+
+
+def _independent(observed: Floats) -> Floats:
+    """Pairs of independent choices: in proportion to how often each side is in a pair, and as many in all."""
+    expected: Floats = np.outer(observed.sum(axis=1), observed.sum(axis=1))
+    np.fill_diagonal(expected, 0)
+    scaled: Floats = expected * (observed.sum() / max(expected.sum(), 1e-300))
+    return scaled
+
+
+def _distance(observed: Floats, expected: Floats) -> tuple[float, float]:
+    """Total variation distance, and about what it is by chance: of Poisson counts around ``expected``.
+
+    The mean of ``|N - m|`` of a Poisson count is ``2 exp(-m) m^(n + 1) / n!`` with ``n`` the whole part of ``m``.
+    """
+    from scipy.special import gammaln
+
+    total = observed.sum()
+    mean = np.maximum(expected, 1e-300)
+    whole = np.floor(mean)
+    chance = 2 * np.exp((whole + 1) * np.log(mean) - mean - gammaln(whole + 1))
+    return float(np.abs(observed - expected).sum() / (2 * total)), float(chance.sum() / (2 * total))
+
+
+def _dependence(found: list[tuple[int, float, float]]) -> Dependence | None:
+    if not found:
+        return None
+    worst = max(found, key=lambda one: one[1])
+    distance, chance = (float(np.mean([one[at] for one in found])) for at in (1, 2))
+    return Dependence(distance, chance, worst[1], worst[0])
+
+
+def _parts(sample: RoutingTrace, layers: int, parts: int) -> tuple[float, float]:
+    """Return in how many of ``parts`` runs of experts a token has some, and what independent choices would give."""
+    part_of = np.append(np.arange(sample.experts, dtype=np.int64) * parts // sample.experts, parts)
+    traced, used, chosen = [], [], []
+    for layer in range(layers):
+        choices = sample.choices[layer]
+        choices = choices[(choices >= 0).any(axis=1)].astype(np.int64)
+        if not len(choices):  # a dense layer
+            continue
+        hit = np.zeros((len(choices), parts + 1), dtype=bool)
+        hit[np.arange(len(choices))[:, None], part_of[choices]] = True
+        traced.append(float(hit[:, :parts].sum(axis=1).mean()))
+        used.append(np.bincount(choices[choices >= 0], minlength=sample.experts) / len(choices))
+        chosen.append(float((choices >= 0).sum(axis=1).mean()))
+    reached = independent_reach(np.stack(used), part_of[:-1], max(1, round(float(np.mean(chosen)))))
+    return float(np.mean(traced)), float(reached.sum(axis=1).mean())
+
+
+def independent_reach(used: Floats, part_of: Ints, k: int) -> Floats:
+    """Return the chance that a token of ``k`` independent choices reaches each part, ``[layers, parts]``.
+
+    Parameters
+    ----------
+    used:
+        Chance that a token uses each expert, ``[layers, experts]``; the sum of a layer is about ``k``.
+    part_of:
+        Part that each expert lies in, ``[experts]``.
+
+    Notes
+    -----
+    The distribution of ``k`` different experts that is freest but for how often each is used: a set is as likely as
+    the product of its experts' odds (conditional Poisson sampling; Chen, Dempster and Liu, Biometrika 1994, whose
+    fixed point gives the odds). A part is missed where all ``k`` are among the others.
+    """
+    share = np.clip(used, 1e-12, 1 - 1e-9)
+    odds = share / (1 - share)
+    for _ in range(_ROUNDS):
+        sums = _symmetric(odds, k)
+        without = np.ones_like(odds)
+        for size in range(1, k):
+            without = np.maximum(sums[:, size, None] - odds * without, 0.0)
+        odds = np.minimum(odds * share / np.maximum(odds * without / sums[:, k, None], 1e-300), 1e12)
+    whole = _symmetric(odds, k)[:, k]
+    missed = [_symmetric(odds[:, part_of != part], k)[:, k] / whole for part in range(int(part_of.max()) + 1)]
+    return 1 - np.stack(missed, axis=1)
+
+
+def _symmetric(values: Floats, most: int) -> Floats:
+    """Sums over all sets of 0, 1, .. ``most`` values of their product, ``[rows, most + 1]``."""
+    sums = np.zeros((len(values), most + 1))
+    sums[:, 0] = 1.0
+    for column in values.T:
+        sums[:, 1:] += column[:, None] * sums[:, :-1]
+    return sums

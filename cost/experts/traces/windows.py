@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import Recording, Wanted
+from cost.experts.traces.counts import TokenCounts, Wanted
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -40,7 +40,7 @@ class Windows:
 
 
 def collect_windows(
-    recording: Recording,
+    recording: TokenCounts,
     most: int = MOST_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
@@ -56,10 +56,7 @@ def collect_windows(
     """
     if most < 1:
         raise InputError(f"`windows` {most}: expected 1 or more.")
-    filled = list(recording.filled)
-    if not filled:
-        for piece in _checked(recording, on_progress, 0.0):
-            filled.extend(bool(table.any()) for table in piece)
+    filled = [bool(table.any()) for piece in _checked(recording, on_progress, 0.0) for table in piece]
     kept = np.flatnonzero(filled)
     if not kept.size:
         count = plural(len(filled), "window")
@@ -73,13 +70,11 @@ def collect_windows(
         )
     run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
-    window = 0
+    tables = (table for piece in _checked(recording, on_progress, 0.5) for table in piece)
     with np.errstate(over="ignore"):
-        for piece in _checked(recording, on_progress, 0.5):
-            for table in piece:
-                if window in run_of:
-                    tokens[run_of[window]] += table
-                window += 1
+        for window, table in enumerate(tables):
+            if window in run_of:
+                tokens[run_of[window]] += table
     if not np.isfinite(tokens).all():
         raise InputError(f"{recording.path}: the sum over its windows is too large for a count of tokens.")
     names = recording.names or tuple(str(i) for i in range(len(filled)))
@@ -89,9 +84,8 @@ def collect_windows(
         begin, end = (-(-edge * kept.size // runs) for edge in (run, run + 1))
         first, last = names[kept[begin]], names[kept[end - 1]]
         labels.append(first if first == last else f"{first} to {last}")
-    return Windows(
-        tokens, tuple(labels), len(filled), len(filled) - kept.size, _notes(len(filled), kept.size, runs)
-    )
+    total = len(filled)
+    return Windows(tokens, tuple(labels), total, total - kept.size, _notes(total, kept.size, runs))
 
 
 def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
@@ -109,7 +103,7 @@ def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
 
 
 def _checked(
-    recording: Recording, on_progress: Callable[[str, float], None] | None, start: float
+    recording: TokenCounts, on_progress: Callable[[str, float], None] | None, start: float
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the pieces as float64, or say which entry is no count; progress goes from ``start`` by a half."""
     done = 0
@@ -130,11 +124,11 @@ def _checked(
             )
         yield values
         done += len(values)
-        if on_progress and recording.windows:
+        if on_progress:
             on_progress(recording.path, start + done / recording.windows / 2)
 
 
-def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
+def _readable(recording: TokenCounts) -> Iterator[NDArray[Any]]:
     try:
         yield from recording.pieces()
     except OSError as error:
@@ -144,7 +138,7 @@ def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
 # The rows of a recording against the layers of a model: dense ones dropped, none that should have tokens empty.
 
 
-def require_fit(recording: Recording, wanted: Wanted) -> None:
+def require_fit(recording: TokenCounts, wanted: Wanted) -> None:
     """Refuse a recording of other layers or experts, before its counts are read.
 
     Raises
@@ -158,7 +152,7 @@ def require_fit(recording: Recording, wanted: Wanted) -> None:
 
 
 def moe_rows(
-    recording: Recording, tokens: NDArray[np.float64], names: tuple[str, ...], wanted: Wanted
+    recording: TokenCounts, tokens: NDArray[np.float64], names: tuple[str, ...], wanted: Wanted
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return ``[runs, MoE layers, experts]`` of ``tokens [runs, rows, experts]``, and notes.
 
@@ -193,7 +187,7 @@ def moe_rows(
     return tokens, notes
 
 
-def _kept_rows(recording: Recording, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
+def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
     """Return the rows to keep of a recording that names its layers, and a note where they are not the model's."""
     layers = recording.layer_ids or ()
     found = set(layers)

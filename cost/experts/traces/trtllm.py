@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import Recording, Wanted
-from cost.experts.traces.json_files import parse
+from cost.experts.traces.counts import TokenCounts, Wanted
+from cost.experts.traces.text_files import parse
 from topology.base.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
@@ -21,13 +22,16 @@ _PIECE_CELLS = 2**22
 """Counts added up at once, as float64: 281 iterations of 58 layers with 256 experts."""
 _MOST_META_BYTES = 2**20
 
+Keys = dict[tuple[int, int], str]
+"""The names of a rank's arrays by iteration and layer."""
 
-def is_trtllm_folder(path: Path) -> bool:
+
+def is_statistics(path: Path) -> bool:
     """Say whether a folder holds such statistics, whole or not."""
     return (path / "meta_info.json").is_file() or any(_FILE.fullmatch(file.name) for file in path.iterdir())
 
 
-def read_trtllm_folder(path: Path, wanted: Wanted | None) -> Recording:
+def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
     """Open the statistics, summed over ranks; each iteration is a window, layers have the model's own ids.
 
     Raises
@@ -37,41 +41,46 @@ def read_trtllm_folder(path: Path, wanted: Wanted | None) -> Recording:
         each expert.
     """
     experts = _experts(path)
-    ranks = sorted(
-        (int(named[1]), file)
+    files = {
+        int(named[1]): file
         for file in path.iterdir()
         if (named := _FILE.fullmatch(file.name)) is not None and file.is_file()
-    )
-    if not ranks:
+    }
+    if not files:
         raise InputError(f"{path}: has no rank0.safetensors; give the folder of EXPERT_STATISTIC_PATH.")
-    keys: dict[int, set[tuple[int, int]]] = {}
-    for rank, file in ranks:
-        keys[rank], experts = _keys(file, experts, wanted)
+    keys: dict[int, Keys] = {}
+    for rank in sorted(files):
+        keys[rank], experts = _keys(files[rank], experts, wanted)
     pairs = {pair for own in keys.values() for pair in own}
     iterations, layers = sorted({i for i, _ in pairs}), sorted({layer for _, layer in pairs})
     row = {layer: i for i, layer in enumerate(layers)}
-    notes = _notes(path, keys, iterations, len(layers))
     count = experts or 0
 
     def pieces() -> Iterator[NDArray[np.float64]]:
         step = max(1, _PIECE_CELLS // (len(layers) * count))
         for start in range(0, len(iterations), step):
-            run = iterations[start : start + step]
-            table = np.zeros((len(run), len(layers), count))
-            for rank, file in ranks:
-                _add(file, keys[rank], {i: n for n, i in enumerate(run)}, row, table)
+            window = {iteration: n for n, iteration in enumerate(iterations[start : start + step])}
+            table = np.zeros((len(window), len(layers), count))
+            for rank, own in keys.items():
+                with _opened(files[rank], "changed or broken while it was read") as arrays:
+                    for (iteration, layer), key in own.items():
+                        if iteration in window:
+                            values = arrays.get_tensor(key)
+                            if not (values >= 0).all():
+                                raise InputError(f"{files[rank]}: {key} holds what is not a count of tokens.")
+                            table[window[iteration], row[layer]] += values
             yield table
 
-    return Recording(
+    return TokenCounts(
         str(path),
         "TensorRT-LLM statistics",
+        len(iterations),
         len(layers),
         count,
         pieces,
-        len(iterations),
         tuple(layers),
         tuple(f"iteration {i}" for i in iterations),
-        notes,
+        _notes(path, keys, iterations, len(layers)),
     )
 
 
@@ -88,18 +97,32 @@ def _experts(path: Path) -> int | None:
     return experts
 
 
-def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[set[tuple[int, int]], int]:
-    """Return (iteration, layer) of each array of a rank, all of them checked without reading the counts."""
-    found = set()
-    for key, kind, shape in _headers(file):
+@contextmanager
+def _opened(file: Path, problem: str) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as arrays:
+            yield arrays
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{file}: {problem} ({one_line(error)}).") from error
+
+
+def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[Keys, int]:
+    """Return the arrays of a rank and their experts, all of them checked without reading the counts."""
+    with _opened(file, "not a whole safetensors file") as arrays:
+        views = [(key, arrays.get_slice(key)) for key in arrays.keys()]  # noqa: SIM118 - not a dict
+        headers = [(key, view.get_dtype(), view.get_shape()) for key, view in views]
+    found: Keys = {}
+    for key, kind, shape in headers:
         parts = _KEY.fullmatch(key)
         if parts is None:
             raise InputError(f"{file}: key {key[:40]!r} is not ITERATION_LAYER, as TensorRT-LLM writes.")
         if kind not in _TYPES or len(shape) != 1 or shape[0] != (experts := experts or shape[0]):
             raise InputError(f"{file}: {key} is {kind} {shape}, not one count for each of {experts} experts.")
-        if (int(parts[1]), int(parts[2])) in found:
+        if (pair := (int(parts[1]), int(parts[2]))) in found:
             raise InputError(f"{file}: duplicate counts of {key}.")
-        found.add((int(parts[1]), int(parts[2])))
+        found[pair] = key
     if not found or not experts:
         raise InputError(f"{file}: holds no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
     if wanted and experts != wanted.experts:
@@ -107,43 +130,7 @@ def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[set[t
     return found, experts
 
 
-def _headers(file: Path) -> list[tuple[str, str, list[int]]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy") as arrays:
-            views = ((key, arrays.get_slice(key)) for key in arrays.keys())  # noqa: SIM118 - not a dict
-            return [(key, view.get_dtype(), view.get_shape()) for key, view in views]
-    except (SafetensorError, OSError, ValueError, OverflowError) as error:
-        raise InputError(f"{file}: not a whole safetensors file ({one_line(error)}).") from error
-
-
-def _add(
-    file: Path,
-    keys: set[tuple[int, int]],
-    windows: dict[int, int],
-    row: dict[int, int],
-    table: NDArray[np.float64],
-) -> None:
-    """Add a rank's counts of some iterations to ``table [iterations, layers, experts]``."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy") as arrays:
-            names = {tuple(map(int, key.split("_"))): key for key in arrays.keys()}  # noqa: SIM118
-            for iteration, layer in sorted(keys):
-                if iteration in windows:
-                    values: NDArray[Any] = arrays.get_tensor(names[iteration, layer])
-                    if not (values >= 0).all():
-                        raise InputError(f"{file}: {iteration}_{layer} holds what is not a count of tokens.")
-                    table[windows[iteration], row[layer]] += values
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: changed or broken while it was read ({one_line(error)}).") from error
-
-
-def _notes(
-    path: Path, keys: dict[int, set[tuple[int, int]]], iterations: list[int], layers: int
-) -> tuple[str, ...]:
+def _notes(path: Path, keys: dict[int, Keys], iterations: list[int], layers: int) -> tuple[str, ...]:
     """Say what was summed, and what is missing."""
     ranks = sorted(keys)
     ended = f"ranks, {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"rank, {ranks[0]}"
@@ -154,8 +141,7 @@ def _notes(
         notes.append(
             f"iterations {iterations[0]} to {iterations[-1]} are not contiguous: {len(iterations)} of them are there"
         )
-    lacking = [rank for rank in ranks if len(keys[rank]) < len(iterations) * layers]
-    if lacking:
+    if lacking := [rank for rank in ranks if len(keys[rank]) < len(iterations) * layers]:
         named = ", ".join(map(str, lacking[:8]))
         notes.append(
             f"rank {named} lack{'s' * (len(lacking) == 1)} some layers or iterations that others have, counted as 0"

@@ -169,7 +169,7 @@ def test_what_claims_a_gigabyte_takes_no_memory(
     try:
         with pytest.raises(InputError) as caught:
             load_torch_file(path)
-        assert tracemalloc.get_traced_memory()[1] < 2**20
+        assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
     assert "\n" not in str(caught.value)

@@ -63,7 +63,7 @@ def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
     np.savez_compressed(tmp_path / "a.npz", routed_experts=values)
     trace = read(tmp_path / "a.npz")
     assert same(trace)
-    dense = "1 row of dense layers dropped"
+    dense = "1 row of dense layers, all zero, dropped"
     assert (dense in trace.notes) == (values.shape[1] == LAYERS)
 
 
@@ -187,7 +187,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
         (changed((7, 1, 0), -2), "token 7, layer row 1: expert -2"),
         (changed((7, 1, 0), 10**12, np.int64), "expert 1000000000000"),
         (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert once"),
-        (changed((slice(None), 1), -1), "no token chose an expert in layer 2 of the model"),
+        (changed((slice(None), 1), -1), "layer 2 of the model has experts, but all loads are 0"),
         (CHOICES.astype(float), "holds float64"),
         (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
         (CHOICES.astype(object), "not a whole .npy file"),
@@ -197,7 +197,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
             "1 choice of a token; the model routes each token to 2 of 6 experts in 2 MoE layers",
         ),
         (np.concatenate([CHOICES, CHOICES], axis=1), "4 layers; the model routes"),
-        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model has no experts"),
+        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model is dense"),
         (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
         (CHOICES[:0], "no choices of tokens in it"),
         (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),

@@ -114,8 +114,3 @@ def test_pieces_give_what_the_whole_gives(
 def test_sums_beyond_floats(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sum over its windows is too large"):
         read(save(tmp_path, np.full((3, 2, 4), 1e308)), windows=1)
-
-
-def test_shapes_no_model_has(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="more than any model"):
-        open_counts(save(tmp_path, np.zeros((2, 3000, 3000), np.uint8)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.routing import RoutedTokens
-from cost.experts.traces.text_files import MOST_JSON_BYTES, numbers, parse_document, parse_lines
+from cost.experts.traces.text_files import MOST_BYTES, numbers, parse_document, parse_lines
 from topology.base.errors import InputError, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural
@@ -32,11 +32,6 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
     nested lists (vLLM 0.21), the base64 of an ``.npy`` (vLLM from 0.22), ``{"data", "shape", "dtype"}`` with base64
     (Dynamo, prime-rl), or the base64 of bare int32 (SGLang, under ``meta_info`` or ``sgl_ext``: its shape is known
     from the model alone).
-
-    Raises
-    ------
-    InputError
-        If it is not JSON, holds no routed experts, or these cannot be decoded.
     """
     name = str(path)
     shapes = [array.shape for _, array in _arrays(path, wanted)]
@@ -78,13 +73,13 @@ def _answers(path: Path) -> Iterator[tuple[str, Any]]:
         answers = document if isinstance(document, list) else [document]
         yield from ((f"answer {i}, " if len(answers) > 1 else "", each) for i, each in enumerate(answers))
         return
-    yield from ((f"{line}, ", answer) for line, answer in parse_lines(path, MOST_JSON_BYTES))
+    yield from ((f"{line}, ", answer) for line, answer in parse_lines(path))
 
 
 def _has_lines(path: Path) -> bool:
     """Whether a ``.json`` holds an object on its first line and more lines after it."""
     with path.open("rb") as file:
-        return file.readline(MOST_JSON_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
+        return file.readline(MOST_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
 
 
 def _values(answer: Any) -> Iterator[tuple[str, Any]]:

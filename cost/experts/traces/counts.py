@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from topology.base.errors import InputError, one_line
 from topology.base.npy import load_npy
+from topology.base.units import plural
 
 PIECE_BYTES = 32 * 2**20
 """Bytes that are worked on at once: a few copies of it, some of them as float64, stay far below 1 GB."""
-ARCHIVED_BYTES = 2**31
-"""Of an array in an archive, which is read whole."""
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 """What the zip reader raises on archives that are cut short or broken."""
-_MOST_CELLS = 2**23
 _OF_STEPS = frozenset({"SGLang stat", "SGLang per_pass", "SGLang per_token", "TensorRT-LLM statistics"})
 
 
@@ -64,13 +62,6 @@ class TokenCounts:
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     per_token: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rows * self.experts > _MOST_CELLS:
-            raise InputError(
-                f"{self.path}: has {self.rows:,} layers of {self.experts:,} experts, more than any model; "
-                "is it a recording?"
-            )
 
     @property
     def of_steps(self) -> bool:
@@ -114,43 +105,19 @@ def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield from (array[first : first + step] for first in range(0, len(array), step))
 
 
-def npz_names(path: Path) -> list[str]:
-    """Return the names of the arrays in an ``.npz`` file.
-
-    Raises
-    ------
-    InputError
-        If it is not a whole one.
-    """
-    with _archive(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
-
-
 def npz_array(path: Path, key: str) -> NDArray[Any]:
-    """Return the array ``key`` of an ``.npz`` file, compressed or not.
-
-    Raises
-    ------
-    InputError
-        If there is no such array, it has more than `ARCHIVED_BYTES`, or is not a whole one of numbers.
-    """
-    with _archive(path) as archive:
-        found = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-        if key not in found or len(found) < len(archive.namelist()):
+    """Return the array ``key`` of an ``.npz`` file, compressed or not."""
+    with npz_archive(path) as archive:
+        if f"{key}.npy" not in archive.namelist():
             keys = ", ".join(archive.namelist()).replace(".npy", "")[:200] or "nothing"
-            raise InputError(
-                f"{path}: expected one array {key!r}, found {keys}; save it under that key, once."
-            )
-        if (size := found[key].file_size) > ARCHIVED_BYTES:
-            raise InputError(
-                f"{path}: {key} has {size:,} bytes; save so many in an .npy, which is read in pieces."
-            )
-        with archive.open(found[key]) as file:
+            raise InputError(f"{path}: expected an array {key!r}, found {keys}; save it under that key.")
+        with archive.open(f"{key}.npy") as file:
             return load_npy(file, f"{path}: {key}")
 
 
 @contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+def npz_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an ``.npz`` file; what is broken in it is refused in one line."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -158,39 +125,59 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise InputError(f"{path}: not a whole .npz file of numbers ({one_line(error)}).") from error
 
 
+def model_rows(
+    path: str, tokens: NDArray[Any], wanted: Wanted, names: tuple[str, ...] = (), *, unused: int = 0
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return which rows of ``tokens [scenarios, rows, experts]`` are the MoE layers, and notes.
+
+    Rows are the MoE layers in order, or all layers of the model with the dense ones empty. ``names``: of the
+    scenarios. ``unused``: experts of a dense layer that may have tokens all the same.
+    """
+    moe = list(wanted.moe_layers)
+    dense = sorted(set(range(wanted.layers)) - set(moe)) if tokens.shape[1] == wanted.layers else []
+    rows = moe if dense else list(range(len(moe)))
+    for wrong, layers, problem in (
+        (
+            (tokens[:, dense] > 0).sum(axis=2) > unused,
+            dense,
+            "is dense, but has tokens; are they of another model?",
+        ),
+        (
+            ~tokens[:, rows].any(axis=2),
+            moe,
+            "has experts, but all loads are 0; record for longer, or merge windows.",
+        ),
+    ):
+        if wrong.any():
+            scenario, row = (int(i) for i in np.argwhere(wrong)[0])
+            name = f"scenario {names[scenario]}, " if names else ""
+            raise InputError(f"{path}: {name}layer {layers[row]} of the model {problem}")
+    return rows, (f"{plural(len(dense), 'row')} of dense layers, all zero, dropped",) if dense else ()
+
+
 # Engines count tokens by slot, and say which expert each slot holds.
 
 
-def experts_of_map(path: str, slots: NDArray[Any], experts: int | None) -> int:
-    """Return the number of experts that a map ``[layers, slots]`` of slots to experts knows.
-
-    Raises
-    ------
-    InputError
-        If an entry is no expert (-1 is an unused slot), or the model's ``experts`` is another number.
-    """
+def experts_of_map(path: str, slots: NDArray[Any], wanted: Wanted | None) -> int:
+    """Return the number of experts that a map ``[layers, slots]`` of slots to experts knows; -1: an unused slot."""
     if slots.dtype.kind not in "iu" or slots.ndim != 2 or not slots.size:
         raise InputError(
             f"{path}: its map of slots to experts is {slots.dtype} {list(slots.shape)}, not [layers, slots]."
         )
     least, most = int(slots.min()), int(slots.max())
-    if least < -1 or most >= slots.size or most < 0:
+    if least < -1 or not 0 <= most < slots.size:
         raise InputError(
             f"{path}: its map of slots names expert {least if least < -1 else most}, which cannot be."
         )
-    if experts is not None and most + 1 != experts:
-        raise InputError(f"{path}: its map of slots has experts 0..{most}; the model has 0..{experts - 1}.")
+    if wanted and most + 1 != wanted.experts:
+        raise InputError(
+            f"{path}: its map of slots has experts 0..{most}; the model has 0..{wanted.experts - 1}."
+        )
     return most + 1
 
 
 def to_experts(where: str, counts: NDArray[Any], slots: NDArray[Any], experts: int) -> NDArray[np.float64]:
-    """Add up ``counts [layers, slots]`` by expert, ``[layers, experts]``.
-
-    Raises
-    ------
-    InputError
-        If the shapes differ, a count is no number from 0, or an unused slot has tokens.
-    """
+    """Add up ``counts [layers, slots]`` by expert, ``[layers, experts]``."""
     if counts.shape != slots.shape:
         raise InputError(
             f"{where}: counts {list(counts.shape)} for a map of slots {list(slots.shape)}; "

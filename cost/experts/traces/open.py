@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost.experts.traces import sglang
 from cost.experts.traces.answers import KEY, read_answers
-from cost.experts.traces.counts import TokenCounts, Wanted, npz_array, npz_names, of_array
+from cost.experts.traces.counts import TokenCounts, Wanted, npz_archive, npz_array, of_array
 from cost.experts.traces.counts import pieces as pieces_of
 from cost.experts.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
 from cost.experts.traces.text_files import read_csv, read_json, read_vllm_lines
@@ -119,7 +119,8 @@ def is_routing(text: str, wanted: Wanted | None = None) -> bool:
         if suffix in (".json", ".jsonl", ".ndjson"):
             return _head_holds(path, f'{KEY}"'.encode(), _ROUTING_HEAD)
         if suffix == ".npz":
-            return KEY in npz_names(path)
+            with npz_archive(path) as archive:
+                return f"{KEY}.npy" in archive.namelist()
         return suffix == ".npy" and _holds_ids(load_npy(path, text), wanted)
 
 

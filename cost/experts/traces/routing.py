@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import Wanted
+from cost.experts.traces.counts import Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -275,54 +275,36 @@ def collect_routing(
 
 def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
     moe = len(wanted.moe_layers)
-    rows = [f"{moe} MoE layers"] + ([f"all {wanted.layers} layers"] if wanted.layers != moe else [])
-    needs = (
-        f"the model routes each token to {wanted.top_k} of {wanted.experts} experts in {' or '.join(rows)}, or give "
-        f"one layer [tokens, {wanted.top_k}] for all"
-    )
+    rows = f"{moe} MoE layers" + (f" or all {wanted.layers} layers" if wanted.layers != moe else "")
+    found = ""
     if wanted.top_k is not None and source.k != wanted.top_k:
+        found = plural(source.k, "choice") + " of a token"
+    elif not source.one_layer and source.rows not in {1, moe, wanted.layers}:
+        found = plural(source.rows, "layer")
+    elif source.experts is not None and source.experts != wanted.experts:
+        found = plural(source.experts, "expert")
+    if found:
         raise InputError(
-            f"{source.path}: has shape {source.shape}, {plural(source.k, 'choice')} of a token; {needs}."
+            f"{source.path}: has shape {source.shape}, {found}; the model routes each token to {wanted.top_k} of "
+            f"{wanted.experts} experts in {rows}, or give one layer [tokens, {wanted.top_k}] for all."
         )
-    if not source.one_layer and source.rows not in {1, moe, wanted.layers}:
-        raise InputError(f"{source.path}: has shape {source.shape}, {plural(source.rows, 'layer')}; {needs}.")
-    if source.experts is not None and source.experts != wanted.experts:
-        raise InputError(f"{source.path}: is of {source.experts} experts; the model has {wanted.experts}.")
 
 
 def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> RoutingTrace:
     """Return the MoE layers of the model: dense rows dropped, or one layer for all."""
-    moe = list(wanted.moe_layers)
-    if source.rows == 1 and len(moe) > 1:
+    moe = len(wanted.moe_layers)
+    if source.rows == 1 < moe:
         note = (
-            f"ONE layer of choices, taken for each of the {len(moe)} MoE layers: what a placement gains is that of "
-            "one layer, and how layers depend on each other is not known"
+            f"ONE layer of choices, taken for each of the {moe} MoE layers: what a placement gains is that of one "
+            "layer, and how layers depend on each other is not known"
         )
         return replace(
             trace,
-            choices=np.broadcast_to(trace.choices, (len(moe), *trace.choices.shape[1:])),
-            counts=np.repeat(trace.counts, len(moe), axis=0),
+            choices=np.broadcast_to(trace.choices, (moe, *trace.choices.shape[1:])),
+            counts=np.repeat(trace.counts, moe, axis=0),
             repeated=True,
             notes=(*trace.notes, note),
         )
-    if source.rows == wanted.layers and wanted.layers != len(moe):
-        dense = sorted(set(range(wanted.layers)) - set(moe))
-        # with one choice a row that was not recorded cannot be told from expert 0
-        used = [row for row in dense if (trace.counts[row] > 0).sum() > (source.k == 1)]
-        if used:
-            raise InputError(
-                f"{source.path}: layer {used[0]} of the model has no experts, but tokens chose some there; "
-                "is this of another model?"
-            )
-        note = f"{plural(len(dense), 'row')} of dense layers dropped"
-        trace = replace(
-            trace, choices=trace.choices[moe], counts=trace.counts[moe], notes=(*trace.notes, note)
-        )
-    dead = np.flatnonzero(~trace.counts.any(axis=1))
-    if dead.size:
-        layer = moe[int(dead[0])]
-        raise InputError(
-            f"{source.path}: no token chose an expert in layer {layer} of the model (MoE layer {int(dead[0])} "
-            "from 0); record for longer."
-        )
-    return trace
+    # with one choice a row that was not recorded cannot be told from expert 0
+    rows, more = model_rows(source.path, trace.counts[None], wanted, unused=int(source.k == 1))
+    return replace(trace.rows(rows), notes=(*trace.notes, *more))

@@ -38,13 +38,7 @@ class _Rank:
 
 
 def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Open a ``.pt``, whose other ranks are looked for beside it, or a folder of one recording.
-
-    Raises
-    ------
-    InputError
-        If a file is no whole ``.pt`` of SGLang's, there are several recordings, or ranks do not fit together.
-    """
+    """Open a ``.pt``, whose other ranks are looked for beside it, or a folder of one recording."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
         if not files:
@@ -76,13 +70,7 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
 
 
 def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
-    """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts.
-
-    Raises
-    ------
-    InputError
-        If a file is no whole ``.pt`` of such a recording, or ranks do not fit together.
-    """
+    """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
         if not files:
@@ -203,7 +191,7 @@ def _rank(path: Path, data: object) -> _Rank:
 def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], int]:
     """Return the map of slots, the same of all ranks, and its experts."""
     first = ranks[0]
-    experts = experts_of_map(str(first.path), first.slots, wanted.experts if wanted else None)
+    experts = experts_of_map(str(first.path), first.slots, wanted)
     for rank in ranks:
         if rank.slots.shape != first.slots.shape or (rank.slots != first.slots).any():
             raise InputError(f"{rank.path}: its map of slots differs from that of {first.path.name}.")

@@ -14,30 +14,40 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
 from topology.base.errors import InputError, one_line
-from topology.base.reading import FILE_BYTES, parse_json, shown
+from topology.base.reading import parse_json, shown
 
-MOST_JSON_BYTES = 100 * 2**20
-"""Of one JSON document: parsed, its numbers take about nine times as much memory."""
-MOST_PARTS = 4_000_000
-"""Lists, objects and texts of one document, some 100 bytes each, whatever is in them."""
-MOST_LINE_BYTES = 32 * 2**20
-"""Of a line of statistics: 61 layers of 512 slots take a third of a megabyte; parsed, it takes nine times as much."""
-MOST_CSV_CELLS = 2_000_000
-"""Each takes about 300 bytes while the table is read: 600 MB."""
+MOST_BYTES = 100 * 2**20
+"""Of one document, or of a line of JSON: parsed, its numbers take about nine times as much memory."""
 _STATS = "eplb_load_stats"
 _COLUMNS = ("scenario", "layer", "expert", "tokens")
 
 
-def parse(text: bytes, where: str) -> Any:
-    """Parse JSON in UTF-8.
+def parse_document(path: Path, instead: str) -> Any:
+    """Parse a JSON file of at most 100 MiB; ``instead`` says what to give of more."""
+    _require_short(path, instead)
+    return _parse(path.read_bytes(), str(path))
 
-    Raises
-    ------
-    InputError
-        If it is not JSON, has duplicate keys, or more than 4,000,000 lists and texts.
-    """
-    if sum(map(text.count, (b"[", b"{", b'"'))) > MOST_PARTS:
-        raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts.")
+
+def parse_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the number and the value of each line of JSON that is not blank."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MOST_BYTES + 1):
+            number += 1
+            if len(line) > MOST_BYTES:
+                raise InputError(f"{path}, line {number}: longer than 100 MiB; is it JSON lines?")
+            if line.strip():
+                yield f"line {number}", _parse(line, f"{path}, line {number}")
+
+
+def _require_short(path: Path, instead: str) -> None:
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(
+            f"{path}: {size:,} bytes are too long for one document; above 100 MiB give {instead}."
+        )
+
+
+def _parse(text: bytes, where: str) -> Any:
     try:
         decoded = text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,47 +55,8 @@ def parse(text: bytes, where: str) -> Any:
     return parse_json(decoded, where)
 
 
-def parse_document(path: Path, instead: str) -> Any:
-    """Parse a JSON file of at most 100 MiB; ``instead`` says what to give of more.
-
-    Raises
-    ------
-    InputError
-        If it is larger, or as :func:`parse`.
-    """
-    if (size := path.stat().st_size) > MOST_JSON_BYTES:
-        raise InputError(
-            f"{path}: {size / 1e6:,.0f} MB of JSON; above {MOST_JSON_BYTES / 1e6:.0f} MB give {instead}."
-        )
-    return parse(path.read_bytes(), str(path))
-
-
-def parse_lines(path: Path, most: int) -> Iterator[tuple[str, Any]]:
-    """Yield the number and the value of each line of JSON that is not blank; ``most``: bytes of a line.
-
-    Raises
-    ------
-    InputError
-        If a line is longer, or as :func:`parse`.
-    """
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(most + 1):
-            number += 1
-            if len(line) > most:
-                raise InputError(f"{path}, line {number}: longer than {most // 2**20} MiB; is it JSON lines?")
-            if line.strip():
-                yield f"line {number}", parse(line, f"{path}, line {number}")
-
-
 def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any]:
-    """Return nested lists of numbers as an array.
-
-    Raises
-    ------
-    InputError
-        If the lists are of unequal length, or hold anything but numbers below 2^64.
-    """
+    """Return nested lists of numbers as an array."""
     _only_numbers(path, what, value)
     try:
         values = np.asarray(value)
@@ -106,13 +77,7 @@ def _only_numbers(path: str, what: str, value: object) -> None:
 
 
 def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Read SGLang's ``{"logical_count": [[...]]}``.
-
-    Raises
-    ------
-    InputError
-        If it is too large, not JSON, or has no rows of numbers under ``logical_count``.
-    """
+    """Read SGLang's ``{"logical_count": [[...]]}``."""
     data = parse_document(
         path, "the .pt that SGLang dumps, or an .npy of the same counts, which are read in pieces"
     )
@@ -126,18 +91,12 @@ def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
 
 
 def read_vllm_lines(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Open JSON lines; each line of type ``eplb_load_stats`` is a window, its rows are the MoE layers in order.
-
-    Raises
-    ------
-    InputError
-        If a line is not a JSON object with a ``record_type``, or no line has loads, or their shapes differ.
-    """
+    """Open JSON lines; each line of type ``eplb_load_stats`` is a window, its rows are the MoE layers in order."""
     others: Counter[str] = Counter()
     shape, experts = None, 0
     labels: list[str] = []
     for where, step, load, slots in _stats(path, others):
-        experts = max(experts, experts_of_map(where, slots, wanted.experts if wanted else None))
+        experts = max(experts, experts_of_map(where, slots, wanted))
         if shape not in {None, load.shape}:
             raise InputError(f"{where}: loads {list(load.shape)}, and {list(shape or ())} before.")
         shape = load.shape
@@ -157,7 +116,7 @@ def read_vllm_lines(path: Path, wanted: Wanted | None) -> TokenCounts:
 
 def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDArray[Any], NDArray[Any]]]:
     """Yield place, step, loads of slots and map of slots of each line that holds loads; count types of others."""
-    for line, record in parse_lines(path, MOST_LINE_BYTES):
+    for line, record in parse_lines(path):
         where = f"{path}, {line}"
         if not isinstance(record, dict) or not isinstance(record.get("record_type"), str):
             raise InputError(f'{where}: no object with a "record_type", as vLLM writes.')
@@ -181,18 +140,9 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
 
     Without a model, experts are those up to the highest that is there.
-
-    Raises
-    ------
-    InputError
-        If it is too long, not CSV, or a cell is absent, a duplicate or no count; the message names the line.
     """
     name = str(path)
-    if (size := path.stat().st_size) > FILE_BYTES:  # a line of it may be all of it
-        raise InputError(
-            f"{name}: {size:,} bytes is too long for a table; expected {FILE_BYTES:,} or fewer. Give an .npy, "
-            "which is read in pieces."
-        )
+    _require_short(path, "an .npy, which is read in pieces")
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             cells = _cells(name, csv.DictReader(lines), wanted.experts if wanted else None)
@@ -237,10 +187,6 @@ def _cells(name: str, reader: csv.DictReader[str], experts: int | None) -> dict[
                 f"{where}: duplicate cell: scenario {scenario!r}, layer {layer}, expert {expert}."
             )
         cells[scenario, layer, expert] = _tokens(where, texts[2])
-        if len(cells) > MOST_CSV_CELLS:
-            raise InputError(
-                f"{name}: more than {MOST_CSV_CELLS:,} lines; give an .npy, which is read in pieces."
-            )
     if not cells:
         raise InputError(f"{name}: has a header and no loads below it.")
     return cells

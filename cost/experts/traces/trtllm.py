@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted
-from cost.experts.traces.text_files import parse
+from cost.experts.traces.text_files import parse_document
 from topology.base.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
 _TYPES = {"I64", "I32", "I16", "U8", "U16", "U32", "U64", "F32", "F64"}
-_PIECE_CELLS = 2**22
-"""Counts added up at once, as float64: 281 iterations of 58 layers with 256 experts."""
-_MOST_META_BYTES = 2**20
 
 Keys = dict[tuple[int, int], str]
 """The names of a rank's arrays by iteration and layer."""
@@ -32,14 +29,7 @@ def is_statistics(path: Path) -> bool:
 
 
 def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Open the statistics, summed over ranks; each iteration is a window, layers have the model's own ids.
-
-    Raises
-    ------
-    InputError
-        If a file is no safetensors file, a key is not ``iteration_layer``, or an array has not one count for
-        each expert.
-    """
+    """Open the statistics, summed over ranks; each iteration is a window, layers have the model's own ids."""
     experts = _experts(path)
     files = {
         int(named[1]): file
@@ -53,23 +43,19 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
         keys[rank], experts = _keys(files[rank], experts, wanted)
     pairs = {pair for own in keys.values() for pair in own}
     iterations, layers = sorted({i for i, _ in pairs}), sorted({layer for _, layer in pairs})
-    row = {layer: i for i, layer in enumerate(layers)}
     count = experts or 0
 
     def pieces() -> Iterator[NDArray[np.float64]]:
-        step = max(1, _PIECE_CELLS // (len(layers) * count))
-        for start in range(0, len(iterations), step):
-            window = {iteration: n for n, iteration in enumerate(iterations[start : start + step])}
-            table = np.zeros((len(window), len(layers), count))
-            for rank, own in keys.items():
-                with _opened(files[rank], "changed or broken while it was read") as arrays:
-                    for (iteration, layer), key in own.items():
-                        if iteration in window:
-                            values = arrays.get_tensor(key)
-                            if not (values >= 0).all():
-                                raise InputError(f"{files[rank]}: {key} holds what is not a count of tokens.")
-                            table[window[iteration], row[layer]] += values
-            yield table
+        with ExitStack() as stack:
+            problem = "changed or broken while it was read"
+            opened = [(stack.enter_context(_opened(files[rank], problem)), own) for rank, own in keys.items()]
+            for iteration in iterations:
+                table = np.zeros((1, len(layers), count))
+                for arrays, own in opened:
+                    for row, layer in enumerate(layers):
+                        if (key := own.get((iteration, layer))) is not None:
+                            table[0, row] += arrays.get_tensor(key)
+                yield table
 
     return TokenCounts(
         str(path),
@@ -89,8 +75,7 @@ def _experts(path: Path) -> int | None:
     meta = path / "meta_info.json"
     if not meta.is_file():
         return None
-    with meta.open("rb") as file:
-        data = parse(file.read(_MOST_META_BYTES), str(meta))
+    data = parse_document(meta, "a shorter one")
     experts = data.get("num_experts") if isinstance(data, dict) else None
     if type(experts) is not int or experts < 1:
         raise InputError(f"{meta}: has no num_experts above 0.")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import TokenCounts, Wanted
+from cost.experts.traces.counts import TokenCounts, Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -107,30 +106,26 @@ def _checked(
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the pieces as float64, or say which entry is no count; progress goes from ``start`` by a half."""
     done = 0
-    for piece in _readable(recording):
-        if piece.shape[1:] != (recording.rows, recording.experts):
-            raise InputError(f"{recording.path}: changed while it was read.")
-        with np.errstate(
-            over="ignore"
-        ):  # a wider float that does not fit becomes inf, and is refused as that
-            values = piece.astype(np.float64, copy=False)
-        bad = ~np.isfinite(values) | (values < 0)
-        if bad.any():
-            window, row, expert = (int(i) for i in np.argwhere(bad)[0])
-            label = recording.names[done + window] if recording.names else f"scenario {done + window}"
-            raise InputError(
-                f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
-                "is not a count of tokens; give finite numbers that are not negative."
-            )
-        yield values
-        done += len(values)
-        if on_progress:
-            on_progress(recording.path, start + done / recording.windows / 2)
-
-
-def _readable(recording: TokenCounts) -> Iterator[NDArray[Any]]:
     try:
-        yield from recording.pieces()
+        for piece in recording.pieces():
+            if piece.shape[1:] != (recording.rows, recording.experts):
+                raise InputError(f"{recording.path}: changed while it was read.")
+            with np.errstate(
+                over="ignore"
+            ):  # a wider float that does not fit becomes inf, and is refused as that
+                values = piece.astype(np.float64, copy=False)
+            bad = ~np.isfinite(values) | (values < 0)
+            if bad.any():
+                window, row, expert = (int(i) for i in np.argwhere(bad)[0])
+                label = recording.names[done + window] if recording.names else f"scenario {done + window}"
+                raise InputError(
+                    f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
+                    "is not a count of tokens; give finite numbers that are not negative."
+                )
+            yield values
+            done += len(values)
+            if on_progress:
+                on_progress(recording.path, start + done / recording.windows / 2)
     except OSError as error:
         raise InputError(f"{recording.path}: cannot be read ({error.strerror or error}).") from error
 
@@ -146,8 +141,8 @@ def require_fit(recording: TokenCounts, wanted: Wanted) -> None:
     InputError
         If it has another shape than the model needs.
     """
-    rows = _kept_rows(recording, wanted)[0] if recording.layer_ids else range(recording.rows)
-    if recording.experts != wanted.experts or len(rows) not in {len(wanted.moe_layers), wanted.layers}:
+    rows = len(_kept_rows(recording, wanted)[0])
+    if recording.experts != wanted.experts or rows not in {len(wanted.moe_layers), wanted.layers}:
         raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {wanted.words}.")
 
 
@@ -161,38 +156,18 @@ def moe_rows(
     InputError
         If a dense layer has tokens, or a MoE layer has none in some run.
     """
-    notes: tuple[str, ...] = ()
-    if recording.layer_ids:
-        rows, notes = _kept_rows(recording, wanted)
-        tokens = tokens[:, rows]
-    moe = list(wanted.moe_layers)
-    if tokens.shape[1] == wanted.layers and wanted.layers != len(moe):
-        dense = sorted(set(range(wanted.layers)) - set(moe))
-        used = tokens[:, dense].any(axis=2)
-        if used.any():
-            scenario, row = (int(i) for i in np.argwhere(used)[0])
-            raise InputError(
-                f"{recording.path}: scenario {names[scenario]}, row {dense[row]}: that layer of the model has no "
-                "experts, but its loads are not zero; are these loads of another model?"
-            )
-        tokens = tokens[:, moe]
-        notes = (*notes, f"{len(dense)} rows of dense layers, all zero, dropped")
-    dead = ~tokens.any(axis=2)
-    if dead.any():
-        scenario, row = (int(i) for i in np.argwhere(dead)[0])
-        raise InputError(
-            f"{recording.path}: scenario {names[scenario]}, layer {moe[row]} of the model (MoE layer {row} from 0): "
-            "all loads are 0; measure for longer, merge windows (`windows` 1), or drop the scenario."
-        )
-    return tokens, notes
+    kept, notes = _kept_rows(recording, wanted)
+    tokens = tokens[:, kept]
+    rows, more = model_rows(recording.path, tokens, wanted, names)
+    return tokens[:, rows], (*notes, *more)
 
 
 def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
-    """Return the rows to keep of a recording that names its layers, and a note where they are not the model's."""
+    """Return the rows to keep, and a note where a recording names its layers and they are not the model's."""
     layers = recording.layer_ids or ()
     found = set(layers)
-    if found in (set(wanted.moe_layers), set(range(wanted.layers))):
-        return list(range(len(layers))), ()
+    if not layers or found in (set(wanted.moe_layers), set(range(wanted.layers))):
+        return list(range(recording.rows)), ()
     if found == set(range(len(wanted.moe_layers))):
         return list(range(len(layers))), (f"layers 0..{len(found) - 1} read as the MoE layers in order",)
     beyond = {layer for layer in found if layer >= wanted.layers}

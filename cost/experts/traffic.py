@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.experts.assignment import numbered
 from cost.experts.use import ExpertUse
 from cost.experts.volumes import Floats, independent_hits, placed_vectors
 from cost.layout import Layout, StageSpec
@@ -148,10 +147,18 @@ def _reached(
     if (hits := use.hits) is not None:
         by_trace = (hits.gpus_per_token, hits.nodes_per_token, hits.domains_per_token)
         return [values.mean(axis=0) for values in by_trace]
-    nodes, domains = deployment.numbered("node")[list(stage.gpus)], deployment.domains(stage)
-    chances = [independent_hits(use, limit, place) for place in (None, numbered(nodes), numbered(domains))]
-    # one row may stand for many layers
-    return [np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats) for chance in chances]
+    reached = []
+    for place in (
+        np.arange(use.gpus),
+        deployment.numbered("node")[list(stage.gpus)],
+        deployment.domains(stage),
+    ):
+        share = np.stack([use.share[..., place == one].sum(axis=-1) for one in np.unique(place)], axis=-1)
+        chance = independent_hits(replace(use, share=share), limit)
+        reached.append(
+            np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats)
+        )  # a row may stand for many layers
+    return reached
 
 
 def _sent(

@@ -302,19 +302,16 @@ def placed_vectors(
     per_node = family == "per-node" and len(group.members) > 1
     if hits is None:
         chance = use.top_k * use.share if family == "per-copy" else independent_hits(use, limit)
-        return (
-            _per_node(group, chance, independent_hits(use, limit, index))
-            if per_node
-            else _direct(group, chance)
-        )
+        if not per_node:
+            return _direct(group, chance)
+        whole = replace(use, share=sum_by_place(use.share, index))
+        return _per_node(group, chance, independent_hits(whole, limit))
     chance = hits.pairs if family == "per-copy" else hits.gpus
     if chance.shape[2] > 1:
         return _per_node_by_source(group, hits) if per_node else _direct_by_source(group, chance)
-    return (
-        _per_node(group, chance[:, :, 0], hits.domains[:, :, 0])
-        if per_node
-        else _direct(group, chance[:, :, 0])
-    )
+    if per_node:
+        return _per_node(group, chance[:, :, 0], hits.domains[:, :, 0])
+    return _direct(group, chance[:, :, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,22 +336,12 @@ class _Group:
         return sum_by_place(values, self.index)[..., self.index]
 
 
-def independent_hits(use: ExpertUse, limit: tuple[int, int], place: Ints | None = None) -> Floats:
-    """Return the chance that a token reaches each place if experts were chosen independently.
+def independent_hits(use: ExpertUse, limit: tuple[int, int]) -> Floats:
+    """Return the chance that a token reaches each place of ``use.share`` if experts were chosen independently.
 
-    Parameters
-    ----------
-    limit:
-        Groups of experts and how many of them a token may use, which lowers it as much as for even placement.
-    place:
-        Place of each GPU, numbered from 0, ``[gpus]``; None: each GPU is one.
-
-    Returns
-    -------
-    ``[scenarios, layers, places]``: also the fraction of the tokens that a place receives, one copy a place.
+    ``limit``: groups of experts and how many of them a token may use, which lowers it as much as for even placement.
+    It is also the fraction of the tokens that a place receives, one copy a place, ``[scenarios, layers, places]``.
     """
-    if place is not None:
-        use = replace(use, share=sum_by_place(use.share, place))
     share = use.token_share()
     if not limit[0]:
         return share

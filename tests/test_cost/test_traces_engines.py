@@ -129,8 +129,8 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     torch_save(rank_file(tmp_path, 3), data)
     notes = read(tmp_path).notes
     name = tmp_path.name
-    assert f"{name}: no file of rank 1, 2: its tokens are missing" in notes
-    assert f"{name}: rank 3 lacks some of the 5 passes, counted as 0" in notes
+    assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
+    assert f"{name}: rank 3 without some passes that others have, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -242,7 +242,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     for words in (
         "no file of rank 2, 3: their tokens are missing",
         "iterations 100 to 107 are not contiguous: 6 of them are there",
-        "rank 0, 1, 4 lack some layers or iterations",
+        "rank 0, 1, 4 without some layers or iterations",
         "meta_info.json is missing",
         "rank*_raw.safetensors (the experts of each token) not read",
         "layer 3 is beyond the model's 3",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,6 +153,23 @@ def model_rows(
             name = f"scenario {names[scenario]}, " if names else ""
             raise InputError(f"{path}: {name}layer {layers[row]} of the model {problem}")
     return rows, (f"{plural(len(dense), 'row')} of dense layers, all zero, dropped",) if dense else ()
+
+
+def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list[str]:
+    """Return notes on the ranks that were summed, and on what is missing; ``recorded``: records of each rank."""
+    ranks = sorted(recorded)
+    notes = [f"rank {ranks[0]} only, no other beside it"]
+    if len(ranks) > 1:
+        notes = [f"summed over {len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"]
+    absent = sorted(set(range(ranks[-1])) - set(ranks))
+    lacking = [rank for rank in ranks if recorded[rank] < all_records]
+    for some, problem in (
+        (absent, "no file of rank {}: their tokens are missing"),
+        (lacking, f"rank {{}} without some {what} that others have, counted as 0"),
+    ):
+        if some:
+            notes.append(problem.format(", ".join(map(str, some[:8]))))
+    return notes
 
 
 # Engines count tokens by slot, and say which expert each slot holds.

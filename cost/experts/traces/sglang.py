@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
+from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, rank_notes, to_experts
 from cost.experts.traces.routing import RoutedTokens
 from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
@@ -225,6 +225,15 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
                     total += to_experts(where, by_slot, slots, experts)
             yield total[None]
 
+    recorded = {rank.rank: 0 for rank in ranks}
+    for rank in ranks:
+        recorded[rank.rank] += len(rank.passes)
+    notes = [*rank_notes(recorded, len(numbers), "passes"), _MAPPED]
+    if several := {number for rank in ranks for number, records in rank.passes.items() if len(records) > 1}:
+        notes.append(
+            f"{len(several)} of {len(numbers)} passes have several records of a rank (batches that overlap, or a "
+            "draft model), summed"
+        )
     records = [record for rank in ranks for each in rank.passes.values() for record in each]
     per_token = any(chosen is not None for _, chosen in records)
     return TokenCounts(
@@ -235,7 +244,7 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
         experts,
         sums,
         names=tuple(f"pass {number}" for number in numbers),
-        notes=_notes(ranks, len(numbers)),
+        notes=tuple(notes),
         per_token=per_token,
     )
 
@@ -248,22 +257,3 @@ def _counted(where: str, chosen: NDArray[Any] | None, slots: NDArray[Any]) -> ND
         raise InputError(f"{where}: {_TOPK} is {shape}, not [layers, tokens, choices].")
     _require_slots(where, chosen, width)
     return np.array([np.bincount(layer[layer >= 0].ravel(), minlength=width) for layer in chosen])
-
-
-def _notes(ranks: Sequence[_Rank], passes: int) -> tuple[str, ...]:
-    """Say what was summed, and what is missing."""
-    found = sorted({rank.rank for rank in ranks})
-    notes = [f"rank {found[0]} only, no other beside it", _MAPPED]
-    if len(found) > 1:
-        notes[0] = f"summed over {len(found)} ranks, {found[0]} to {found[-1]}"
-    if several := {number for rank in ranks for number, records in rank.passes.items() if len(records) > 1}:
-        notes.append(
-            f"{len(several)} of {passes} passes have several records of a rank (batches that overlap, or a "
-            "draft model), summed"
-        )
-    if absent := sorted(set(range(found[-1])) - set(found)):
-        notes.append(f"no file of rank {', '.join(map(str, absent[:8]))}: its tokens are missing")
-    recorded = {number: sum(len(rank.passes) for rank in ranks if rank.rank == number) for number in found}
-    if lacking := [str(number) for number, count in recorded.items() if count < passes]:
-        notes.append(f"rank {', '.join(lacking[:8])} lacks some of the {passes} passes, counted as 0")
-    return tuple(notes)

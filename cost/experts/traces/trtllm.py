@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.traces.counts import TokenCounts, Wanted
+from cost.experts.traces.counts import TokenCounts, Wanted, rank_notes
 from cost.experts.traces.text_files import parse_document
 from topology.base.errors import InputError, one_line
 
@@ -44,6 +44,15 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
     pairs = {pair for own in keys.values() for pair in own}
     iterations, layers = sorted({i for i, _ in pairs}), sorted({layer for _, layer in pairs})
     count = experts or 0
+    recorded = {rank: len(own) for rank, own in keys.items()}
+    notes = rank_notes(recorded, len(iterations) * len(layers), "layers or iterations")
+    if iterations[-1] - iterations[0] + 1 != len(iterations):
+        span = f"{iterations[0]} to {iterations[-1]}"
+        notes.append(f"iterations {span} are not contiguous: {len(iterations)} of them are there")
+    if not (path / "meta_info.json").is_file():
+        notes.append("meta_info.json is missing; the number of experts is that of the arrays")
+    if any(path.glob("rank*_raw.safetensors")):
+        notes.append("rank*_raw.safetensors (the experts of each token) not read: the counts say the same")
 
     def pieces() -> Iterator[NDArray[np.float64]]:
         with ExitStack() as stack:
@@ -66,7 +75,7 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
         pieces,
         tuple(layers),
         tuple(f"iteration {i}" for i in iterations),
-        _notes(path, keys, iterations, len(layers)),
+        tuple(notes),
     )
 
 
@@ -113,26 +122,3 @@ def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[Keys,
     if wanted and experts != wanted.experts:
         raise InputError(f"{file}: counts of {experts} experts; the model has {wanted.experts}.")
     return found, experts
-
-
-def _notes(path: Path, keys: dict[int, Keys], iterations: list[int], layers: int) -> tuple[str, ...]:
-    """Say what was summed, and what is missing."""
-    ranks = sorted(keys)
-    ended = f"ranks, {ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"rank, {ranks[0]}"
-    notes = [f"summed over {len(ranks)} {ended}"]
-    if absent := sorted(set(range(ranks[-1])) - set(ranks)):
-        notes.append(f"no file of rank {', '.join(map(str, absent[:8]))}: their tokens are missing")
-    if iterations[-1] - iterations[0] + 1 != len(iterations):
-        notes.append(
-            f"iterations {iterations[0]} to {iterations[-1]} are not contiguous: {len(iterations)} of them are there"
-        )
-    if lacking := [rank for rank in ranks if len(keys[rank]) < len(iterations) * layers]:
-        named = ", ".join(map(str, lacking[:8]))
-        notes.append(
-            f"rank {named} lack{'s' * (len(lacking) == 1)} some layers or iterations that others have, counted as 0"
-        )
-    if not (path / "meta_info.json").is_file():
-        notes.append("meta_info.json is missing; the number of experts is that of the arrays")
-    if any(path.glob("rank*_raw.safetensors")):
-        notes.append("rank*_raw.safetensors (the experts of each token) not read: the counts say the same")
-    return tuple(notes)

@@ -77,12 +77,10 @@ def collect_windows(
     if not np.isfinite(tokens).all():
         raise InputError(f"{recording.path}: the sum over its windows is too large for a count of tokens.")
     names = recording.names or tuple(str(i) for i in range(len(filled)))
-    labels = []
-    for run in range(runs):
-        # run of the i-th: i * runs // kept, so a run begins at the smallest i that reaches it
-        begin, end = (-(-edge * kept.size // runs) for edge in (run, run + 1))
-        first, last = names[kept[begin]], names[kept[end - 1]]
-        labels.append(first if first == last else f"{first} to {last}")
+    spans: list[list[str]] = [[] for _ in range(runs)]
+    for window, run in run_of.items():
+        spans[run].append(names[window])
+    labels = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
     total = len(filled)
     return Windows(tokens, tuple(labels), total, total - kept.size, _notes(total, kept.size, runs))
 

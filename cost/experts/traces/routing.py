@@ -107,7 +107,7 @@ class RoutingTrace:
         """Return some of the layers, as the stages of a pipeline have them."""
         if list(which) == list(range(self.layers)):
             return self
-        # one layer that stands for all stays one array: equal rows are seen by their address
+        # one layer that stands for all stays one array
         choices = self.choices[: len(which)] if self.repeated else self.choices[list(which)]
         return replace(self, choices=choices, counts=self.counts[list(which)])
 

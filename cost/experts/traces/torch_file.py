@@ -42,15 +42,14 @@ _STORAGES = {
     "DoubleStorage": "float64",
     "UntypedStorage": "uint8",
 }
-_DTYPES = (*_STORAGES.values(), "uint16", "uint32", "uint64")
 _REPEATED = 2**24
 """Elements that a tensor may have whatever its storage has: it may repeat some of them."""
 
 
 class _Storage(NamedTuple):
-    """The bytes of a storage, and the type of its elements."""
+    """The elements of a storage, still in the file; ``bfloat16`` as the 16 bits of each."""
 
-    data: NDArray[np.uint8]
+    values: NDArray[Any]
     dtype: str
 
 
@@ -94,7 +93,7 @@ class _Archive:
         self._bytes = np.memmap(path, np.uint8, "r")
         self.pickle = archive.read(self._root + "data.pkl")
         named = self._root + "byteorder"
-        self._big = named in self._members and archive.read(named) == b"big"
+        self.order = ">" if named in self._members and archive.read(named) == b"big" else "<"
 
     def member(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a member, still in the file."""
@@ -108,12 +107,6 @@ class _Archive:
         if signature != b"PK\3\4" or member.flag_bits & 1 or start + member.file_size > len(self._bytes):
             raise self.refused(f"its member {name[:80]!r} is broken or encrypted")
         return np.asarray(self._bytes[start : start + member.file_size])
-
-    def number(self, dtype: str) -> np.dtype[Any]:
-        """Return how an element is stored."""
-        if dtype not in _DTYPES:
-            raise self.refused(f"a tensor in it is of type {dtype}"[:120])
-        return np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder(">" if self._big else "<")
 
     def refused(self, problem: str) -> InputError:
         """Return the error that says so."""
@@ -143,8 +136,8 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what builds the value that a pickle names: a function of this module, or the name of a type."""
-        if module in ("torch", "torch.storage") and (name in _STORAGES or name in _DTYPES):
-            return _STORAGES.get(name, name)
+        if module in ("torch", "torch.storage") and name in _STORAGES:
+            return _STORAGES[name]
         if function := self._functions.get((module, name)):
             return function
         raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is no tensor")
@@ -152,32 +145,31 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:
         """Return a storage, ``("storage", type, key, device, elements)``."""
         match pid:
-            case ("storage", str(dtype), str(key), _, int(elements)):
+            case ("storage", str(dtype), str(key), _, int(elements)) if dtype in _STORAGES.values():
                 data = self._archive.member(f"data/{key}")
-                if elements * self._archive.number(dtype).itemsize > len(data):
+                number = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+                if elements * number.itemsize > len(data):
                     raise self._archive.refused(
                         f"storage {key[:20]!r} has {len(data):,} bytes of {elements:,} elements"
                     )
-                return _Storage(data, dtype)
+                whole = data[: len(data) // number.itemsize * number.itemsize]
+                return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
         raise self._archive.refused("its pickle refers to something that is no storage")
 
     def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""
-        number = self._archive.number(storage.dtype)
-        elements, size = len(storage.data) // number.itemsize, math.prod(shape)
+        elements, size = len(storage.values), math.prod(shape)
         if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in (first, *shape, *strides)):
             raise self._archive.refused(
                 f"a tensor in it has an impossible shape or stride ({shape}, {strides})"[:120]
             )
         last = first + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if not size:
-            return np.zeros(shape, number)
+            return np.zeros(shape, storage.values.dtype)
         if last >= elements or size > max(elements, _REPEATED):
             raise self._archive.refused(
                 f"a tensor {list(shape)} in it needs more than the {elements:,} elements of its storage"
             )
-        flat = storage.data[: elements * number.itemsize].view(number)
-        values = np.lib.stride_tricks.as_strided(
-            flat[first:], shape, [stride * number.itemsize for stride in strides], writeable=False
-        )
+        steps = [stride * storage.values.itemsize for stride in strides]
+        values = np.lib.stride_tricks.as_strided(storage.values[first:], shape, steps, writeable=False)
         return (values.astype(np.uint32) << 16).view(np.float32) if storage.dtype == "bfloat16" else values

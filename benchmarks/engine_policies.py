@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cost.assignment import Assignment
+    from cost.experts.assignment import Assignment
     from placement.problem import Problem
 
     Policy = Callable[[Problem], tuple[Assignment | None, str]]

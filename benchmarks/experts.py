@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from engine_policies import sglang_policies, vllm_policy
 
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from placement.baselines import eplb_global, eplb_hierarchical, linear
 from placement.budget import Budget
 from placement.problem import Problem, make_problem, spread_slots
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.assignment import Assignment
+    from cost.experts.assignment import Assignment
     from placement.baselines import Baseline
     from placement.problem import Objective
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
+from cost.experts.use import ExpertUse
 from cost.layout import StageSpec
 from topology.routes import Pairs, Traffic, fair_s
 from topology.routes.traffic import AlikeRows
@@ -49,7 +49,7 @@ class Sharing:
 def sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: str) -> Sharing | None:
     """Return how the tokens of placed experts share links between domains; None where that is as formulas have it.
 
-    ``family``: of the kernel (:data:`cost.terms.alltoall_volumes.FAMILIES`). Combine goes the same ways back, in the
+    ``family``: of the kernel (:data:`cost.experts.volumes.FAMILIES`). Combine goes the same ways back, in the
     same time.
 
     Notes

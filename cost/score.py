@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
 from cost.dtypes import multiply_dtype
+from cost.experts.use import ExpertUse
 from cost.layout import CutReplicas, Layout, StageSpec, joints
 from cost.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step import batch_cost

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
+from cost.experts.use import ExpertUse
 from cost.layout import StageSpec
 from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model, StageShard

@@ -10,10 +10,10 @@ import numpy as np
 
 from cost import resolve_model
 from cost.deployment import Deployment
+from cost.experts.volumes import Routing, alltoall_volumes
 from cost.layout import StageSpec
 from cost.machine import PEAK
 from cost.step import even_step
-from cost.terms.alltoall_volumes import Routing, alltoall_volumes
 from cost.terms.pipeline import ACTIVATION_BYTES, bubble_seconds, hop_seconds
 from cost.workload import StepShape, Workload
 from topology import load_domain, load_gpu, load_scale_out, resolve_cluster

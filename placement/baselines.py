@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 from placement.arrays import Floats, Index, Ints
 from placement.problem import Problem
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads
 from cost.layouts import best_at, sweep
-from cost.loads import ExpertLoads
 from cost.model import Model
 from cost.quantity import rounded_down
 from cost.score import Score

@@ -3,7 +3,8 @@
 Each expert chooses a set of GPUs that hold its copies, its *pattern*. What it then asks of each GPU follows from the
 pattern alone, under any split of tokens: ``1 / copies`` of its load (``even``), or what source ranks choose
 (``source``, ``rank``). Under ``lp`` the largest load is that of some set of GPUs whose experts cannot leave it
-(:mod:`cost.dispatch`), so that rows are sets of GPUs there. Every rule is one function, which adds its constraint.
+(:mod:`cost.experts.best_split`), so that rows are sets of GPUs there. Every rule is one function, which adds its
+constraint.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.dispatch import hangs_on_places, slot_shares
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import depends_on_placement, slot_shares
 from placement.anti_affinity import second_copies_first
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.budget import Budget
@@ -314,7 +315,7 @@ def whole_layer(problem: Problem, row: Experts, bound: float) -> Choices:
             (slots == slots[0]).all()
             and (speed == speed[0]).all()
             and problem.each_alone
-            and not hangs_on_places(problem.split)
+            and not depends_on_placement(problem.split)
         ),
     )
 
@@ -334,7 +335,7 @@ def _weights(problem: Problem, patterns: Bools, used: Ints) -> Floats:
         sets = (np.arange(1, 2**used.size)[:, None] >> np.arange(used.size)) & 1
         inside = ~(patterns[:, None, :] & (sets == 0)).any(axis=2)
         weight: Floats = (inside / (sets @ speed))[None]
-    elif not hangs_on_places(problem.split):
+    elif not depends_on_placement(problem.split):
         weight = (patterns / patterns.sum(axis=1, keepdims=True) / speed)[None]
     else:
         weight = np.stack(

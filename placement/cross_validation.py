@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.dispatch import DispatchPolicy
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.budget import Budget
 from placement.findings import ScenarioReport, ScenarioRow

@@ -1,9 +1,10 @@
 """Dispatch refinement: a placement found for even shares, fitted to the policy by which the engine splits tokens.
 
 With given copies an LP split reaches ``max over sets S of GPUs: load of the experts with all copies in S / speed of
-S`` (:mod:`cost.dispatch`). Drift hurts where an expert has too few copies, or where those that cannot leave a few
-GPUs grow together. So counts come from loads drawn towards their mean, which leaves few experts with one copy, and
-packing balances what cannot leave a GPU easily: the load per copy, less of it the more other copies there are.
+S`` (:mod:`cost.experts.best_split`). Drift hurts where an expert has too few copies, or where those that cannot leave
+a few GPUs grow together. So counts come from loads drawn towards their mean, which leaves few experts with one
+copy, and packing balances what cannot leave a GPU easily: the load per copy, less of it the more other copies there
+are.
 
 Where source ranks use one copy each, the split depends on where the copies are: swaps are judged by splitting anew.
 """
@@ -15,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.dispatch import slot_shares
+from cost.experts.dispatch import slot_shares
 from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats, Index, least_of_each
 from placement.bounds import lower_bound

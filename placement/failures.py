@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.dispatch import ExpertUse
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import ExpertUse
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_name, stage_domains

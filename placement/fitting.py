@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost.deployment import USABLE_HBM, Deployment
-from cost.dispatch import ExpertUse, balanced_use
+from cost.experts.use import ExpertUse, balanced_use
 from cost.layout import CutReplicas, Layout
 from cost.layouts.candidates import Arrangement, arrangements, widths_of
 from cost.layouts.idle_gpus import arranged_in

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout
-from cost.loads import ExpertLoads
 from cost.score import LayoutScorer, Score
 from cost.service_limits import giving_way
 from placement.arrays import Ints

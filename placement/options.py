@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
-from cost.dispatch import DispatchPolicy, rank_tp, require_policy
+from cost.experts.dispatch import DispatchPolicy, rank_tp, require_policy
 from cost.layout import Layout
 from cost.workload import Workload
 from topology.base.errors import InputError
@@ -129,7 +129,7 @@ class PlanOptions:
         Over several loads: whether those that are nearly the same share a vote in the search, or each has one; what
         is scored is each load given.
     split:
-        How the engine splits an expert's tokens over its copies (:data:`cost.dispatch.DISPATCH_POLICIES`).
+        How the engine splits an expert's tokens over its copies (:data:`cost.experts.dispatch.DISPATCH_POLICIES`).
     goal:
         What the layout is chosen for (:data:`placement.options.GOALS`).
     ttft_s:

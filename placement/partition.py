@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from cost.deployment import USABLE_HBM, Deployment
-from cost.dispatch import ExpertUse, balanced_use
+from cost.experts.use import ExpertUse, balanced_use
 from cost.layout import StageSpec
 from cost.layouts.long_cuts import Sums, long_cuts, too_long
 from cost.layouts.partition import best_cuts, run_sums

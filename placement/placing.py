@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout
-from cost.loads import ExpertLoads
 from placement.arrays import Floats, Index, Ints
 from placement.budget import Budget
 from placement.failure_domains import stage_domains

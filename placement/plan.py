@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.calibration.errors import errors_in, widest
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy, require_policy
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy, require_policy
+from cost.experts.loads import ExpertLoads
+from cost.experts.traffic import TokenTraffic
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.money import Totals
 from cost.score import Score
-from cost.token_traffic import TokenTraffic
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
 from placement.options import (

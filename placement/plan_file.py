@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from cost.assignment import Assignment
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.config.build import model_from_config
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.traffic import traffic_to_dict
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.money import PriceBook, totals_to_dict
 from cost.score import Score
-from cost.token_traffic import traffic_to_dict
 from cost.workload import Workload
 from placement.failure_domains import domain_name
 from placement.findings import (

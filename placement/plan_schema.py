@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from cost.dispatch import DispatchPolicy
+from cost.experts.dispatch import DispatchPolicy
 from cost.written import CalibrationData, ProofData, TokenTrafficData, TotalsData
 from placement.findings import (
     AtLeastOne,

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
-from cost.token_traffic import TokenTraffic
+from cost.experts.loads import ExpertLoads
+from cost.experts.traffic import TokenTraffic
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short

@@ -10,8 +10,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cost.assignment import Assignment
-from cost.dispatch import DispatchPolicy, lp_level, slot_shares
+from cost.experts.assignment import Assignment
+from cost.experts.best_split import lp_level
+from cost.experts.dispatch import DispatchPolicy, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
 from placement.scenario_groups import distinct, group_scenarios, heard, votes

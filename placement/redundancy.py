@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout
-from cost.loads import ExpertLoads
 from cost.memory import weight_sizes
 from placement.arrays import Ints
 from placement.budget import Budget

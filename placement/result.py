@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 from placement.arrays import Experts, Floats
 from placement.baselines import Baseline
 from placement.problem import Problem, proven

@@ -8,17 +8,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy, ExpertUse, balanced_use, expert_use
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.hits import limited_hits, token_hits
+from cost.experts.loads import ExpertLoads
+from cost.experts.traffic import TokenTraffic, token_traffic
+from cost.experts.use import ExpertUse, balanced_use, expert_use
 from cost.layout import Layout, StageSpec
-from cost.limited_use import limited_hits
-from cost.loads import ExpertLoads
-from cost.routed_use import token_hits
 from cost.score import LayoutScorer, Score
-from cost.terms.alltoall import group_limit, routing_of
+from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed
-from cost.token_traffic import TokenTraffic, token_traffic
 from placement.arrays import Floats, Ints
 from placement.baselines import Baselines
 from placement.bounds import lower_bound
@@ -96,7 +96,15 @@ def layers_use(
     if not loads.routing:
         if len(np.unique(domains)) == 1:
             return use
-        limited = limited_hits(assignment, use, loads.tokens, routing_of(moe), nodes=nodes, domains=domains)
+        limited = limited_hits(
+            assignment,
+            use.slot_share,
+            loads.tokens,
+            moe.top_k,
+            group_limit(moe),
+            nodes=nodes,
+            domains=domains,
+        )
         return replace(use, hits=limited)
     speed = None if split == "even" else stage_speed(deployment, stage, assignment.slots_per_gpu)
     hits = token_hits(assignment, loads.routing, split=split, nodes=nodes, domains=domains, speed=speed)

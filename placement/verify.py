@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 from cost.memory import replica_memory
 from placement.arrays import Ints
 from placement.failure_domains import stage_domains

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from topology.base.shown import Shown
 
 if TYPE_CHECKING:
-    from cost.assignment import Assignment as Assignment
     from cost.config.build import model_from_config as model_from_config
     from cost.deployment import Deployment as Deployment
-    from cost.loads import ExpertLoads as ExpertLoads
-    from cost.loads import read_loads as read_loads
+    from cost.experts.assignment import Assignment as Assignment
+    from cost.experts.loads import ExpertLoads as ExpertLoads
+    from cost.experts.loads import read_loads as read_loads
     from cost.model import Model as Model
     from cost.money import PriceBook as PriceBook
     from cost.resolve import model_names as model_names
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "cost.assignment": "Assignment",
+    "cost.experts.assignment": "Assignment",
     "cost.deployment": "Deployment",
-    "cost.loads": "ExpertLoads read_loads",
+    "cost.experts.loads": "ExpertLoads read_loads",
     "cost.model": "Model",
     "cost.config.build": "model_from_config",
     "cost.money": "PriceBook",

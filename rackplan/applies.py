@@ -58,7 +58,7 @@ class Asked:
     @property
     def recordings(self) -> list[str]:
         """The loads that were given as files."""
-        from cost.loads import is_generator
+        from cost.experts.loads import is_generator
 
         return [text for text in self.values.get("loads") or () if not is_generator(text)]
 

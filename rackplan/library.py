@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.deployment import Deployment
-    from cost.dispatch import DispatchPolicy
+    from cost.experts.dispatch import DispatchPolicy
+    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
-    from cost.loads import ExpertLoads
     from cost.model import Model
     from cost.sizing import Size
     from placement.budget import Cancel
@@ -257,7 +257,7 @@ def make_loads(
     InputError
         If some cannot be used, or the model has no experts.
     """
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from cost.resolve import resolve_model
     from rackplan.options import model_loads
 
@@ -278,7 +278,7 @@ def make_loads(
 
 
 def _several(loads: Any) -> list[str | NDArray[Any]]:
-    """Return loads as :func:`cost.loads.read_loads` takes them; nested lists of numbers are one array."""
+    """Return loads as :func:`cost.experts.loads.read_loads` takes them; nested lists of numbers are one array."""
     if loads is None:
         return []
     each = loads if isinstance(loads, list | tuple) else [loads]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.deployment import Deployment
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from cost.model import Model
     from cost.money import PriceBook
     from placement.plan import Plan
@@ -442,7 +442,7 @@ def model_loads(
 ) -> ExpertLoads | None:
     """Return the loads for ``model``: the user's, or the default synthetic ones; None without experts.
 
-    ``texts`` are as :func:`cost.loads.read_loads` takes them.
+    ``texts`` are as :func:`cost.experts.loads.read_loads` takes them.
     Traces of ``routing`` say which experts are chosen together, and imply the loads where none are given.
     ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
 
@@ -451,9 +451,9 @@ def model_loads(
     InputError
         If a file cannot be used, or loads are given for a model without experts.
     """
-    from cost.loads import read_loads, routed_loads
-    from cost.traces.recording import Wanted
-    from cost.traces.windows import MOST_WINDOWS
+    from cost.experts.loads import read_loads, routed_loads
+    from cost.experts.traces.counts import Wanted
+    from cost.experts.traces.windows import MOST_WINDOWS
 
     moe = model.moe
     if moe is None:
@@ -476,7 +476,7 @@ def model_loads(
             )
     if not routing:
         return loads
-    from cost.traces.routing_files import read_routing
+    from cost.experts.traces.open import read_routing
 
     wanted = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     with reading_progress(routing) as on_progress:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.deployment import Deployment
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from cost.model import Model
     from placement.budget import Cancel
     from placement.plan import Plan
@@ -55,13 +55,13 @@ class ReplayOptions:
         InputError
             If they do not fit the model, or there are fewer than two.
         """
-        from cost.loads import is_generator
-        from cost.traces.open import open_recording
-        from cost.traces.windows import MOST_WINDOWS
+        from cost.experts.loads import is_generator
+        from cost.experts.traces.open import open_counts
+        from cost.experts.traces.windows import MOST_WINDOWS
         from rackplan.options import model_loads
 
         files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
-        stepwise = [text for text in files if open_recording(text).of_steps]
+        stepwise = [text for text in files if open_counts(text).of_steps]
         found = model_loads(model, texts, self.seed, windows=MOST_WINDOWS if stepwise else _ALL)
         if found is not None and stepwise:
             names = ", ".join(Path(text).name for text in stepwise)

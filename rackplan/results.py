@@ -13,7 +13,7 @@ from topology.base.shown import Shown
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from placement.compare import CompareRow
     from placement.levers import Levers
     from placement.plan import Plan

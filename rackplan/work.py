@@ -11,9 +11,9 @@ from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment
+    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.lengths import Lengths
-    from cost.loads import ExpertLoads
     from cost.service_limits import LimitError
     from cost.sizing import Demand, Size
     from placement.options import PlanOptions

@@ -15,7 +15,7 @@ import pytest
 from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
 from cost.deployment import Deployment
-from cost.dispatch import balanced_use
+from cost.experts.use import balanced_use
 from cost.layout import Layout, StageSpec
 from cost.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
 from cost.model import DenseFfn, Layer, Model, MoeFfn

@@ -23,8 +23,8 @@ import yaml
 from scipy.optimize import least_squares
 
 from cost.calibration.alltoall import PATH, Kernel, read_kernels
+from cost.experts.volumes import Volumes
 from cost.terms.alltoall_kernel import alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes
 from cost.validation.predict import Case, alltoall_case
 from cost.validation.read import read_measurements
 from topology.base.units import format_quantity, parse_quantity

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from cost.experts.volumes import FAMILIES, Family, require_family
 from cost.terms.alltoall_kernel import Leg
-from cost.terms.alltoall_volumes import FAMILIES, Family, require_family
 from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.reading import Fields, load_yaml

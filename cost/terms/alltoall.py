@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost.calibration.alltoall import Kernel
-from cost.dispatch import ExpertUse
+from cost.experts.use import ExpertUse
+from cost.experts.volumes import Routing, Volumes, alltoall_volumes, placed_vectors
 from cost.fair_sharing import Sharing, sharing
 from cost.machine import Machine
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
-from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
-from cost.terms.placed_volumes import placed_volumes
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
 from cost.workload import StepShape
 
@@ -88,14 +87,15 @@ def alltoall_parts(
     crosses = len(np.unique(domain)) > 1
     if crosses:
         machine.rates.require_scale_out()
-    groups, topk_groups = group_limit(model.moe) if model.moe else (0, 0)
+    limit = group_limit(model.moe) if model.moe else (0, 0)
     tried = []
     for kernel in machine.kernels.of(crosses=crosses):
-        limit = {"groups": groups, "topk_groups": topk_groups}
-        volumes = together = placed_volumes(kernel.family, use, tokens=tokens, domain=domain, **limit)
+        volumes = together = placed_vectors(
+            kernel.family, use, tokens=tokens, domain=domain, limit=limit
+        ).busiest
         if crosses:
             one = np.zeros_like(domain)
-            together = placed_volumes(kernel.family, use, tokens=tokens, domain=one, **limit)
+            together = placed_vectors(kernel.family, use, tokens=tokens, domain=one, limit=limit).busiest
         if shared is not None:
             volumes = replace(volumes, out=volumes.out * shared.bound)
         tried.append(_legs(kernel, volumes, together, model, machine, np.asarray(use.gpus), shared))

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
 from cost.dtypes import bytes_per_param
+from cost.experts.use import ExpertUse
 from cost.layout import StageSpec
 from cost.machine import Rates
 from cost.model import MoeFfn

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
+from cost.experts.use import ExpertUse
 from cost.layout import StageSpec
 from cost.machine import Efficiency, Machine, Rates
 from cost.model import Layer, Model

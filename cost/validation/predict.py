@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
+from cost.experts.volumes import Routing, Volumes, alltoall_volumes
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
-from cost.terms.alltoall_volumes import Routing, Volumes, alltoall_volumes
 from cost.validation.choices import choices
 from cost.validation.point import NO_LAYOUT, Point, Prediction
 from cost.validation.serving import predict_serving

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cost.assignment import Assignment
-from cost.dispatch import DispatchPolicy
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
 from placement.arrays import Floats
 from placement.engines.findings import BAD, Finding, Inspected, NoRowsError, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ExpertMapping, ModelFacts

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout
-from cost.loads import ExpertLoads
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, batch_that_fits, enumerate_shapes

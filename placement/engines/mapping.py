@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 from cost.layout import Layout
 from cost.model import Model
 from placement.arrays import Ints

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost.traces.arrays import npy_array
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ModelFacts
 from placement.engines.strict_text import require_file
 from topology.base.errors import InputError
+from topology.base.npy import load_npy
 
 MOST_CELLS = 1 << 22
 """94 layers of 4,096 slots are a tenth of that."""
@@ -27,7 +27,7 @@ def inspect_phy2log(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     """
     require_file(path)
     try:
-        table = npy_array(path)
+        table = load_npy(path, str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
     if table.dtype.kind not in "iu":

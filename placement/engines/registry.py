@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
 from placement.engines import NAMES
 from placement.engines.engine import Engine
 from placement.engines.findings import BAD, Finding, first_of, require_sound

@@ -156,7 +156,7 @@ def _rows(rows: object, facts: ModelFacts) -> list[object]:
 
 def _torch(path: Path) -> object:
     """Return what a ``.pt`` holds, its map as lists; nothing in it is run."""
-    from cost.traces.torch_file import load_torch_file
+    from cost.experts.traces.torch_file import load_torch_file
 
     require_file(path)
     data = load_torch_file(path)

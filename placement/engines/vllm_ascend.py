@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cost.assignment import Assignment
-from cost.dispatch import DISPATCH_POLICIES, rank_shares, rank_tp
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, rank_tp
 from placement.arrays import Floats
 from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more

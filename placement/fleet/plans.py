@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from placement.budget import Budget
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.fleet.columns import DECODE, PREFILL

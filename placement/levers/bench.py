@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
 from cost.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
 from cost.layout import Layout
 from cost.memory import replica_memory
 from placement.arrays import Ints

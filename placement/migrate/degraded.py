@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
 from cost.layout import Layout, StageSpec
 from cost.memory import replica_memory
 from placement.arrays import Experts, Ints

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.dispatch import DispatchPolicy
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.loads import ExpertLoads
 from cost.score import Score
 from placement.arrays import Experts
 from placement.budget import Budget, Cancel

@@ -14,7 +14,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from cost.dispatch import hangs_on_places
+from cost.experts.dispatch import depends_on_placement
 from placement.arrays import Experts, Index, least_of_each
 from placement.dispatch_refinement import swap_round
 from placement.migrate.front import TaskFront
@@ -68,7 +68,7 @@ class SplitFront:
         """What ran besides the annealing, for the log."""
         if self.same:
             return ""
-        then = ", then swaps under shares by source rank" if hangs_on_places(self.problem.split) else ""
+        then = ", then swaps under shares by source rank" if depends_on_placement(self.problem.split) else ""
         return f" for an even split, judged under {self.problem.split}{then}"
 
     def say_price(self, say: Say) -> Callable[[float], None]:
@@ -81,7 +81,7 @@ class SplitFront:
         """Go on from the even front to the split that runs; deterministic while ``keep_on`` says yes."""
         self.carry_over()
         self.now = self.real
-        if hangs_on_places(self.problem.split):
+        if depends_on_placement(self.problem.split):
             self._swap(say, keep_on)
 
     def add_all(self) -> bool:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.dispatch import DispatchPolicy
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import DispatchPolicy
 from placement.arrays import Experts, Floats, Ints
 from placement.migrate.start import align_slots
 from placement.migrate.task import MigrationTask, migration_task

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from cost.assignment import Assignment
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
 from cost.score import LayoutScorer
 from cost.terms.work import RESOURCES
 from placement.arrays import Floats

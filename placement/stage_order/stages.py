@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads
 from cost.layout import StageSpec
 from cost.layouts.candidates import Group, domain_gpus
 from cost.layouts.stage_order import OrderProblem, StageOrder, split_in_order
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
-from cost.loads import ExpertLoads
 from placement.budget import Budget
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.layout_choice import Placed, candidates, place

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.traces.statistics import coactivation
 from cost.layout import StageSpec
-from cost.loads import ExpertLoads
 from cost.score import LayoutScorer
-from cost.traces.coactivation import coactivation
 from placement.arrays import Experts, Floats, Ints
 from placement.budget import Budget
 from placement.layout_choice import Placed

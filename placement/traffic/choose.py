@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import EARLIER, ExpertLoads
+from cost.experts.traffic import TokenTraffic
 from cost.layout import StageSpec
-from cost.loads import EARLIER, ExpertLoads
 from cost.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes
-from cost.token_traffic import TokenTraffic
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
 from placement.budget import Budget
@@ -464,7 +464,7 @@ def _sample(loads: ExpertLoads, row: int) -> Ints:
     """Return what tokens of one layer chose, equally many of each trace, ``[tokens, k]``."""
     each = max(1, _TOKENS // len(loads.routing))
     each = min(each, *(trace.kept for trace in loads.routing)) if len(loads.routing) > 1 else each
-    return np.concatenate([trace.sample(each).layer(row) for trace in loads.routing]).astype(np.int64)
+    return np.concatenate([trace.sample(each).choices[row] for trace in loads.routing]).astype(np.int64)
 
 
 def _rates(placed: Placed, stage: StageSpec) -> Rates:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cost.traces.open import open_recording
-from cost.traces.windows import collect_windows
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.windows import collect_windows
 from placement.arrays import Experts, Floats
 from rackplan.balancers.settings import Settings
 from topology.base.errors import InputError
@@ -107,7 +107,7 @@ def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored
 
 
 def _read_recording(file: str) -> Stored:
-    tokens = collect_windows(open_recording(file)).tokens
+    tokens = collect_windows(open_counts(file)).tokens
     return Stored(tokens[:, tokens.any(axis=(0, 2))])
 
 

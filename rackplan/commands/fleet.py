@@ -16,7 +16,7 @@ from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from cost.deployment import Deployment
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
 

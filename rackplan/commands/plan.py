@@ -64,7 +64,7 @@ class Asked(Speed):
         InputError
             If one of them cannot be used.
         """
-        from cost.dispatch import require_policy
+        from cost.experts.dispatch import require_policy
         from placement.options import (
             PlanOptions,
             require_goal,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cost.calibration.errors import ErrorOf, error_to_dict
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from cost.money import Bill, Totals, totals_to_dict
 from cost.workload import Workload
 from placement.compare import CompareRow

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.loads import is_generator
-from cost.traces.open import open_recording
-from cost.traces.recording import Recording
-from cost.traces.routing_files import is_routing
-from cost.traces.statistics import Drift, LoadStatistics, load_statistics
-from cost.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from cost.experts.loads import is_generator
+from cost.experts.traces.counts import TokenCounts
+from cost.experts.traces.open import is_routing, open_counts
+from cost.experts.traces.statistics import Drift, LoadStatistics, load_statistics
+from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, picked, sections
 from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
@@ -27,7 +26,7 @@ class Description:
     ``trace`` is there where the recording says which experts each token chose.
     """
 
-    recording: Recording
+    recording: TokenCounts
     windows: Windows
     statistics: LoadStatistics
     notes: tuple[str, ...]
@@ -61,7 +60,7 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
         raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
     if is_routing(text, None):
         return describe_trace(text, on_progress)
-    recording = open_recording(text)
+    recording = open_counts(text)
     found = collect_windows(recording, MOST_WINDOWS, on_progress)
     trace = describe_trace(text, on_progress) if recording.per_token else None
     notes = (*recording.notes, *found.notes)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
 from topology.draw import Overlay

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from cost.money import Bill
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text, View
 from rackplan.views.evidence import UsedFigure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL, Recommendation, recommend
 from placement.online.simulate import ReplayResult, Run, run_names

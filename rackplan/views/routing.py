@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from cost.traces.coactivation import CoActivation, Dependence, coactivation
-from cost.traces.routing import RoutingTrace, collect_routing
-from cost.traces.routing_files import open_routing
-from cost.traces.statistics import LoadStatistics, load_statistics
+from cost.experts.traces.open import open_routing
+from cost.experts.traces.routing import RoutingTrace, collect_routing
+from cost.experts.traces.statistics import (
+    CoActivation,
+    Dependence,
+    LoadStatistics,
+    coactivation,
+    load_statistics,
+)
 from rackplan.schemas.records import DependenceData, TraceData
 from rackplan.views.blocks import Block, Heading, Table, Text, picked, sections
 from topology.base.units import plural

@@ -17,7 +17,7 @@ from cost.calibration.errors import (
 )
 from cost.calibration.serving import ANY_ENGINE
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from cost.machine import Efficiency
 from cost.workload import Workload
 from placement.compare import cluster_status

@@ -196,7 +196,7 @@ def _traffic(path: Path) -> None:
 def _words_typed(path: Path) -> None:
     """Names and figures as people type them."""
     from cost.dtypes import dtype
-    from cost.loads import read_loads
+    from cost.experts.loads import read_loads
     from cost.resolve import resolve_model
     from topology.base.errors import RackplanError
     from topology.base.units import parse_quantity
@@ -236,16 +236,16 @@ def _model(path: Path) -> None:
 
 
 def _loads(path: Path) -> None:
-    from cost.loads import read_loads
-    from cost.traces.open import open_recording
+    from cost.experts.loads import read_loads
+    from cost.experts.traces.open import open_counts
 
-    open_recording(str(path))
+    open_counts(str(path))
     read_loads([str(path)], moe_layers=(0, 1), layers=LAYERS, experts=EXPERTS, seed=0)
 
 
 def _routing(path: Path) -> None:
-    from cost.traces.recording import Wanted
-    from cost.traces.routing_files import read_routing
+    from cost.experts.traces.counts import Wanted
+    from cost.experts.traces.open import read_routing
 
     for trace in read_routing([str(path)], Wanted((0, 1), LAYERS, EXPERTS, TOP_K)):
         trace.counts.sum()

@@ -10,18 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from cost.assignment import Assignment
-from cost.dispatch import (
-    DISPATCH_POLICIES,
-    expert_use,
-    lp_level,
-    lp_shares,
-    rank_shares,
-    require_policy,
-    slot_shares,
-    source_shares,
-)
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.best_split import lp_level, lp_shares
+from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, require_policy, slot_shares, source_shares
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import expert_use
 from topology.base.errors import InputError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.dispatch import lp_level, slot_shares
+from cost.experts.best_split import lp_level
+from cost.experts.dispatch import slot_shares
 from placement.bounds import lower_bound
 from placement.dispatch_refinement import SLACK, fit_to_split, place_for_lp
 from placement.pack import pack

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.assignment import Assignment
-from cost.dispatch import balanced_use, expert_use
-from cost.loads import ExpertLoads
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import balanced_use, expert_use
 from topology.base.errors import InputError
 
 

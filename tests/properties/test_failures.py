@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads, read_loads
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads, read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement import failures

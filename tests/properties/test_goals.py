@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.money import PriceBook
 from cost.quantity import rounded_up
 from cost.resolve import resolve_model
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.wide
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cost.loads import ExpertLoads
+    from cost.experts.loads import ExpertLoads
     from placement.fitting import Fitted
     from placement.layout_choice import Placed
 

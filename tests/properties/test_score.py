@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import balanced_use, expert_use
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import balanced_use, expert_use
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.machine import PEAK
 from cost.model import MoeFfn
 from cost.resolve import resolve_model

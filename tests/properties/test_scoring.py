@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
-from cost.dispatch import expert_use
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import expert_use
 from cost.layout import StageSpec
-from cost.loads import ExpertLoads
 from cost.model import StageShard
 from cost.resolve import resolve_model
 from cost.step import even_step

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cost.dispatch import balanced_use
+from cost.experts.use import balanced_use
 from cost.machine import stage_rates
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works

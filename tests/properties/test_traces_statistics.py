@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from cost.traces.statistics import chance_distance, distance, load_statistics
+from cost.experts.traces.statistics import chance_distance, distance, load_statistics
 
 
 def test_skew_by_hand() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 
 
 def small() -> Assignment:

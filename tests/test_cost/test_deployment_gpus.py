@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse, balanced_use
+from cost.experts.use import ExpertUse, balanced_use
 from cost.layout import Layout, StageSpec
 from cost.machine import PEAK, Efficiency
 from cost.model import MoeFfn

@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.cache_path import kv_path
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse, balanced_use, expert_use
+from cost.experts.assignment import Assignment
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import ExpertUse, balanced_use, expert_use
 from cost.fair_sharing import sharing, sharing_words
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer, Score
 from cost.workload import Workload

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.dispatch import balanced_use
+from cost.experts.use import balanced_use
 from cost.layouts import Sweep, best_at, iso_interactivity, sweep
 from cost.machine import PEAK
 from cost.resolve import resolve_model

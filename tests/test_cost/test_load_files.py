@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.loads import ExpertLoads, read_loads
+from cost.experts.loads import ExpertLoads, read_loads
 from topology.base.errors import InputError
 
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
@@ -115,7 +115,7 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.npy", GOOD > 3, "bool"),
         ("x.npy", GOOD.astype(complex), "complex128"),
         ("x.npy", GOOD.astype(object), ".npy"),
-        ("x.npy", WHOLE + 1, "row 0"),
+        ("x.npy", WHOLE + 1, "layer 0 of the model is dense"),
         ("x.npz", {"load": GOOD}, "loads"),
         ("x.npz", {"loads": GOOD.astype(object)}, ".npz"),
         ("x.json", {"counts": 1}, "logical_count"),
@@ -202,7 +202,7 @@ def test_text_that_is_not_text(tmp_path: Path) -> None:
 def test_a_table_that_is_too_long(tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open("wb") as file:
         file.truncate(2**40)  # a hole, of one line
-    with pytest.raises(InputError, match="1,099,511,627,776 bytes is too long for a table"):
+    with pytest.raises(InputError, match="1,099,511,627,776 bytes are too long for one document"):
         read(tmp_path / "x.csv")
 
 

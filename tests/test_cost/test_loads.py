@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
-from cost.traces.routing import RoutingTrace
+from cost.experts.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
+from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
 
 

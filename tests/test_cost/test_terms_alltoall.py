@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.alltoall import load_kernels
-from cost.dispatch import balanced_use
+from cost.experts.use import balanced_use
+from cost.experts.volumes import Volumes
 from cost.machine import kernels_for
 from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
 from cost.terms.alltoall_kernel import alltoall_seconds
-from cost.terms.alltoall_volumes import Volumes
 from cost.workload import StepShape
 from topology.base.errors import InputError
 

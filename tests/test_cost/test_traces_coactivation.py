@@ -8,8 +8,8 @@ from math import exp, factorial
 import numpy as np
 import pytest
 
-from cost.traces.coactivation import coactivation, independent_reach
-from cost.traces.routing import RoutingTrace
+from cost.experts.traces.routing import RoutingTrace
+from cost.experts.traces.statistics import coactivation, independent_reach
 
 TOKENS, EXPERTS, K = 4000, 24, 4
 RNG = np.random.default_rng(2)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cost.loads import ExpertLoads, read_loads
-from cost.traces.open import open_recording
-from cost.traces.windows import collect_windows
+from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
 
 MOE, LAYERS, EXPERTS, SLOTS, PASSES, RANKS = (1, 2), 3, 4, 6, 5, 2
@@ -116,7 +116,7 @@ def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], mak
         assert loads.names[0] == f"{path.name}#pass 10"
         assert f"{path.name}: summed over 2 ranks, 0 to 1" in loads.notes
         assert f"{path.name}: 1 of 5 windows empty, dropped" in loads.notes
-    assert open_recording(str(tmp_path)).experts == EXPERTS
+    assert open_counts(str(tmp_path)).experts == EXPERTS
 
 
 def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
@@ -129,8 +129,8 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     torch_save(rank_file(tmp_path, 3), data)
     notes = read(tmp_path).notes
     name = tmp_path.name
-    assert f"{name}: no file of rank 1, 2: its tokens are missing" in notes
-    assert f"{name}: rank 3 lacks some of the 5 passes, counted as 0" in notes
+    assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
+    assert f"{name}: rank 3 without some passes that others have, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -229,7 +229,7 @@ def test_trtllm_folder(tmp_path: Path) -> None:
         "stats: 1 of 5 windows empty, dropped",
         "stats: 4 windows, each a scenario",
     )
-    assert open_recording(str(folder)).layer_ids == MOE
+    assert open_counts(str(folder)).layer_ids == MOE
 
 
 def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     for words in (
         "no file of rank 2, 3: their tokens are missing",
         "iterations 100 to 107 are not contiguous: 6 of them are there",
-        "rank 0, 1, 4 lack some layers or iterations",
+        "rank 0, 1, 4 without some layers or iterations",
         "meta_info.json is missing",
         "rank*_raw.safetensors (the experts of each token) not read",
         "layer 3 is beyond the model's 3",
@@ -343,13 +343,9 @@ def test_vllm_lines_that_are_broken(tmp_path: Path, line: str, words: str) -> No
 
 
 def test_lines_and_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.traces.json_files.MOST_LINE_BYTES", 100)
+    monkeypatch.setattr("cost.experts.traces.text_files.MOST_BYTES", 100)
     (tmp_path / "x.jsonl").write_text(stats_line(0))
     assert "line 1: longer than" in refused(tmp_path / "x.jsonl")
-    monkeypatch.setattr("cost.traces.json_files.MOST_PARTS", 10)
-    (tmp_path / "y.json").write_text(json.dumps({"logical_count": [[]] * 10}))
-    assert "more than 10 lists and texts" in refused(tmp_path / "y.json")
-    monkeypatch.setattr("cost.traces.json_files.MOST_JSON_BYTES", 100)
     (tmp_path / "x.json").write_text(json.dumps({"logical_count": COUNTS.tolist()}))
     assert "read in pieces" in refused(tmp_path / "x.json")
 
@@ -363,15 +359,15 @@ def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[...,
 
 def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(stats_line(0))
-    recording = open_recording(str(tmp_path / "x.jsonl"))
+    recording = open_counts(str(tmp_path / "x.jsonl"))
     assert (recording.rows, recording.experts, recording.windows) == (2, EXPERTS, 1)
     table = "scenario,layer,expert,tokens\n" + "\n".join(
         f"day,{layer},{e},{e + 1}" for layer in (4, 7) for e in range(3)
     )
     (tmp_path / "x.csv").write_text(table)
-    found = open_recording(str(tmp_path / "x.csv"))
+    found = open_counts(str(tmp_path / "x.csv"))
     assert found.layer_ids == (4, 7)
     assert collect_windows(found).tokens.tolist() == [[[1, 2, 3], [1, 2, 3]]]
     (tmp_path / "y.csv").write_text(table + "\nday,4,900000000,1")
     with pytest.raises(InputError, match="layer 4, expert 3 is absent"):
-        open_recording(str(tmp_path / "y.csv"))
+        open_counts(str(tmp_path / "y.csv"))

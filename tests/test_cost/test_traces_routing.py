@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.traces.recording import Wanted
-from cost.traces.routing import RoutingTrace, collect_routing, evenly_spaced
-from cost.traces.routing_files import is_routing, open_routing, read_routing
+from cost.experts.traces.counts import Wanted
+from cost.experts.traces.open import is_routing, open_routing, read_routing
+from cost.experts.traces.routing import RoutingTrace, collect_routing, evenly_spaced
 from topology.base.errors import InputError
 
 TOKENS, LAYERS, EXPERTS, K = 40, 3, 6, 2
@@ -63,7 +63,7 @@ def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
     np.savez_compressed(tmp_path / "a.npz", routed_experts=values)
     trace = read(tmp_path / "a.npz")
     assert same(trace)
-    dense = "1 row of dense layers dropped"
+    dense = "1 row of dense layers, all zero, dropped"
     assert (dense in trace.notes) == (values.shape[1] == LAYERS)
 
 
@@ -156,7 +156,7 @@ def test_counts_are_no_trace(tmp_path: Path, torch_save: Callable[..., Path]) ->
 def test_many_tokens_are_sampled_evenly_and_counted_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
     trace = read(saved(tmp_path / "a.npy", CHOICES), most=9)
     assert (trace.choices == np.moveaxis(CHOICES[evenly_spaced(TOKENS, 9)], 1, 0)).all()
     assert (trace.tokens, trace.kept, trace.counts.sum()) == (TOKENS, 9, CHOICES.size)
@@ -187,7 +187,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
         (changed((7, 1, 0), -2), "token 7, layer row 1: expert -2"),
         (changed((7, 1, 0), 10**12, np.int64), "expert 1000000000000"),
         (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert once"),
-        (changed((slice(None), 1), -1), "no token chose an expert in layer 2 of the model"),
+        (changed((slice(None), 1), -1), "layer 2 of the model has experts, but all loads are 0"),
         (CHOICES.astype(float), "holds float64"),
         (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
         (CHOICES.astype(object), "not a whole .npy file"),
@@ -197,7 +197,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
             "1 choice of a token; the model routes each token to 2 of 6 experts in 2 MoE layers",
         ),
         (np.concatenate([CHOICES, CHOICES], axis=1), "4 layers; the model routes"),
-        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model has no experts"),
+        (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model is dense"),
         (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
         (CHOICES[:0], "no choices of tokens in it"),
         (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),

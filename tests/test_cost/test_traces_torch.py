@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cost.traces.arrays import pieces
-from cost.traces.torch_file import load_torch_file
+from cost.experts.traces.counts import pieces
+from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
 COUNTS = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
@@ -148,8 +149,30 @@ def test_the_hostile_pickle_of_these_tests_would_run(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
-def test_a_memo_index_takes_no_memory(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
-    assert load_torch_file(torch_save(tmp_path / "far.pt", b"Nr\xff\xff\xff\xff")) is None
+@pytest.mark.parametrize(
+    "claim",
+    [
+        b"Nr" + struct.pack("<I", 2**27),  # an index of the memo, of eight bytes each
+        b"Np134217728\n",
+        b"X" + struct.pack("<I", 2**30),
+        b"\x8e" + struct.pack("<Q", 2**30),
+        b"\x96" + struct.pack("<Q", 2**30),
+        b"\x95" + struct.pack("<Q", 2**30),
+        b"\x8b" + struct.pack("<I", 2**30),
+    ],
+)
+def test_what_claims_a_gigabyte_takes_no_memory(
+    tmp_path: Path, torch_save: Callable[..., Path], claim: bytes
+) -> None:
+    path = torch_save(tmp_path / "far.pt", claim)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as caught:
+            load_torch_file(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost.loads import ExpertLoads, read_loads
-from cost.traces.open import open_recording
-from cost.traces.windows import collect_windows
+from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
 
 MOE = (1, 2)
@@ -37,7 +37,7 @@ def steps(count: int, seed: int = 0) -> np.ndarray:
 def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], most: int) -> None:
     values = steps(len(used)) * np.array(used)[:, None, None]
     path = save(tmp_path, values)
-    found = collect_windows(open_recording(path), most)
+    found = collect_windows(open_counts(path), most)
     kept = values[used]
     assert found.total == len(used)
     assert found.kept == len(kept)
@@ -63,7 +63,7 @@ def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
 def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, steps(50))
     assert len(read(path, windows=10**9).tokens) == 50
-    monkeypatch.setattr("cost.traces.windows.MOST_CELLS", 12 * 20)
+    monkeypatch.setattr("cost.experts.traces.windows.MOST_CELLS", 12 * 20)
     with pytest.raises(
         InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give `windows` 20 or fewer"
     ):
@@ -77,7 +77,7 @@ def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_bad_entry_is_found_in_whatever_piece_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, words: str
 ) -> None:
-    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 500)
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 500)
     values = steps(60).astype(float)
     values[37, 2, 1] = value
     with pytest.raises(InputError, match=words):
@@ -95,7 +95,7 @@ def test_pieces_give_what_the_whole_gives(
         path = str(tmp_path / "x.npz")
         (np.savez if kind == "npz" else np.savez_compressed)(path, loads=values)
     whole = read(path)
-    monkeypatch.setattr("cost.traces.arrays.PIECE_BYTES", 300)
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 300)
     calls: list[float] = []
     pieces = read_loads(
         [path],
@@ -114,8 +114,3 @@ def test_pieces_give_what_the_whole_gives(
 def test_sums_beyond_floats(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sum over its windows is too large"):
         read(save(tmp_path, np.full((3, 2, 4), 1e308)), windows=1)
-
-
-def test_shapes_no_model_has(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="more than any model"):
-        open_recording(save(tmp_path, np.zeros((2, 3000, 3000), np.uint8)))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.anti_affinity import spread_evenly

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.compare import CompareRow, compare_clusters

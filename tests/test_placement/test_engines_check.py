@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from placement.engines.mapping import ModelFacts
 from placement.engines.registry import ENGINES, check_file
 from topology.base.errors import InputError

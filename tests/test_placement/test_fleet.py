@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.pools import serving_workloads
 from cost.resolve import resolve_model
 from cost.workload import Workload

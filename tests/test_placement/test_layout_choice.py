@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy
-from cost.loads import ExpertLoads, read_loads
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.loads import ExpertLoads, read_loads
 from cost.score import LayoutScorer
 from cost.workload import Workload
 from helpers import few_layers

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.levers import Levers, find_levers

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads
 from cost.layout import Layout, StageSpec
-from cost.loads import ExpertLoads
 from cost.score import Score
 from cost.workload import Workload
 from helpers import few_layers

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.dispatch import slot_shares
+from cost.experts.dispatch import slot_shares
 from placement import budget as budget_module
 from placement.budget import Budget
 from placement.migrate import search
@@ -23,7 +23,7 @@ from placement.verify import verify_experts
 pytestmark = pytest.mark.wide
 
 if TYPE_CHECKING:
-    from cost.dispatch import DispatchPolicy
+    from cost.experts.dispatch import DispatchPolicy
     from placement.migrate.migration import State
 
 SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cost.deployment import Deployment
+from cost.experts.loads import ExpertLoads, read_loads
 from cost.layouts import best_at, sweep
-from cost.loads import ExpertLoads, read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.compare import compare_clusters

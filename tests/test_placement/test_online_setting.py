@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads
+from cost.experts.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.migrate.moved import expert_bytes

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from helpers import few_layers

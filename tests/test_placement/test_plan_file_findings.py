@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.findings import RedundancyCurve, RedundancyPoint

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads, read_loads
+from cost.experts.loads import ExpertLoads, read_loads
 from cost.machine import PEAK
 from cost.resolve import resolve_model
 from cost.workload import Workload

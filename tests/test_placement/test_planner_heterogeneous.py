@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.memory import replica_memory
 from cost.resolve import resolve_model
 from cost.workload import Workload

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cost.deployment import Deployment
-from cost.dispatch import DispatchPolicy
-from cost.loads import ExpertLoads
+from cost.experts.dispatch import DispatchPolicy
+from cost.experts.loads import ExpertLoads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions

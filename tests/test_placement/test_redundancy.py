@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from cost.deployment import Deployment
-from cost.loads import read_loads
+from cost.experts.loads import read_loads
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from placement.budget import Budget

@@ -12,10 +12,10 @@ import pytest
 
 from cost.config.build import model_from_config
 from cost.deployment import Deployment
-from cost.loads import ExpertLoads, routed_loads
+from cost.experts.loads import ExpertLoads, routed_loads
+from cost.experts.traces.routing import RoutingTrace
 from cost.model import Model
 from cost.resolve import resolve_model
-from cost.traces.routing import RoutingTrace
 from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan

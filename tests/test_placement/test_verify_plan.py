@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.assignment import Assignment
 from cost.deployment import Deployment
+from cost.experts.assignment import Assignment
+from cost.experts.loads import read_loads
 from cost.layout import Layout, StageSpec
-from cost.loads import read_loads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions

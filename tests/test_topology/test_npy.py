@@ -1,6 +1,7 @@
 """Arrays of ``.npy`` files: mapped, or refused in one line."""
 
 import io
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def test_what_was_saved_is_read(tmp_path: Path, values: np.ndarray) -> None:
         b"1,2\n3,4\n",
         b"PK\3\4 and so on",
         with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 2, 4)}"),
+        with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (134217728,)}"),
         with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (4294967296, 4294967296)}"),
         with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (10000000000000000000000, 2)}"),
         with_header("{'descr': '<i8', 'fortran_order': False, 'shape': (-1, -8)}"),
@@ -52,8 +54,11 @@ def test_what_was_saved_is_read(tmp_path: Path, values: np.ndarray) -> None:
 def test_what_is_no_whole_array_is_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.npy").write_bytes(data)
     for file in (tmp_path / "x.npy", io.BytesIO(data)):
+        tracemalloc.start()
         with pytest.raises(InputError) as caught:
             load_npy(file, "x.npy")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+        tracemalloc.stop()
         assert "\n" not in str(caught.value)
 
 

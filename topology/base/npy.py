@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -38,8 +40,23 @@ def load_npy(file: Path | IO[bytes], where: str) -> NDArray[Any]:
                 if opened.read(2) == b"PK":
                     raise InputError(f"{where}: a zip archive, not one array; name it .npz if it is one.")
             with np.errstate(over="ignore"):  # a size beyond 64 bits does not fit the shape then
-                return np.asarray(np.lib.format.open_memmap(file, mode="r"))
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+                return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        _require_whole(file)
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
     except _BROKEN as error:
         raise InputError(f"{where}: not a whole .npy file of numbers ({one_line(error)}).") from error
     return array
+
+
+def _require_whole(file: IO[bytes]) -> None:
+    """Refuse a file that is shorter than its header says, before room is made for the array."""
+    version = np.lib.format.read_magic(file)
+    read_header = (
+        np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read_header(file)
+    start = file.tell()
+    needed, there = math.prod(shape) * dtype.itemsize, file.seek(0, os.SEEK_END) - start
+    if needed > there:
+        raise ValueError(f"{there:,} bytes of {needed:,}")
+    file.seek(0)

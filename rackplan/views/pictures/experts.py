@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.assignment import Assignment
+from cost.experts.assignment import Assignment
 from cost.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed

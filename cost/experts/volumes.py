@@ -1,8 +1,8 @@
-"""How many hidden vectors a GPU moves in a dispatch, by kernel family, where all experts are loaded evenly."""
+"""How many hidden vectors a GPU moves in a dispatch, by kernel family: with even experts, or as they are placed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import ceil, comb, floor
@@ -11,8 +11,14 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost.experts.assignment import numbered, sum_by_place
+from cost.experts.hits import TokenHits
+from cost.experts.use import ExpertUse
 from topology.base.errors import InputError
 from topology.base.units import added
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _MOST_GPUS = 2**31
 
@@ -138,9 +144,9 @@ class Volumes:
         Vectors that end on it, its own included.
     """
 
-    up: NDArray[np.float64]
-    out: NDArray[np.float64]
-    received: NDArray[np.float64]
+    up: Floats
+    out: Floats
+    received: Floats
 
 
 def require_family(name: str) -> Family:
@@ -218,3 +224,201 @@ def alltoall_volumes(
             up, out = inside, (n / d - 1) * hit_chance(routing, d, n)
     moved = np.broadcast_arrays(t * up, t * out, t * received)
     return Volumes(*moved)
+
+
+@dataclass(frozen=True, eq=False)
+class GpuVectors:
+    """Hidden vectors of one dispatch by GPU, each ``[scenarios, layers, gpus]``; a combine returns the same number.
+
+    Attributes
+    ----------
+    received_up, sent_up:
+        Over its links of the scale-up fabric, in and out.
+    received_out, sent_out:
+        Over its links of the scale-out fabric.
+    received:
+        That end on it, its own included.
+    """
+
+    received_up: Floats
+    sent_up: Floats
+    received_out: Floats
+    sent_out: Floats
+    received: Floats
+
+    @property
+    def busiest(self) -> Volumes:
+        """Of the busiest GPU in its busier direction, ``[scenarios, layers]``."""
+        return Volumes(
+            _busiest(self.received_up, self.sent_up),
+            _busiest(self.received_out, self.sent_out),
+            np.asarray(self.received.max(axis=-1)),
+        )
+
+
+def _busiest(received: Floats, sent: Floats) -> Floats:
+    return np.asarray(np.maximum(received.max(axis=-1), sent.max(axis=-1)))
+
+
+def placed_vectors(
+    family: str,
+    use: ExpertUse,
+    *,
+    tokens: float,
+    domain: Ints,
+    limit: tuple[int, int] = (0, 0),
+) -> GpuVectors:
+    """Return the vectors that each GPU moves; scenarios are the traces where ``use`` knows them, else its loads.
+
+    Parameters
+    ----------
+    family:
+        One of :data:`FAMILIES`.
+    tokens:
+        Tokens per GPU of the EP group.
+    domain:
+        Scale-up domain of each GPU of the group, ``[gpus]``.
+    limit:
+        Groups of experts, and how many of them a token may use; 0, 0: no limit. Not read where hits are known.
+
+    Notes
+    -----
+    Every GPU sends as many tokens; what differs is how many experts' pairs a GPU receives. Where routing traces say
+    which experts are chosen together (:attr:`ExpertUse.hits`), tokens go where those of the traces go. Loads alone do
+    not say it: a token is then taken to use a GPU or a domain with the chance of as many equally loaded experts
+    (:func:`independent_hits`).
+
+    Raises
+    ------
+    InputError
+        If the family is not known.
+    """
+    require_family(family)
+    index = numbered(domain)
+    group = _Group(index, np.bincount(index), float(tokens))
+    hits = use.hits
+    if family == "all-gather":
+        return _all_gather(group, use.share.shape[:2] if hits is None else hits.gpus.shape[:2])
+    per_node = family == "per-node" and len(group.members) > 1
+    if hits is None:
+        chance = use.top_k * use.share if family == "per-copy" else independent_hits(use, limit)
+        if not per_node:
+            return _direct(group, chance)
+        whole = replace(use, share=sum_by_place(use.share, index))
+        return _per_node(group, chance, independent_hits(whole, limit))
+    chance = hits.pairs if family == "per-copy" else hits.gpus
+    if chance.shape[2] > 1:
+        return _per_node_by_source(group, hits) if per_node else _direct_by_source(group, chance)
+    if per_node:
+        return _per_node(group, chance[:, :, 0], hits.domains[:, :, 0])
+    return _direct(group, chance[:, :, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """GPUs of an EP group by domain: index of each GPU's domain, GPUs of each domain, tokens of a GPU."""
+
+    index: Ints
+    members: Ints
+    tokens: float
+
+    @property
+    def all_tokens(self) -> float:
+        return self.tokens * len(self.index)
+
+    @property
+    def in_domain(self) -> Floats:
+        """Tokens of each GPU's domain, ``[gpus]``."""
+        return self.tokens * self.members[self.index].astype(np.float64)
+
+    def of_domain(self, values: Floats) -> Floats:
+        """Sum over the GPUs of each GPU's domain, ``[..., gpus]``."""
+        return sum_by_place(values, self.index)[..., self.index]
+
+
+def independent_hits(use: ExpertUse, limit: tuple[int, int]) -> Floats:
+    """Return the chance that a token reaches each place of ``use.share`` if experts were chosen independently.
+
+    ``limit``: groups of experts and how many of them a token may use, which lowers it as much as for even placement.
+    It is also the fraction of the tokens that a place receives, one copy a place, ``[scenarios, layers, places]``.
+    """
+    share = use.token_share()
+    if not limit[0]:
+        return share
+    free = float(hit_chance(Routing(use.experts, use.top_k), 1, use.gpus))
+    limited = float(hit_chance(Routing(use.experts, use.top_k, *limit), 1, use.gpus))
+    return share * (limited / free)
+
+
+def _direct(group: _Group, chance: Floats) -> GpuVectors:
+    """Each vector straight to the GPU that needs it; ``chance [..., gpus]`` copies of a token go to each."""
+    of_domain = group.of_domain(chance)
+    # one domain has all: the same sum in another order would leave a residue that seems to leave it
+    everywhere = of_domain if len(group.members) == 1 else chance.sum(axis=-1, keepdims=True)
+    return GpuVectors(
+        received_up=(group.in_domain - group.tokens) * chance,
+        sent_up=group.tokens * (of_domain - chance),
+        received_out=(group.all_tokens - group.in_domain) * chance,
+        sent_out=group.tokens * (everywhere - of_domain),
+        received=group.all_tokens * chance,
+    )
+
+
+def _per_node(group: _Group, chance: Floats, reached: Floats) -> GpuVectors:
+    """One copy to each other domain, on the sender's rail, then forwarded to the GPUs that need it.
+
+    ``reached [..., domains]``: chance that a token needs a domain.
+    """
+    members = group.members[group.index]
+    outside = group.all_tokens - group.in_domain
+    of_domain = group.of_domain(chance)
+    # the forwarding GPU is one of its domain: what it needs itself does not move again
+    return GpuVectors(
+        received_up=((group.in_domain - group.tokens) + outside * (members - 1) / members) * chance,
+        sent_up=(group.tokens + outside / members) * (of_domain - chance),
+        received_out=outside / members * reached[..., group.index],
+        sent_out=group.tokens * (reached.sum(axis=-1, keepdims=True) - reached[..., group.index]),
+        received=group.all_tokens * chance,
+    )
+
+
+def _direct_by_source(group: _Group, chance: Floats) -> GpuVectors:
+    """As :func:`_direct`, ``chance [..., sources, gpus]`` of the tokens of each GPU."""
+    apart = group.index[:, None] != group.index
+    near, far = np.where(apart | np.eye(len(apart), dtype=bool), 0.0, chance), np.where(apart, chance, 0.0)
+    return GpuVectors(
+        received_up=group.tokens * near.sum(axis=-2),
+        sent_up=group.tokens * near.sum(axis=-1),
+        received_out=group.tokens * far.sum(axis=-2),
+        sent_out=group.tokens * far.sum(axis=-1),
+        received=group.tokens * chance.sum(axis=-2),
+    )
+
+
+def _per_node_by_source(group: _Group, hits: TokenHits) -> GpuVectors:
+    """As :func:`_per_node`, by the GPU that a token comes from."""
+    straight = _direct_by_source(group, hits.gpus)
+    members = group.members[group.index]
+    other = group.index[:, None] != np.arange(len(group.members))
+    reached = group.tokens * np.where(other, hits.domains, 0.0)
+    # what the domain's GPUs need from outside comes in at each of them alike, and is forwarded to the others
+    needed = straight.received_out
+    of_domain = group.of_domain(needed)
+    return replace(
+        straight,
+        received_up=straight.received_up + needed * (members - 1) / members,
+        sent_up=straight.sent_up + (of_domain - needed) / members,
+        received_out=reached.sum(axis=-2)[..., group.index] / members,
+        sent_out=reached.sum(axis=-1),
+    )
+
+
+def _all_gather(group: _Group, shape: tuple[int, ...]) -> GpuVectors:
+    """Each vector to every domain once, shared by its GPUs, then to every GPU; whatever the experts."""
+    members = group.members[group.index]
+    outside = group.all_tokens - group.in_domain
+    up = (group.in_domain - group.tokens) + outside * (members - 1) / members
+    sent = np.full(len(members), group.tokens * (len(group.members) - 1))
+    everything = np.full(len(members), group.all_tokens)
+    found = (up, up, outside / members, sent, everything)
+    return GpuVectors(*(np.broadcast_to(value, (*shape, len(members))) for value in found))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Recording, Wanted
+from cost.experts.traces.counts import TokenCounts, Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -40,7 +39,7 @@ class Windows:
 
 
 def collect_windows(
-    recording: Recording,
+    recording: TokenCounts,
     most: int = MOST_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Windows:
@@ -56,10 +55,7 @@ def collect_windows(
     """
     if most < 1:
         raise InputError(f"`windows` {most}: expected 1 or more.")
-    filled = list(recording.filled)
-    if not filled:
-        for piece in _checked(recording, on_progress, 0.0):
-            filled.extend(bool(table.any()) for table in piece)
+    filled = [bool(table.any()) for piece in _checked(recording, on_progress, 0.0) for table in piece]
     kept = np.flatnonzero(filled)
     if not kept.size:
         count = plural(len(filled), "window")
@@ -73,25 +69,20 @@ def collect_windows(
         )
     run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
-    window = 0
+    tables = (table for piece in _checked(recording, on_progress, 0.5) for table in piece)
     with np.errstate(over="ignore"):
-        for piece in _checked(recording, on_progress, 0.5):
-            for table in piece:
-                if window in run_of:
-                    tokens[run_of[window]] += table
-                window += 1
+        for window, table in enumerate(tables):
+            if window in run_of:
+                tokens[run_of[window]] += table
     if not np.isfinite(tokens).all():
         raise InputError(f"{recording.path}: the sum over its windows is too large for a count of tokens.")
     names = recording.names or tuple(str(i) for i in range(len(filled)))
-    labels = []
-    for run in range(runs):
-        # run of the i-th: i * runs // kept, so a run begins at the smallest i that reaches it
-        begin, end = (-(-edge * kept.size // runs) for edge in (run, run + 1))
-        first, last = names[kept[begin]], names[kept[end - 1]]
-        labels.append(first if first == last else f"{first} to {last}")
-    return Windows(
-        tokens, tuple(labels), len(filled), len(filled) - kept.size, _notes(len(filled), kept.size, runs)
-    )
+    spans: list[list[str]] = [[] for _ in range(runs)]
+    for window, run in run_of.items():
+        spans[run].append(names[window])
+    labels = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    total = len(filled)
+    return Windows(tokens, tuple(labels), total, total - kept.size, _notes(total, kept.size, runs))
 
 
 def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
@@ -109,34 +100,30 @@ def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
 
 
 def _checked(
-    recording: Recording, on_progress: Callable[[str, float], None] | None, start: float
+    recording: TokenCounts, on_progress: Callable[[str, float], None] | None, start: float
 ) -> Iterator[NDArray[np.float64]]:
     """Yield the pieces as float64, or say which entry is no count; progress goes from ``start`` by a half."""
     done = 0
-    for piece in _readable(recording):
-        if piece.shape[1:] != (recording.rows, recording.experts):
-            raise InputError(f"{recording.path}: changed while it was read.")
-        with np.errstate(
-            over="ignore"
-        ):  # a wider float that does not fit becomes inf, and is refused as that
-            values = piece.astype(np.float64, copy=False)
-        bad = ~np.isfinite(values) | (values < 0)
-        if bad.any():
-            window, row, expert = (int(i) for i in np.argwhere(bad)[0])
-            label = recording.names[done + window] if recording.names else f"scenario {done + window}"
-            raise InputError(
-                f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
-                "is not a count of tokens; give finite numbers that are not negative."
-            )
-        yield values
-        done += len(values)
-        if on_progress and recording.windows:
-            on_progress(recording.path, start + done / recording.windows / 2)
-
-
-def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
     try:
-        yield from recording.pieces()
+        for piece in recording.pieces():
+            if piece.shape[1:] != (recording.rows, recording.experts):
+                raise InputError(f"{recording.path}: changed while it was read.")
+            with np.errstate(
+                over="ignore"
+            ):  # a wider float that does not fit becomes inf, and is refused as that
+                values = piece.astype(np.float64, copy=False)
+            bad = ~np.isfinite(values) | (values < 0)
+            if bad.any():
+                window, row, expert = (int(i) for i in np.argwhere(bad)[0])
+                label = recording.names[done + window] if recording.names else f"scenario {done + window}"
+                raise InputError(
+                    f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
+                    "is not a count of tokens; give finite numbers that are not negative."
+                )
+            yield values
+            done += len(values)
+            if on_progress:
+                on_progress(recording.path, start + done / recording.windows / 2)
     except OSError as error:
         raise InputError(f"{recording.path}: cannot be read ({error.strerror or error}).") from error
 
@@ -144,7 +131,7 @@ def _readable(recording: Recording) -> Iterator[NDArray[Any]]:
 # The rows of a recording against the layers of a model: dense ones dropped, none that should have tokens empty.
 
 
-def require_fit(recording: Recording, wanted: Wanted) -> None:
+def require_fit(recording: TokenCounts, wanted: Wanted) -> None:
     """Refuse a recording of other layers or experts, before its counts are read.
 
     Raises
@@ -152,13 +139,13 @@ def require_fit(recording: Recording, wanted: Wanted) -> None:
     InputError
         If it has another shape than the model needs.
     """
-    rows = _kept_rows(recording, wanted)[0] if recording.layer_ids else range(recording.rows)
-    if recording.experts != wanted.experts or len(rows) not in {len(wanted.moe_layers), wanted.layers}:
+    rows = len(_kept_rows(recording, wanted)[0])
+    if recording.experts != wanted.experts or rows not in {len(wanted.moe_layers), wanted.layers}:
         raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {wanted.words}.")
 
 
 def moe_rows(
-    recording: Recording, tokens: NDArray[np.float64], names: tuple[str, ...], wanted: Wanted
+    recording: TokenCounts, tokens: NDArray[np.float64], names: tuple[str, ...], wanted: Wanted
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Return ``[runs, MoE layers, experts]`` of ``tokens [runs, rows, experts]``, and notes.
 
@@ -167,38 +154,18 @@ def moe_rows(
     InputError
         If a dense layer has tokens, or a MoE layer has none in some run.
     """
-    notes: tuple[str, ...] = ()
-    if recording.layer_ids:
-        rows, notes = _kept_rows(recording, wanted)
-        tokens = tokens[:, rows]
-    moe = list(wanted.moe_layers)
-    if tokens.shape[1] == wanted.layers and wanted.layers != len(moe):
-        dense = sorted(set(range(wanted.layers)) - set(moe))
-        used = tokens[:, dense].any(axis=2)
-        if used.any():
-            scenario, row = (int(i) for i in np.argwhere(used)[0])
-            raise InputError(
-                f"{recording.path}: scenario {names[scenario]}, row {dense[row]}: that layer of the model has no "
-                "experts, but its loads are not zero; are these loads of another model?"
-            )
-        tokens = tokens[:, moe]
-        notes = (*notes, f"{len(dense)} rows of dense layers, all zero, dropped")
-    dead = ~tokens.any(axis=2)
-    if dead.any():
-        scenario, row = (int(i) for i in np.argwhere(dead)[0])
-        raise InputError(
-            f"{recording.path}: scenario {names[scenario]}, layer {moe[row]} of the model (MoE layer {row} from 0): "
-            "all loads are 0; measure for longer, merge windows (`windows` 1), or drop the scenario."
-        )
-    return tokens, notes
+    kept, notes = _kept_rows(recording, wanted)
+    tokens = tokens[:, kept]
+    rows, more = model_rows(recording.path, tokens, wanted, names)
+    return tokens[:, rows], (*notes, *more)
 
 
-def _kept_rows(recording: Recording, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
-    """Return the rows to keep of a recording that names its layers, and a note where they are not the model's."""
+def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:
+    """Return the rows to keep, and a note where a recording names its layers and they are not the model's."""
     layers = recording.layer_ids or ()
     found = set(layers)
-    if found in (set(wanted.moe_layers), set(range(wanted.layers))):
-        return list(range(len(layers))), ()
+    if not layers or found in (set(wanted.moe_layers), set(range(wanted.layers))):
+        return list(range(recording.rows)), ()
     if found == set(range(len(wanted.moe_layers))):
         return list(range(len(layers))), (f"layers 0..{len(found) - 1} read as the MoE layers in order",)
     beyond = {layer for layer in found if layer >= wanted.layers}

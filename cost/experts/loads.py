@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.open import open_recording
-from cost.traces.recording import Wanted, of_array
-from cost.traces.routing import RoutingTrace
-from cost.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
+from cost.experts.traces.counts import Wanted, of_array
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.routing import RoutingTrace
+from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
 from topology.base.errors import InputError
 from topology.base.shown import Shown
 
@@ -227,7 +227,7 @@ def read_loads(
     """Read each of ``texts``, a recording or a generator, into one or more scenarios.
 
     A file becomes one scenario or several. Its rows are the MoE layers in order, or all layers of the model with the
-    dense ones all zero, which are dropped and noted. Forms and files: :mod:`cost.traces`.
+    dense ones all zero, which are dropped and noted. Forms and files: :mod:`cost.experts.traces`.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def read_loads(
             names.append(f"{text} (synthetic, seed {seed}{again})")
             continue
         if isinstance(text, str):
-            recording, stem = open_recording(text, wanted), Path(text).name
+            recording, stem = open_counts(text, wanted), Path(text).name
         else:
             stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
             recording = of_array(stem, "an array", text, wanted)

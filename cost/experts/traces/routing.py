@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.recording import Wanted
+from cost.experts.traces.counts import Wanted, model_rows
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -103,16 +103,11 @@ class RoutingTrace:
         """Logical experts of a layer."""
         return int(self.counts.shape[1])
 
-    def layer(self, row: int) -> NDArray[np.int16]:
-        """Return the choices in one MoE layer, ``[tokens, k]``."""
-        layer: NDArray[np.int16] = self.choices[row]
-        return layer
-
     def rows(self, which: Sequence[int]) -> RoutingTrace:
         """Return some of the layers, as the stages of a pipeline have them."""
         if list(which) == list(range(self.layers)):
             return self
-        # one layer that stands for all stays one array: equal rows are seen by their address
+        # one layer that stands for all stays one array
         choices = self.choices[: len(which)] if self.repeated else self.choices[list(which)]
         return replace(self, choices=choices, counts=self.counts[list(which)])
 
@@ -153,11 +148,6 @@ def _counted(choices: NDArray[np.int16], experts: int) -> NDArray[np.int64]:
     return np.bincount(used.ravel(), minlength=experts)
 
 
-def _signed(piece: NDArray[Any]) -> np.dtype[Any]:
-    """Return a type for the ids and for -1."""
-    return piece.dtype if piece.dtype.kind == "i" else np.promote_types(piece.dtype, np.int8)
-
-
 @dataclass
 class _Collected:
     """What is gathered from the pieces of a file: the even sample and counts of all tokens."""
@@ -175,12 +165,14 @@ class _Collected:
         source = self.source
         if piece.shape[1:] != (source.rows, source.k) or self.done + len(piece) > source.tokens:
             raise InputError(f"{source.path}: changed while it was read.")
-        if piece.dtype == np.uint64:
+        if (
+            piece.dtype.kind == "u"
+        ):  # so that -1 has room; ids as large as 64 bits hold are refused all the same
             piece = np.minimum(piece, MOST_EXPERTS).astype(np.int64)
         if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
             unwritten = (piece == 0).all(axis=2)
             self.zeros += int(unwritten.sum())
-            piece = np.where(unwritten[..., None], np.asarray(_NONE, dtype=_signed(piece)), piece)
+            piece = np.where(unwritten[..., None], piece.dtype.type(_NONE), piece)
         self._check(piece)
         self._count(piece)
         kept, first = min(self.most, source.tokens), self.done
@@ -193,36 +185,34 @@ class _Collected:
         """Refuse ids that cannot be, and an expert that a token has twice."""
         limit = self.experts or MOST_EXPERTS
         if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
-            token, row, choice = (int(i) for i in np.argwhere((piece < _NONE) | (piece >= limit))[0])
+            where, expert = self._first((piece < _NONE) | (piece >= limit), piece)
             has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
-            raise InputError(
-                f"{self.source.path}: {self._where(token, row)}: expert {piece[token, row, choice]}, but {has} "
-                "(-1: a choice that was not used)."
-            )
+            raise InputError(f"{where}: expert {expert}, but {has} (-1: a choice that was not used).")
         ordered = np.sort(piece, axis=2)
         twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
         if twice.any():
-            token, row, choice = (int(i) for i in np.argwhere(twice)[0])
+            where, expert = self._first(twice, ordered)
             raise InputError(
-                f"{self.source.path}: {self._where(token, row)}: expert {ordered[token, row, choice]} twice; a token "
-                "uses an expert once. Are these ids of experts?"
+                f"{where}: expert {expert} twice; a token uses an expert once. Are these ids of experts?"
             )
 
-    def _where(self, token: int, row: int) -> str:
+    def _first(self, wrong: NDArray[np.bool_], piece: NDArray[Any]) -> tuple[str, int]:
+        """Return the place of the first wrong choice, and its expert."""
+        token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
         layer = "" if self.source.one_layer else f", layer row {row}"
-        return f"token {self.done + token}{layer}"
+        return f"{self.source.path}: token {self.done + token}{layer}", int(piece[token, row, choice])
 
     def _count(self, piece: NDArray[Any]) -> None:
+        rows = self.source.rows
         most = max(int(piece.max()) + 1 if piece.size else 0, self.counts.shape[1], self.experts or 0)
         if most > self.counts.shape[1] or not len(self.counts):
             self.counts = np.pad(
-                self.counts, ((0, self.source.rows - len(self.counts)), (0, most - self.counts.shape[1]))
+                self.counts, ((0, rows - len(self.counts)), (0, most - self.counts.shape[1]))
             )
         # a column before the first expert takes the choices that were not used
-        cell = piece + (np.arange(self.source.rows, dtype=np.int64) * (most + 1) + 1)[:, None]
-        found = np.bincount(cell.ravel(), minlength=self.source.rows * (most + 1))
-        table = found.reshape(self.source.rows, most + 1)
-        self.counts += table[:, 1:]
+        cell = piece + (np.arange(rows, dtype=np.int64) * (most + 1) + 1)[:, None]
+        found = np.bincount(cell.ravel(), minlength=rows * (most + 1))
+        self.counts += found.reshape(rows, most + 1)[:, 1:]
         self.empty += int((piece < 0).all(axis=(1, 2)).sum())
 
 
@@ -285,54 +275,36 @@ def collect_routing(
 
 def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
     moe = len(wanted.moe_layers)
-    rows = [f"{moe} MoE layers"] + ([f"all {wanted.layers} layers"] if wanted.layers != moe else [])
-    needs = (
-        f"the model routes each token to {wanted.top_k} of {wanted.experts} experts in {' or '.join(rows)}, or give "
-        f"one layer [tokens, {wanted.top_k}] for all"
-    )
+    rows = f"{moe} MoE layers" + (f" or all {wanted.layers} layers" if wanted.layers != moe else "")
+    found = ""
     if wanted.top_k is not None and source.k != wanted.top_k:
+        found = plural(source.k, "choice") + " of a token"
+    elif not source.one_layer and source.rows not in {1, moe, wanted.layers}:
+        found = plural(source.rows, "layer")
+    elif source.experts is not None and source.experts != wanted.experts:
+        found = plural(source.experts, "expert")
+    if found:
         raise InputError(
-            f"{source.path}: has shape {source.shape}, {plural(source.k, 'choice')} of a token; {needs}."
+            f"{source.path}: has shape {source.shape}, {found}; the model routes each token to {wanted.top_k} of "
+            f"{wanted.experts} experts in {rows}, or give one layer [tokens, {wanted.top_k}] for all."
         )
-    if not source.one_layer and source.rows not in {1, moe, wanted.layers}:
-        raise InputError(f"{source.path}: has shape {source.shape}, {plural(source.rows, 'layer')}; {needs}.")
-    if source.experts is not None and source.experts != wanted.experts:
-        raise InputError(f"{source.path}: is of {source.experts} experts; the model has {wanted.experts}.")
 
 
 def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> RoutingTrace:
     """Return the MoE layers of the model: dense rows dropped, or one layer for all."""
-    moe = list(wanted.moe_layers)
-    if source.rows == 1 and len(moe) > 1:
+    moe = len(wanted.moe_layers)
+    if source.rows == 1 < moe:
         note = (
-            f"ONE layer of choices, taken for each of the {len(moe)} MoE layers: what a placement gains is that of "
-            "one layer, and how layers depend on each other is not known"
+            f"ONE layer of choices, taken for each of the {moe} MoE layers: what a placement gains is that of one "
+            "layer, and how layers depend on each other is not known"
         )
         return replace(
             trace,
-            choices=np.broadcast_to(trace.choices, (len(moe), *trace.choices.shape[1:])),
-            counts=np.repeat(trace.counts, len(moe), axis=0),
+            choices=np.broadcast_to(trace.choices, (moe, *trace.choices.shape[1:])),
+            counts=np.repeat(trace.counts, moe, axis=0),
             repeated=True,
             notes=(*trace.notes, note),
         )
-    if source.rows == wanted.layers and wanted.layers != len(moe):
-        dense = sorted(set(range(wanted.layers)) - set(moe))
-        # with one choice a row that was not recorded cannot be told from expert 0
-        used = [row for row in dense if (trace.counts[row] > 0).sum() > (source.k == 1)]
-        if used:
-            raise InputError(
-                f"{source.path}: layer {used[0]} of the model has no experts, but tokens chose some there; "
-                "is this of another model?"
-            )
-        note = f"{plural(len(dense), 'row')} of dense layers dropped"
-        trace = replace(
-            trace, choices=trace.choices[moe], counts=trace.counts[moe], notes=(*trace.notes, note)
-        )
-    dead = np.flatnonzero(~trace.counts.any(axis=1))
-    if dead.size:
-        layer = moe[int(dead[0])]
-        raise InputError(
-            f"{source.path}: no token chose an expert in layer {layer} of the model (MoE layer {int(dead[0])} "
-            "from 0); record for longer."
-        )
-    return trace
+    # with one choice a row that was not recorded cannot be told from expert 0
+    rows, more = model_rows(source.path, trace.counts[None], wanted, unused=int(source.k == 1))
+    return replace(trace.rows(rows), notes=(*trace.notes, *more))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.dispatch import ExpertUse
+from cost.experts.use import ExpertUse
+from cost.experts.volumes import Floats, independent_hits, placed_vectors
 from cost.layout import Layout, StageSpec
 from cost.score import Uses
 from cost.terms.alltoall import group_limit, vector_sizes
-from cost.terms.placed_volumes import Floats, Ints, placed_vectors, token_share
 from cost.written import LayerTrafficData, TokenTrafficData
 from topology.base.units import mean_of
 
@@ -97,84 +97,82 @@ def token_traffic(
     -----
     GPUs, nodes and domains are those of the first replica; bytes are of all of them.
     """
-    first = uses[0]
-    if all(use is None for use in first):
+    first = [use for use in uses[0] if use is not None]
+    if not first:
         return None
     found = _traffic(deployment, layout, uses, batch)
-    tokens = max((use.hits.tokens for use in first if use is not None and use.hits is not None), default=0)
+    tokens = max((use.hits.tokens for use in first if use.hits is not None), default=0)
     if not tokens:
         return found
-    plain: dict[int, ExpertUse] = {
-        id(use): replace(use, hits=None) for row in uses for use in row if use is not None
-    }
-    alone = [[None if use is None else plain[id(use)] for use in row] for row in uses]
-    return replace(
-        found, traces=traces, tokens=tokens, independent=_traffic(deployment, layout, alone, batch)
-    )
+    independent = _traffic(deployment, layout, uses, batch, independent=True)
+    return replace(found, traces=traces, tokens=tokens, independent=independent)
 
 
-def _traffic(deployment: Deployment, layout: Layout, uses: Uses, batch: int) -> TokenTraffic:
+def _traffic(
+    deployment: Deployment, layout: Layout, uses: Uses, batch: int, *, independent: bool = False
+) -> TokenTraffic:
+    """Return the traffic, ``independent``: as if experts were chosen so, whatever is known of them."""
+    moe = deployment.model.moe
+    limit = (0, 0) if moe is None else group_limit(moe)
     gpus: dict[int, float] = {}
     nodes: dict[int, float] = {}
     domains: dict[int, float] = {}
-    for stage, use in zip(layout.replicas[0], uses[0], strict=True):
-        if use is not None:
-            ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-            for into, values in zip((gpus, nodes, domains), _reached(deployment, stage, use), strict=True):
-                into.update(zip(ids, values.tolist(), strict=True))
     sent: dict[str, float] = {}
     known: dict[object, dict[str, float]] = {}
-    for stages, row in zip(layout.replicas, uses, strict=True):
+    for replica, (stages, row) in enumerate(zip(layout.replicas, uses, strict=True)):
         width = sum(len(stage.gpus) for stage in stages)
-        for stage, use in zip(stages, row, strict=True):
-            if use is None or len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
+        for stage, placed in zip(stages, row, strict=True):
+            if placed is None:
                 continue
-            key = id(use), deployment.domains(stage).tobytes()
+            use = replace(placed, hits=None) if independent else placed
+            if replica == 0:
+                ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
+                reached = _reached(deployment, stage, use, limit)
+                for into, values in zip((gpus, nodes, domains), reached, strict=True):
+                    into.update(zip(ids, values.tolist(), strict=True))
+            if len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
+                continue
+            key = placed.digest, deployment.domains(stage).tobytes()
             if key not in known:
-                known[key] = _sent(deployment, stage, use, batch * width / len(stage.gpus))
+                known[key] = _sent(deployment, stage, use, limit, batch * width / len(stage.gpus))
             for fabric, amount in known[key].items():
                 sent[fabric] = sent.get(fabric, 0.0) + amount
     return TokenTraffic(gpus, nodes, domains, sent)
 
 
-def _reached(deployment: Deployment, stage: StageSpec, use: ExpertUse) -> tuple[Floats, Floats, Floats]:
+def _reached(
+    deployment: Deployment, stage: StageSpec, use: ExpertUse, limit: tuple[int, int]
+) -> list[Floats]:
     """GPUs, nodes and domains of a token, ``[layers]`` each."""
-    if use.hits is not None:
-        hits = use.hits
+    if (hits := use.hits) is not None:
         by_trace = (hits.gpus_per_token, hits.nodes_per_token, hits.domains_per_token)
-        gpus, nodes, domains = (values.mean(axis=0) for values in by_trace)
-        return gpus, nodes, domains
-    gpu = np.arange(len(stage.gpus), dtype=np.int64)
-    places = (gpu, deployment.numbered("node")[list(stage.gpus)], deployment.domains(stage))
-    gpus, nodes, domains = (_independent(deployment, use, place) for place in places)
-    return gpus, nodes, domains
-
-
-def _independent(deployment: Deployment, use: ExpertUse, place: Ints) -> Floats:
-    """Places of a token whose experts are chosen independently, ``[layers]``; one row may stand for many layers."""
-    moe = deployment.model.moe
-    limit = (0, 0) if moe is None else group_limit(moe)
-    index = np.unique(place, return_inverse=True)[1].reshape(-1)
-    share = np.stack(
-        [use.share[..., index == one].sum(axis=-1) for one in range(int(index.max()) + 1)], axis=-1
-    )
-    chance = token_share(replace(use, share=share), limit, share.shape[-1])
-    reached: Floats = np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats)
+        return [values.mean(axis=0) for values in by_trace]
+    reached = []
+    for place in (
+        np.arange(use.gpus),
+        deployment.numbered("node")[list(stage.gpus)],
+        deployment.domains(stage),
+    ):
+        share = np.stack([use.share[..., place == one].sum(axis=-1) for one in np.unique(place)], axis=-1)
+        chance = independent_hits(replace(use, share=share), limit)
+        reached.append(
+            np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats)
+        )  # a row may stand for many layers
     return reached
 
 
-def _sent(deployment: Deployment, stage: StageSpec, use: ExpertUse, sequences: float) -> dict[str, float]:
+def _sent(
+    deployment: Deployment, stage: StageSpec, use: ExpertUse, limit: tuple[int, int], sequences: float
+) -> dict[str, float]:
     """Bytes that the GPUs of one stage send in a step, by fabric."""
     model, machine = deployment.model, deployment.machine(stage)
     crosses = len(deployment.domain_set(stage)) > 1
-    groups, topk_groups = (0, 0) if model.moe is None else group_limit(model.moe)
     vectors = placed_vectors(
         machine.kernels.of(crosses=crosses)[0].family,
         use,
         tokens=sequences * deployment.workload.tokens_per_pass,
         domain=deployment.domains(stage),
-        groups=groups,
-        topk_groups=topk_groups,
+        limit=limit,
     )
     size = sum(vector_sizes(model, machine)) * use.repeats
     found = {machine.rates.up_fabric: _total(vectors.sent_up) * size}

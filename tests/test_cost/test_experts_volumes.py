@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from cost.dispatch import ExpertUse, balanced_use
-from cost.terms.alltoall_volumes import FAMILIES, Routing, alltoall_volumes, require_family
-from cost.terms.placed_volumes import placed_volumes
+from cost.experts.use import ExpertUse, balanced_use
+from cost.experts.volumes import FAMILIES, Routing, alltoall_volumes, placed_vectors, require_family
 from topology.base.errors import InputError
 
 V3 = Routing(256, 8)
@@ -66,9 +65,7 @@ def made_use(share, experts, top_k):
 @pytest.mark.parametrize("ep", [8, 16, 64])
 def test_a_balanced_placement_sends_what_even_routing_does(family, limit, ep):
     use = balanced_use(1, np.full(ep, 256 // ep), 256, 8)
-    placed = placed_volumes(
-        family, use, tokens=6, domain=np.arange(ep) // 8, groups=limit[0], topk_groups=limit[1]
-    )
+    placed = placed_vectors(family, use, tokens=6, domain=np.arange(ep) // 8, limit=limit).busiest
     even = alltoall_volumes(family, Routing(256, 8, *limit), tokens=6, ep=ep, domain_gpus=8)
     for field in ("up", "out", "received"):
         assert getattr(placed, field) == pytest.approx(np.full((1, 1), getattr(even, field))), field
@@ -115,7 +112,7 @@ def counted(family, top_k):
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_busiest_port_of_an_uneven_placement_by_moving_every_token(family, top_k):
     use = made_use(np.bincount(OWNER)[None, None] / len(OWNER), len(OWNER), top_k)
-    volumes = placed_volumes(family, use, tokens=1, domain=DOMAIN)
+    volumes = placed_vectors(family, use, tokens=1, domain=DOMAIN).busiest
     up, out, received = counted(family, top_k)
     # several tokens of a sender on one port add up: the busiest forwarder both forwards and sends its own
     assert volumes.out[0, 0] == pytest.approx(out)

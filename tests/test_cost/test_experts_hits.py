@@ -10,20 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.assignment import Assignment
-from cost.dispatch import (
-    ExpertUse,
-    expert_use,
-    rank_choices,
-    rank_shares,
-    slot_shares,
-    source_choices,
-    source_shares,
-)
-from cost.loads import ExpertLoads, routed_loads
-from cost.routed_use import token_hits
-from cost.terms.placed_volumes import placed_vectors, placed_volumes
-from cost.traces.routing import RoutingTrace, evenly_spaced
+from cost.experts.assignment import Assignment
+from cost.experts.dispatch import rank_choices, rank_shares, slot_shares, source_choices, source_shares
+from cost.experts.hits import token_hits
+from cost.experts.loads import ExpertLoads, routed_loads
+from cost.experts.traces.routing import RoutingTrace, evenly_spaced
+from cost.experts.use import ExpertUse, expert_use
+from cost.experts.volumes import placed_vectors
 from topology.base.errors import InputError
 
 NODES, DOMAINS = np.array([0, 0, 1, 2, 2]), np.array([0, 0, 0, 1, 1])
@@ -71,7 +64,7 @@ def token_by_token(
     reach = dict.fromkeys(("gpus", "nodes", "domains"), 0.0)
     chance = chances(assignment, trace, split, layer)
     held = assignment.slot_expert[layer]
-    for source, token in product(range(GPUS), trace.layer(layer)):
+    for source, token in product(range(GPUS), trace.choices[layer]):
         slots = [np.flatnonzero((held == expert) & (chance[source] > 0)) for expert in token[token >= 0]]
         for chosen in product(*slots):
             weight = float(np.prod(chance[source, list(chosen)])) / trace.kept
@@ -167,13 +160,13 @@ def test_independent_even_choices_move_what_the_formula_says(family: str) -> Non
     assignment = Assignment(slots, np.repeat(np.arange(gpus), 6).astype(np.int32), experts, gpus)
     hits = token_hits(assignment, [trace], nodes=domain, domains=domain)
     use = expert_use(assignment, ExpertLoads(np.ones((1, 1, experts)), ("even",), synthetic=False), 4)
-    formula = placed_volumes(family, use, tokens=1, domain=domain)
-    traced = placed_volumes(
+    formula = placed_vectors(family, use, tokens=1, domain=domain).busiest
+    traced = placed_vectors(
         family,
         ExpertUse(use.share, use.slot_share, use.slot_gpu, experts, 4, hits=hits),
         tokens=1,
         domain=domain,
-    )
+    ).busiest
     for name in ("up", "out", "received"):
         assert getattr(traced, name) == pytest.approx(getattr(formula, name), rel=0.04), name
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.traces.json_files import MOST_JSON_BYTES, numbers, parse
-from cost.traces.recording import Wanted
-from cost.traces.routing import RoutedTokens
+from cost.experts.traces.counts import Wanted
+from cost.experts.traces.routing import RoutedTokens
+from cost.experts.traces.text_files import MOST_BYTES, numbers, parse_document, parse_lines
 from topology.base.errors import InputError, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural
@@ -32,11 +32,6 @@ def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
     nested lists (vLLM 0.21), the base64 of an ``.npy`` (vLLM from 0.22), ``{"data", "shape", "dtype"}`` with base64
     (Dynamo, prime-rl), or the base64 of bare int32 (SGLang, under ``meta_info`` or ``sgl_ext``: its shape is known
     from the model alone).
-
-    Raises
-    ------
-    InputError
-        If it is not JSON, holds no routed experts, or these cannot be decoded.
     """
     name = str(path)
     shapes = [array.shape for _, array in _arrays(path, wanted)]
@@ -72,26 +67,19 @@ def _arrays(path: Path, wanted: Wanted | None) -> Iterator[tuple[str, NDArray[An
 
 
 def _answers(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each answer."""
+    if path.suffix.lower() == ".json" and not _has_lines(path):
+        document = parse_document(path, "a line for each answer (.jsonl), or an .npy")
+        answers = document if isinstance(document, list) else [document]
+        yield from ((f"answer {i}, " if len(answers) > 1 else "", each) for i, each in enumerate(answers))
+        return
+    yield from ((f"{line}, ", answer) for line, answer in parse_lines(path))
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a ``.json`` holds an object on its first line and more lines after it."""
     with path.open("rb") as file:
-        first = file.readline(MOST_JSON_BYTES + 1)
-        if path.suffix.lower() == ".json" and (not first.rstrip().endswith(b"}") or not file.read(1)):
-            if (size := path.stat().st_size) > MOST_JSON_BYTES:
-                raise InputError(
-                    f"{path}: {size / 1e6:,.0f} MB of JSON; above {MOST_JSON_BYTES / 1e6:.0f} MB give a line for "
-                    "each answer (.jsonl), or an .npy."
-                )
-            document = parse(path.read_bytes(), str(path))
-            answers = document if isinstance(document, list) else [document]
-            yield from ((f"answer {i}, " if len(answers) > 1 else "", each) for i, each in enumerate(answers))
-            return
-        file.seek(0)
-        number = 0
-        while line := file.readline(MOST_JSON_BYTES + 1):
-            number += 1
-            if len(line) > MOST_JSON_BYTES:
-                raise InputError(f"{path}, line {number}: longer than {MOST_JSON_BYTES // 2**20} MiB.")
-            if line.strip():
-                yield f"line {number}, ", parse(line, f"{path}, line {number}")
+        return file.readline(MOST_BYTES + 1).rstrip().endswith(b"}") and bool(file.read(1))
 
 
 def _values(answer: Any) -> Iterator[tuple[str, Any]]:

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.assignment import Assignment
-from cost.dispatch import expert_use
-from cost.limited_use import limited_hits
-from cost.loads import ExpertLoads
-from cost.terms.alltoall_volumes import Routing, hit_chance
-from cost.token_hits import TokenHits
+from cost.experts.assignment import Assignment
+from cost.experts.hits import TokenHits, limited_hits
+from cost.experts.loads import ExpertLoads
+from cost.experts.use import expert_use
+from cost.experts.volumes import Routing, hit_chance
 
 SMALL = Routing(12, 3, 4, 2)
 
@@ -31,7 +30,10 @@ def hits_of(
     assignment = Assignment(rows.astype(np.int32), each, routing.experts, gpus)
     names = tuple(f"load {i}" for i in range(len(load)))
     use = expert_use(assignment, ExpertLoads(load, names, synthetic=False), routing.top_k)
-    found = limited_hits(assignment, use, load, routing, nodes=np.arange(gpus), domains=domains)
+    limit = routing.groups, routing.topk_groups
+    found = limited_hits(
+        assignment, use.slot_share, load, routing.top_k, limit, nodes=np.arange(gpus), domains=domains
+    )
     assert found is not None
     return found
 
@@ -137,7 +139,7 @@ def test_without_a_limit_there_is_nothing_to_say() -> None:
     assignment, load = Assignment(rows, each, 8, 8), np.ones((1, 1, 8))
     use = expert_use(assignment, ExpertLoads(load, ("even",), synthetic=False), 2)
     where = np.arange(8)
-    assert limited_hits(assignment, use, load, Routing(8, 2), nodes=where, domains=where) is None
+    assert limited_hits(assignment, use.slot_share, load, 2, (0, 0), nodes=where, domains=where) is None
 
 
 def test_memory_does_not_grow_with_the_layers() -> None:

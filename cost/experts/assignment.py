@@ -19,6 +19,20 @@ def sum_by_gpu(values: NDArray[np.float64], slot_gpu: NDArray[np.int32], gpus: i
     return np.where(np.bincount(slot_gpu, minlength=gpus) > 0, sums, 0.0)
 
 
+def sum_by_place(values: NDArray[np.float64], place: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sum of each place's GPUs, ``[..., gpus]`` to ``[..., places]``; every place, numbered from 0, has some."""
+    order = np.argsort(place, kind="stable")  # sums in a fixed order, as BLAS has none
+    found: NDArray[np.float64] = np.add.reduceat(
+        values[..., order], np.unique(place[order], return_index=True)[1], axis=-1
+    )
+    return found
+
+
+def numbered(where: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``where`` with its values numbered from 0 in increasing order."""
+    return np.unique(where, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment(Shown):
     """Experts in the slots of one EP group, for some layers.
@@ -71,7 +85,7 @@ class Assignment(Shown):
         """Return the load of each slot, ``[layers, slots]``, for ``load`` ``[layers, experts]``.
 
         ``shares`` ``[layers, slots]``: fraction of its expert's load that a slot takes
-        (:func:`cost.dispatch.slot_shares`); None: even.
+        (:func:`cost.experts.dispatch.slot_shares`); None: even.
         """
         slot_expert = self.slot_expert.astype(np.int64)
         if shares is not None:

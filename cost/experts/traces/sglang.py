@@ -1,0 +1,259 @@
+"""SGLang's ``.pt`` recordings: ``stat`` from one file, ``per_pass`` and ``per_token`` from a file of each rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, rank_notes, to_experts
+from cost.experts.traces.routing import RoutedTokens
+from cost.experts.traces.torch_file import load_torch_file
+from topology.base.errors import InputError
+
+SAME_DUMP_S = 60.0
+"""Ranks write their files when they are told to, each with its own time in the name; this far apart at most."""
+_RANK_FILE = re.compile(r"expert_distribution_recorder_(\d+(?:\.\d+)?)_(\d{1,6})\.pt")
+_COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
+_MAPPED = "slots are mapped to experts as they were at the end of the recording"
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """The records of one rank by forward pass: counts of slots, and the slots of each token; either may be None.
+
+    A pass has several records where batches overlap (a ``gatherer_key`` each), and where a draft model runs,
+    which counts its own passes from 1 and records no tokens. Slots of tokens are ``[layers, tokens, choices]``.
+    """
+
+    path: Path
+    rank: int
+    passes: dict[int, list[tuple[NDArray[Any] | None, NDArray[Any] | None]]]
+    slots: NDArray[Any]
+
+
+def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Open a ``.pt``, whose other ranks are looked for beside it, or a folder of one recording."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
+        if not files:
+            raise InputError(
+                f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
+            )
+        ranks = [file for file in files if _RANK_FILE.fullmatch(file.name)]
+        if ranks == files:
+            return _passes(str(path), [_rank(file, load_torch_file(file)) for file in files], wanted)
+        if len(files) > 1:
+            raise InputError(
+                f"{path}: holds {len(files)} .pt files that are not all ranks of one recording "
+                f"({files[0].name[:60]}, ...); name the file."
+            )
+        path = files[0]
+    data = load_torch_file(path)
+    if isinstance(data, dict) and isinstance(data.get("logical_count"), np.ndarray):
+        return of_array(str(path), "SGLang stat", data["logical_count"], wanted)
+    if isinstance(data, dict) and "records" in data:
+        return _passes(str(path), _with_others(path, data), wanted)
+    if isinstance(data, dict) and "physical_to_logical_map" in data:
+        raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
+    found = "a tensor alone" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+    if isinstance(data, dict):
+        found = ", ".join(str(key)[:30] for key in list(data)[:8])
+    raise InputError(
+        f"{path}: holds no logical_count and no records, as SGLang dumps them, but: {found or 'nothing'}."
+    )
+
+
+def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
+    """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
+        if not files:
+            raise InputError(f"{path}: a folder without SGLang's expert_distribution_recorder_TIME_RANK.pt.")
+        ranks = [_rank(file, load_torch_file(file)) for file in files]
+    else:
+        ranks = _with_others(path, load_torch_file(path))
+    chosen = [
+        (f"{rank.path}, forward pass {number}", array)
+        for number in sorted({number for rank in ranks for number in rank.passes})
+        for rank in ranks
+        for _, array in rank.passes.get(number, ())
+        if array is not None
+    ]
+    if not chosen:
+        raise InputError(
+            f"{path}: a recording of counts, which do not say which experts a token chose; record with "
+            "--expert-distribution-recorder-mode per_token."
+        )
+    slots, experts = _map(ranks, wanted)
+    k = chosen[0][1].shape[-1] if chosen[0][1].shape else 0
+    for where, array in chosen:
+        if array.dtype.kind not in "iu" or len(array.shape) != 3 or array.shape[::2] != (len(slots), k):
+            raise InputError(
+                f"{where}: {_TOPK} is {array.dtype} {list(array.shape)}, not whole numbers "
+                f"[{len(slots)}, tokens, {k}]."
+            )
+
+    def tokens_of_passes() -> Iterator[NDArray[Any]]:
+        for where, array in chosen:
+            if array.size:
+                layers = zip(slots, array, strict=True)
+                yield np.stack([_logical(where, held, layer) for held, layer in layers], axis=1)
+
+    numbers = sorted({rank.rank for rank in ranks})
+    of = (
+        f"{len(numbers)} ranks, {numbers[0]} to {numbers[-1]}"
+        if len(numbers) > 1
+        else f"rank {numbers[0]} only"
+    )
+    tokens = sum(array.shape[1] for _, array in chosen)
+    return RoutedTokens(
+        str(path),
+        "SGLang per_token",
+        tokens,
+        len(slots),
+        k,
+        tokens_of_passes,
+        experts,
+        notes=(f"tokens of {of}; {_MAPPED}",),
+    )
+
+
+def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
+    """Return experts for the slots of one layer, ``[tokens, k]``; -1 stays."""
+    _require_slots(where, chosen, len(slots))
+    experts: NDArray[Any] = np.append(slots, -1)[chosen]  # the last is that of -1
+    empty = (experts < 0) & (chosen >= 0)
+    if empty.any():
+        raise InputError(f"{where}: a token went to slot {int(chosen[empty][0])}, which is empty.")
+    return experts
+
+
+def _require_slots(where: str, chosen: NDArray[Any], slots: int) -> None:
+    if chosen.size and not (chosen.min() >= -1 and chosen.max() < slots):
+        wrong = int(chosen.max()) if chosen.max() >= slots else int(chosen.min())
+        raise InputError(
+            f"{where}: a token went to slot {wrong}; there are 0..{slots - 1} (a fused shared expert cannot be "
+            "recorded)."
+        )
+
+
+def _with_others(path: Path, data: object) -> list[_Rank]:
+    """Return a rank, and the other ranks of the same dump in its folder: of each the file nearest in time."""
+    own = _RANK_FILE.fullmatch(path.name)
+    nearest: dict[int, tuple[float, Path]] = {}
+    for file in sorted(path.parent.iterdir()) if own else ():
+        found = _RANK_FILE.fullmatch(file.name)
+        if own is None or found is None or int(found[2]) == int(own[2]) or not file.is_file():
+            continue
+        between = abs(float(found[1]) - float(own[1]))
+        if between <= SAME_DUMP_S and (int(found[2]) not in nearest or between < nearest[int(found[2])][0]):
+            nearest[int(found[2])] = (between, file)
+    others = [file for _, (_, file) in sorted(nearest.items())]
+    return [_rank(path, data), *(_rank(file, load_torch_file(file)) for file in others)]
+
+
+def _rank(path: Path, data: object) -> _Rank:
+    """Take a rank's file apart; every part is checked, no count is read."""
+    if not isinstance(data, dict) or not isinstance(data.get("records"), list):
+        raise InputError(f"{path}: has no list of records, as SGLang's per_pass and per_token dumps have.")
+    slots = data.get("last_physical_to_logical_map")
+    if not isinstance(slots, np.ndarray):
+        raise InputError(
+            f"{path}: has no last_physical_to_logical_map, so it is not known which slot held what."
+        )
+    passes: dict[int, list[tuple[NDArray[Any] | None, NDArray[Any] | None]]] = {}
+    ranks = set()
+    for i, record in enumerate(data["records"]):
+        fields = record if isinstance(record, dict) else {}
+        number, rank = fields.get("forward_pass_id"), fields.get("rank")
+        if type(number) is not int or type(rank) is not int or rank < 0:
+            raise InputError(f"{path}: record {i} has no forward_pass_id and rank.")
+        counts, chosen = fields.get(_COUNT), fields.get(_TOPK)
+        either = chosen if counts is None else counts
+        if not isinstance(either, np.ndarray) or either.dtype.kind not in "iu":
+            raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
+        passes.setdefault(number, []).append((counts, chosen if isinstance(chosen, np.ndarray) else None))
+        ranks.add(rank)
+    if len(ranks) > 1:
+        raise InputError(
+            f"{path}: holds records of ranks {sorted(ranks)[:8]}; SGLang writes one file a rank."
+        )
+    named = _RANK_FILE.fullmatch(path.name)
+    return _Rank(path, ranks.pop() if ranks else int(named[2]) if named else 0, passes, slots)
+
+
+def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], int]:
+    """Return the map of slots, the same of all ranks, and its experts."""
+    first = ranks[0]
+    experts = experts_of_map(str(first.path), first.slots, wanted)
+    for rank in ranks:
+        if rank.slots.shape != first.slots.shape or (rank.slots != first.slots).any():
+            raise InputError(f"{rank.path}: its map of slots differs from that of {first.path.name}.")
+    return first.slots, experts
+
+
+def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCounts:
+    """Sum over ranks by forward pass, each pass a window."""
+    slots, experts = _map(ranks, wanted)
+    seen: set[tuple[int, int]] = set()
+    for rank in ranks:
+        for number in rank.passes:
+            if (number, rank.rank) in seen:
+                raise InputError(
+                    f"{rank.path}: forward pass {number} of rank {rank.rank} is in another file too."
+                )
+            seen.add((number, rank.rank))
+    numbers = sorted({number for number, _ in seen})
+    if not numbers:
+        raise InputError(
+            f"{name}: no forward pass in it; start the recording, send requests, stop it, then dump."
+        )
+
+    def sums() -> Iterator[NDArray[np.float64]]:
+        for number in numbers:
+            total = np.zeros((len(slots), experts))
+            for rank in ranks:
+                where = f"{rank.path}, forward pass {number}"
+                for counts, chosen in rank.passes.get(number, ()):
+                    by_slot = _counted(where, chosen, slots) if counts is None else counts
+                    total += to_experts(where, by_slot, slots, experts)
+            yield total[None]
+
+    recorded = {rank.rank: 0 for rank in ranks}
+    for rank in ranks:
+        recorded[rank.rank] += len(rank.passes)
+    notes = [*rank_notes(recorded, len(numbers), "passes"), _MAPPED]
+    if several := {number for rank in ranks for number, records in rank.passes.items() if len(records) > 1}:
+        notes.append(
+            f"{len(several)} of {len(numbers)} passes have several records of a rank (batches that overlap, or a "
+            "draft model), summed"
+        )
+    records = [record for rank in ranks for each in rank.passes.values() for record in each]
+    per_token = any(chosen is not None for _, chosen in records)
+    return TokenCounts(
+        name,
+        "SGLang per_token" if per_token else "SGLang per_pass",
+        len(numbers),
+        len(slots),
+        experts,
+        sums,
+        names=tuple(f"pass {number}" for number in numbers),
+        notes=tuple(notes),
+        per_token=per_token,
+    )
+
+
+def _counted(where: str, chosen: NDArray[Any] | None, slots: NDArray[Any]) -> NDArray[Any]:
+    """Count the tokens of each slot, ``[layers, slots]``; -1 is no slot."""
+    width = slots.shape[1]
+    if chosen is None or len(chosen.shape) != 3 or chosen.shape[0] != len(slots):
+        shape = None if chosen is None else list(chosen.shape)
+        raise InputError(f"{where}: {_TOPK} is {shape}, not [layers, tokens, choices].")
+    _require_slots(where, chosen, width)
+    return np.array([np.bincount(layer[layer >= 0].ravel(), minlength=width) for layer in chosen])

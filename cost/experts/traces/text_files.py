@@ -1,0 +1,209 @@
+"""Counts in text: SGLang's JSON, vLLM's lines of load statistics (a pull request), CSV tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
+from topology.base.errors import InputError, one_line
+from topology.base.reading import parse_json, shown
+
+MOST_BYTES = 100 * 2**20
+"""Of one document, or of a line of JSON: parsed, its numbers take about nine times as much memory."""
+_STATS = "eplb_load_stats"
+_COLUMNS = ("scenario", "layer", "expert", "tokens")
+
+
+def parse_document(path: Path, instead: str) -> Any:
+    """Parse a JSON file of at most 100 MiB; ``instead`` says what to give of more."""
+    _require_short(path, instead)
+    return _parse(path.read_bytes(), str(path))
+
+
+def parse_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the number and the value of each line of JSON that is not blank."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MOST_BYTES + 1):
+            number += 1
+            if len(line) > MOST_BYTES:
+                raise InputError(f"{path}, line {number}: longer than 100 MiB; is it JSON lines?")
+            if line.strip():
+                yield f"line {number}", _parse(line, f"{path}, line {number}")
+
+
+def _require_short(path: Path, instead: str) -> None:
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(
+            f"{path}: {size:,} bytes are too long for one document; above 100 MiB give {instead}."
+        )
+
+
+def _parse(text: bytes, where: str) -> Any:
+    try:
+        decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not valid JSON (byte {error.start} is not UTF-8).") from None
+    return parse_json(decoded, where)
+
+
+def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any]:
+    """Return nested lists of numbers as an array."""
+    _only_numbers(path, what, value)
+    try:
+        values = np.asarray(value)
+    except (ValueError, OverflowError):
+        raise InputError(f"{path}: {what} has rows of unequal length{needs}.") from None
+    if values.dtype == object:  # whole numbers beyond 64 bits
+        raise InputError(f"{path}: {what} holds numbers too large for a count of tokens.")
+    return values
+
+
+def _only_numbers(path: str, what: str, value: object) -> None:
+    """Refuse what NumPy would turn into a number on its own: true, null, text."""
+    for inner in value if isinstance(value, list) else [value]:
+        if isinstance(inner, list):
+            _only_numbers(path, what, inner)
+        elif isinstance(inner, bool) or not isinstance(inner, int | float):
+            raise InputError(f"{path}: {what} holds {json.dumps(inner)[:40]}, which is not a number.")
+
+
+def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Read SGLang's ``{"logical_count": [[...]]}``."""
+    data = parse_document(
+        path, "the .pt that SGLang dumps, or an .npy of the same counts, which are read in pieces"
+    )
+    if not isinstance(data, dict) or "logical_count" not in data:
+        raise InputError(
+            f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
+        )
+    needs = f"; the model needs {wanted.words}" if wanted else ""
+    values = numbers(str(path), "logical_count", data["logical_count"], needs)
+    return of_array(str(path), "SGLang JSON", values, wanted)
+
+
+def read_vllm_lines(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Open JSON lines; each line of type ``eplb_load_stats`` is a window, its rows are the MoE layers in order."""
+    others: Counter[str] = Counter()
+    shape, experts = None, 0
+    labels: list[str] = []
+    for where, step, load, slots in _stats(path, others):
+        experts = max(experts, experts_of_map(where, slots, wanted))
+        if shape not in {None, load.shape}:
+            raise InputError(f"{where}: loads {list(load.shape)}, and {list(shape or ())} before.")
+        shape = load.shape
+        labels.append(f"step {step}" if type(step) is int else str(len(labels)))
+    if shape is None:
+        found = ", ".join(f"{kind[:40]!r}" for kind in list(others)[:8]) or "no line at all"
+        raise InputError(f"{path}: no line of type {_STATS!r} in it ({found}); set expert_load_stats_path.")
+
+    def pieces() -> Iterator[NDArray[np.float64]]:
+        for where, _, load, slots in _stats(path, Counter()):
+            yield to_experts(where, load, slots, experts)[None]
+
+    notes = tuple(f"{count} lines of type {kind[:40]} skipped" for kind, count in list(others.items())[:8])
+    kind, names = "vLLM load statistics", tuple(labels)
+    return TokenCounts(str(path), kind, len(labels), shape[0], experts, pieces, names=names, notes=notes)
+
+
+def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDArray[Any], NDArray[Any]]]:
+    """Yield place, step, loads of slots and map of slots of each line that holds loads; count types of others."""
+    for line, record in parse_lines(path):
+        where = f"{path}, {line}"
+        if not isinstance(record, dict) or not isinstance(record.get("record_type"), str):
+            raise InputError(f'{where}: no object with a "record_type", as vLLM writes.')
+        if record["record_type"] != _STATS:
+            others[record["record_type"]] += 1
+            continue
+        if record.get("version", 1) != 1:
+            raise InputError(f"{where}: version {record['version']!r:.40}; only 1 is known.")
+        tables = []
+        for key in ("expert_load", "p2l_map"):
+            if key not in record:
+                raise InputError(f'{where}: has no "{key}".')
+            table = numbers(where, key, record[key])
+            if table.ndim != 2 or table.dtype.kind not in "iuf":
+                raise InputError(f"{where}: {key} is {list(table.shape)}, not [layers, slots] of numbers.")
+            tables.append(table)
+        yield where, record.get("step"), tables[0], tables[1]
+
+
+def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
+
+    Without a model, experts are those up to the highest that is there.
+    """
+    name = str(path)
+    _require_short(path, "an .npy, which is read in pieces")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            cells = _cells(name, csv.DictReader(lines), wanted.experts if wanted else None)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError(f"{name}: not a CSV file ({one_line(error)}).") from error
+    scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
+    layers = tuple(sorted({layer for _, layer, _ in cells}))
+    experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
+    flat = []
+    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
+        if key not in cells:  # before room is made for the highest expert named
+            raise InputError(
+                f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
+                "write 0 where no token went."
+            )
+        flat.append(cells[key])
+    table = np.array(flat).reshape(len(scenarios), len(layers), experts)
+    return TokenCounts(name, "CSV table", *table.shape, lambda: iter([table]), layers, scenarios)
+
+
+def _cells(name: str, reader: csv.DictReader[str], experts: int | None) -> dict[tuple[str, int, int], float]:
+    """Return tokens by scenario, layer and expert."""
+    header = list(reader.fieldnames or ())
+    for column in _COLUMNS:
+        if header.count(column) != 1:
+            found = "has no" if column not in header else "has two of the"
+            raise InputError(f"{name}: {found} column {column}; give {', '.join(_COLUMNS)} once each.")
+    cells: dict[tuple[str, int, int], float] = {}
+    for row in reader:
+        where = f"{name}, line {reader.line_num}"
+        if None in row:
+            raise InputError(
+                f"{where}: more cells than the header has columns; write numbers without commas, and quote texts "
+                "that hold one."
+            )
+        scenario, *texts = ((row[column] or "").strip() for column in _COLUMNS)
+        layer, expert = _whole(where, "layer", texts[0]), _whole(where, "expert", texts[1])
+        if experts is not None and expert >= experts:
+            raise InputError(f"{where}: expert {expert}, but the model has 0..{experts - 1}.")
+        if (scenario, layer, expert) in cells:
+            raise InputError(
+                f"{where}: duplicate cell: scenario {scenario!r}, layer {layer}, expert {expert}."
+            )
+        cells[scenario, layer, expert] = _tokens(where, texts[2])
+    if not cells:
+        raise InputError(f"{name}: has a header and no loads below it.")
+    return cells
+
+
+def _whole(where: str, column: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InputError(f"{where}: {column} {shown(text)} is not a whole number from 0.")
+    return int(text)
+
+
+def _tokens(where: str, text: str) -> float:
+    try:
+        # Python reads 1_000 and other scripts' digits as a number; a CSV file does not mean one
+        tokens = float(text.replace("_", "?") if text.isascii() else "?")
+    except ValueError:
+        raise InputError(f"{where}: tokens {shown(text)} is not a number.") from None
+    if not 0 <= tokens < float("inf"):  # false for nan as well
+        raise InputError(f"{where}: tokens {text} is not a count; give a finite number from 0.")
+    return tokens

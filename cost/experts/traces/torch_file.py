@@ -1,0 +1,175 @@
+"""A ``.pt`` file of ``torch.save``, without torch and without running anything that it names.
+
+The file is a zip archive: a pickle (``data.pkl``) of the object, whose tensors are views of storages, and each
+storage a member of the archive, stored as it is. Tensors are arrays over the mapped file.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.experts.traces.counts import BROKEN_ZIP
+from topology.base.errors import InputError, one_line
+
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_BROKEN = (
+    *(*BROKEN_ZIP, pickle.UnpicklingError, struct.error, AttributeError, LookupError),
+    *(MemoryError, OverflowError, TypeError, ValueError),
+)
+"""What the readers of zip archives and pickles raise on what is cut short or broken."""
+_STORAGES = {
+    "BoolStorage": "bool",
+    "ByteStorage": "uint8",
+    "CharStorage": "int8",
+    "ShortStorage": "int16",
+    "IntStorage": "int32",
+    "LongStorage": "int64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "UntypedStorage": "uint8",
+}
+_REPEATED = 2**24
+"""Elements that a tensor may have whatever its storage has: it may repeat some of them."""
+
+
+class _Storage(NamedTuple):
+    """The elements of a storage, still in the file; ``bfloat16`` as the 16 bits of each."""
+
+    values: NDArray[Any]
+    dtype: str
+
+
+def load_torch_file(path: Path) -> Any:
+    """Return the object that ``torch.save`` wrote to ``path``; its tensors are NumPy arrays over the mapped file.
+
+    Dictionaries, lists, tuples, numbers, strings and tensors on any device are read, and nothing else; every size is
+    checked against the file before memory is taken.
+
+    Raises
+    ------
+    InputError
+        If the file is not a whole ``.pt`` in the zip form, or its pickle names anything but tensors.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_LEGACY)) == _LEGACY:
+                raise InputError(
+                    f"{path}: torch's form before version 1.6; load it with torch and torch.save it again."
+                )
+        with zipfile.ZipFile(path) as archive:
+            return _load(_Archive(path, archive))
+    except (*_BROKEN, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
+            raise
+        raise InputError(
+            f"{path}: not a whole .pt file as torch.save writes it ({one_line(error)})."
+        ) from error
+
+
+class _Archive:
+    """The members of the zip archive, mapped."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path = path
+        self._members = {member.filename: member for member in archive.infolist()}
+        roots = [name.removesuffix("data.pkl") for name in self._members if name.endswith("/data.pkl")]
+        if len(roots) != 1 or any(member.compress_type for member in self._members.values()):
+            raise self.refused("a zip archive, but not one that torch.save wrote")
+        self._root = roots[0]
+        self._bytes = np.memmap(path, np.uint8, "r")
+        self.pickle = archive.read(self._root + "data.pkl")
+        named = self._root + "byteorder"
+        self.order = ">" if named in self._members and archive.read(named) == b"big" else "<"
+
+    def member(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a member, still in the file."""
+        name = self._root + name
+        member = self._members.get(name)
+        if member is None:
+            raise self.refused(f"its member {name[:80]!r} is missing")
+        start = member.header_offset + _LOCAL_HEADER.size
+        signature, names, extra = _LOCAL_HEADER.unpack(self._bytes[member.header_offset : start].tobytes())
+        start += names + extra
+        if signature != b"PK\3\4" or member.flag_bits & 1 or start + member.file_size > len(self._bytes):
+            raise self.refused(f"its member {name[:80]!r} is broken or encrypted")
+        return np.asarray(self._bytes[start : start + member.file_size])
+
+    def refused(self, problem: str) -> InputError:
+        """Return the error that says so."""
+        return InputError(f"{self.path}: {problem}; nothing in it was run.")
+
+
+def _load(archive: _Archive) -> Any:
+    for opcode, argument, _ in pickletools.genops(archive.pickle):  # checks lengths, and builds nothing
+        # the unpickler makes room for as many objects as the largest index says
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(archive.pickle):
+            raise archive.refused(f"its pickle keeps an object under {argument}, beyond its length")
+    return _Unpickler(archive).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds dictionaries and tensors; whatever else a pickle names is refused, and nothing is imported."""
+
+    def __init__(self, archive: _Archive) -> None:
+        super().__init__(io.BytesIO(archive.pickle))
+        self._archive = archive
+        self._functions: dict[tuple[str, str], Callable[..., Any]] = {
+            ("collections", "OrderedDict"): lambda *_: {},
+            ("torch", "Size"): lambda shape: shape,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *given: self._tensor(*given[:4]),
+        }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what builds the value that a pickle names: a function of this module, or the name of a type."""
+        if module in ("torch", "torch.storage") and name in _STORAGES:
+            return _STORAGES[name]
+        if function := self._functions.get((module, name)):
+            return function
+        raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is no tensor")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Return a storage, ``("storage", type, key, device, elements)``."""
+        match pid:
+            case ("storage", str(dtype), str(key), _, int(elements)) if dtype in _STORAGES.values():
+                data = self._archive.member(f"data/{key}")
+                number = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+                if elements * number.itemsize > len(data):
+                    raise self._archive.refused(
+                        f"storage {key[:20]!r} has {len(data):,} bytes of {elements:,} elements"
+                    )
+                whole = data[: len(data) // number.itemsize * number.itemsize]
+                return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
+        raise self._archive.refused("its pickle refers to something that is no storage")
+
+    def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
+        """Return a view of a storage; shape, strides and first element count elements."""
+        elements, size = len(storage.values), math.prod(shape)
+        if len(shape) != len(strides) or any(type(n) is not int or n < 0 for n in (first, *shape, *strides)):
+            raise self._archive.refused(
+                f"a tensor in it has an impossible shape or stride ({shape}, {strides})"[:120]
+            )
+        last = first + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        if not size:
+            return np.zeros(shape, storage.values.dtype)
+        if last >= elements or size > max(elements, _REPEATED):
+            raise self._archive.refused(
+                f"a tensor {list(shape)} in it needs more than the {elements:,} elements of its storage"
+            )
+        steps = [stride * storage.values.itemsize for stride in strides]
+        values = np.lib.stride_tricks.as_strided(storage.values[first:], shape, steps, writeable=False)
+        return (values.astype(np.uint32) << 16).view(np.float32) if storage.dtype == "bfloat16" else values

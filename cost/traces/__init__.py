@@ -1,1 +1,0 @@
-"""What serving engines recorded: opened without running anything in it, read in pieces."""

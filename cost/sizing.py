@@ -21,7 +21,7 @@ from cost.deployment import Deployment
 from cost.joined_units import supply_of, unit_domains
 from cost.layouts.candidates import domain_gpus
 from cost.lengths import Lengths
-from cost.money import Bill
+from cost.money.bill import Bill
 from cost.quantity import require_number, rounded_down, rounded_up
 from cost.service_limits import LimitError
 from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply

@@ -15,7 +15,7 @@ from cost.deployment import Deployment
 from cost.dispatch import DispatchPolicy, require_policy
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.money import Totals
+from cost.money.bill import Totals
 from cost.score import Score
 from cost.token_traffic import TokenTraffic
 from placement.arrays import Floats
@@ -213,12 +213,11 @@ class Plan(Shown):
         busy = [
             cluster.gpus[gpu].id for stages in self.layout.replicas for stage in stages for gpu in stage.gpus
         ]
-        return Totals(
-            deployment.bill,
+        return deployment.bill.totals(
             score.tok_s_per_gpu * len(cluster.gpus),
             score.tokens,
             gpus_idle=idle,
-            alone=deployment.workload.phase,
+            phase=deployment.workload.phase,
             used=deployment.prices.bill(cluster, busy) if idle else None,
         )
 

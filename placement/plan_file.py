@@ -21,7 +21,7 @@ from cost.config.build import model_from_config
 from cost.deployment import Deployment
 from cost.layout import Layout, StageSpec
 from cost.loads import ExpertLoads
-from cost.money import PriceBook, totals_to_dict
+from cost.money.prices import PriceBook
 from cost.score import Score
 from cost.token_traffic import traffic_to_dict
 from cost.workload import Workload
@@ -105,7 +105,7 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
         **score_to_dict(plan.score, dict(plan.balancedness)),  # type: ignore[typeddict-item]  # no `traffic` in it
         "limit_s": plan.limit_s,
         "over_limit": plan.over_limit,
-        "totals": totals_to_dict(plan.totals),
+        "totals": plan.totals.to_dict(),
         "calibration": error_to_dict(errors),
     }
     if plan.traffic is not None:

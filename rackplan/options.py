@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.loads import ExpertLoads
     from cost.model import Model
-    from cost.money import PriceBook
+    from cost.money.prices import PriceBook
     from placement.plan import Plan
     from topology.cluster import Cluster
 
@@ -269,8 +269,8 @@ class Money(Group):
         InputError
             If one is of no GPU of theirs, is a duplicate, or is no number above 0.
         """
-        from cost.money import PriceBook, gpu_named
-        from cost.network import NETWORK
+        from cost.money.network import NETWORK
+        from cost.money.prices import PriceBook, gpu_named
 
         def read(texts: Sequence[str] | None, flag: str, unit: str, example: str) -> dict[str, float]:
             found: dict[str, float] = {}

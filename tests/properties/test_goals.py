@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.loads import read_loads
-from cost.money import PriceBook
+from cost.money.prices import PriceBook
 from cost.quantity import rounded_up
 from cost.resolve import resolve_model
 from cost.workload import Workload

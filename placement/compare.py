@@ -12,7 +12,7 @@ from cost.loads import ExpertLoads
 from cost.model import Model
 from cost.quantity import rounded_down
 from cost.score import Score
-from cost.service_limits import LimitError, giving_way
+from cost.serving.limits import LimitError, relax_default_limits
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
@@ -112,7 +112,7 @@ def compare_clusters(
             raise LimitError("limit_s", rows[0].reason)
         return rows
 
-    return giving_way(within, level, {"limit_s"} if usual else ())[0]
+    return relax_default_limits(within, level, {"limit_s"} if usual else ())[0]
 
 
 def cluster_status(cluster: Cluster) -> str:

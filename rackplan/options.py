@@ -223,7 +223,7 @@ class Limits(Speed):
         InputError
             If one cannot be used.
         """
-        from cost.pools import TTFT_LIMIT
+        from cost.serving.pools import TTFT_LIMIT
         from placement.options import USUAL_TPOT
 
         ttft_s = limit_s(self.ttft_ms, "--ttft-ms")
@@ -235,7 +235,7 @@ class Limits(Speed):
 
     @property
     def usual(self) -> frozenset[str]:
-        """The names of the limits that were not given (:func:`cost.service_limits.giving_way`)."""
+        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
         given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
         return frozenset(name for name, limit in given.items() if limit is None)
 

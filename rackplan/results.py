@@ -142,7 +142,7 @@ def view_of(result: object) -> View | None:
 
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
-    from cost.sizing import Size
+    from cost.serving.sizing import Size
     from placement.fleet.fleet import Fleet
     from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cost.deployment import Deployment
 from cost.layouts import Sweep
 from cost.money.prices import gpu_named
-from cost.pools import TTFT_LIMIT
+from cost.serving.pools import TTFT_LIMIT
 from placement.fitting import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan import library

@@ -7,7 +7,7 @@ from typing import Any
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
-from cost.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
 from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
-from cost.lengths import Lengths
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
-from cost.service_limits import LimitError, left_out_words
-from cost.sizing import Level, Size
-from cost.supply import Pool
+from cost.serving.lengths import Lengths
+from cost.serving.limits import LimitError, left_out_words
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.serving.sizing import Level, Size
+from cost.serving.supply import Pool
 from rackplan.schemas.clusters import LevelData, SizePrinted
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.money import cost_words, dollars, power_words, rate_words

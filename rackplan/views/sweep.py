@@ -14,7 +14,7 @@ from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.fair_sharing import bound_words
 from cost.layouts import Sweep, best_at
 from cost.money.bill import Bill, Totals
-from cost.pools import (
+from cost.serving.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,

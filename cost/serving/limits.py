@@ -1,4 +1,4 @@
-"""Limits on how long tokens take: one that nobody asked for gives way where nothing holds it."""
+"""Limits on how long tokens take: a default one gives way where nothing keeps it."""
 
 from __future__ import annotations
 
@@ -8,53 +8,47 @@ from typing import Any, TypeVar
 
 from topology.base.errors import InfeasibleError
 
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 
 class LimitError(InfeasibleError):
-    """Nothing holds a limit.
-
-    Attributes
-    ----------
-    limit:
-        Which, by the field of what was asked: ``tpot_s``, ``ttft_s``.
-    """
+    """Nothing keeps a limit; ``limit`` is its field in what was asked: ``tpot_s``, ``ttft_s``."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
 
 
-def giving_way(
-    solve: Callable[[Asked], Answer], asked: Asked, usual: Collection[str]
+def relax_default_limits(
+    solve: Callable[[Request], Answer], request: Request, defaults: Collection[str]
 ) -> tuple[Answer, tuple[LimitError, ...]]:
-    """Return what ``solve`` makes of ``asked``, and the limits that were left out for it.
+    """Return what ``solve`` makes of ``request``, and the limits that were left out for it.
 
     Parameters
     ----------
-    asked:
+    request:
         A dataclass with the limits among its fields; None: no limit.
-    usual:
-        Those that nobody asked for: each is left out where ``solve`` says that nothing holds it.
+    defaults:
+        Limits that the user did not give: each is left out where ``solve`` says that nothing keeps it.
 
     Raises
     ------
     LimitError
-        If nothing holds one that somebody asked for.
+        If nothing keeps a limit that the user gave.
     """
     left_out: list[LimitError] = []
     while True:
         try:
-            return solve(asked), tuple(left_out)
+            return solve(request), tuple(left_out)
         except LimitError as error:
-            if error.limit not in usual or getattr(asked, error.limit) is None:
+            if error.limit not in defaults or getattr(request, error.limit) is None:
                 raise
             left_out.append(error)
             free: Any = {error.limit: None}
-            asked = replace(asked, **free)  # type: ignore[type-var]
+            request = replace(request, **free)  # type: ignore[type-var]
 
 
 def left_out_words(left_out: Iterable[LimitError]) -> tuple[str, ...]:
-    """Say which usual limits were left out, and why."""
+    """Say which default limits were left out, and why."""
     return tuple(f"no limit was kept where nobody asked for one: {error}" for error in left_out)

@@ -1,9 +1,9 @@
 """How many units of a machine serve so many output tokens a second, and what the next smaller number of them misses.
 
 A unit is the cluster that is named: one domain of a kind, or several domains that repeat together. What one unit
-gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.joined_units`);
-how many are needed is arithmetic on that (:mod:`cost.supply`), so that fleets larger than any cluster that can be
-built have an answer too.
+gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.serving.units`);
+how many are needed is arithmetic on that (:mod:`cost.serving.supply`), so that fleets larger than any cluster that
+can be built have an answer too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NoReturn
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.joined_units import supply_of, unit_domains
 from cost.layouts.candidates import domain_gpus
-from cost.lengths import Lengths
 from cost.money.bill import Bill
 from cost.quantity import require_number, rounded_down, rounded_up
-from cost.service_limits import LimitError
-from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
+from cost.serving.lengths import Lengths
+from cost.serving.limits import LimitError
+from cost.serving.supply import ENOUGH, Served, Supply
+from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.shown import Shown
 from topology.build import build_cluster
@@ -293,7 +293,7 @@ def size(
     lengths: Lengths | None = None,
     redundant: int | None = None,
     imbalance: float | None = None,
-    fleets: Fleets | None = None,
+    fleet: FleetOn | None = None,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, and what fewer of them miss.
 
@@ -305,14 +305,14 @@ def size(
         Tokens of prompts and answers: both phases, in pools that match. None: decode alone.
     redundant, imbalance:
         As :func:`cost.layouts.sweep` takes them; an imbalance of None is 1 for decode alone, the usual one for pools.
-    fleets:
-        Replicas of different shapes on units: on all of few units where they save one, and instead of layouts over
-        the whole unit where its domains are not alike. None: one shape a pool.
+    fleet:
+        Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
+        over the whole unit where its domains are not alike. None: one shape a pool.
 
     Raises
     ------
     InfeasibleError
-        If the model does not fit, or nothing keeps the limits (:class:`cost.service_limits.LimitError`): the message
+        If the model does not fit, or nothing keeps the limits (:class:`cost.serving.limits.LimitError`): the message
         names the best that can be had.
     InputError
         If a mix of lengths is given and domains of the unit differ in size.
@@ -322,19 +322,20 @@ def size(
         if lengths is None
         else replace(deployment, workload=lengths.workloads(deployment.workload)[0])
     )
-    supply: Supply
-    if fleets is not None and not alike(deployment.cluster.spec):
-        supply, unjoined = fleets, "each unit has a fleet of its own: its domains are not alike, or not whole"
+    unit = deployment.cluster
+    if fleet is not None and not alike(unit.spec):
+        supply = one_shape = fleet_supply(unit, fleet)
+        unjoined = "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:
-        _require_one_size(deployment.cluster, lengths)
-        supply, unjoined = supply_of(deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance)
-        if fleets is not None and not unjoined:
-            supply = OrFleet(supply, fleets, demand.peak_tok_s, demand.tpot_s, len(deployment.cluster.gpus))
-    one_shape = supply.base if isinstance(supply, OrFleet) else supply
+        _require_one_size(unit, lengths)
+        one_shape, unjoined = layout_supply(
+            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
+        )
+        supply = one_shape
+        if fleet is not None and not unjoined:
+            supply = with_fleets(one_shape, fleet, unit, demand.peak_tok_s, demand.tpot_s)
     units = fewest_units(supply, demand.peak_tok_s, demand.tpot_s)
     if units is None:
-        if supply is fleets:
-            raise fleets.refusal
         _refuse(deployment, demand, one_shape)
     fewer = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
     return Size(
@@ -370,11 +371,11 @@ def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     """Raise LimitError: no number of units keeps the limits, and what the best is that can be had."""
     out = f"is out of reach on any number of {deployment.cluster.name}: the fastest"
     fastest = shortest_tpot(supply, math.ulp(0.0), _SAMPLE)
-    if fastest is None and isinstance(supply, PooledSupply):
+    if fastest is None and supply.fastest_ttft_s is not None:
         raise LimitError(
             "ttft_s",
             f"`ttft_ms` {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
-            f"{rounded_up(supply.fastest_ttft_s * 1e3)} ms; ask for at least that, or use faster GPUs.",
+            f"{rounded_up(supply.fastest_ttft_s() * 1e3)} ms; ask for at least that, or use faster GPUs.",
         )
     if fastest is None:
         raise InfeasibleError(f"{deployment.model.name} yields no token on {deployment.cluster.name}.")

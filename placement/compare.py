@@ -10,9 +10,8 @@ from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
 from cost.loads import ExpertLoads
 from cost.model import Model
-from cost.quantity import rounded_down
 from cost.score import Score
-from cost.serving.limits import LimitError, relax_default_limits
+from cost.serving.limits import LimitError, relax_default_limits, rounded_down
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s

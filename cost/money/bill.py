@@ -203,27 +203,14 @@ class Bill:
         used:
             The bill of the GPUs in use; None where that is all of them, or nobody looked.
         """
-        runs = tok_s > 0
         return Totals(
-            **vars(self),
+            **(vars(self) | vars(UsedTotals.of(self, tok_s))),
             gpus_idle=gpus_idle,
             tokens=tokens,
             phase=phase,
-            tok_s_per_gpu=tok_s / self.gpus,
             tok_s=tok_s,
             requests_per_s=requests_per_s,
-            usd_per_million_tokens=self.usd_per_million(tok_s) if runs else None,
-            tok_s_per_mw=self.tok_s_per_megawatt(tok_s) if runs else None,
-            used=None
-            if used is None
-            else UsedTotals(
-                gpus=used.gpus,
-                tok_s_per_gpu=tok_s / used.gpus,
-                usd_per_hour=used.usd_per_hour,
-                usd_per_million_tokens=used.usd_per_million(tok_s) if runs else None,
-                power_w=used.power_w,
-                tok_s_per_mw=used.tok_s_per_megawatt(tok_s) if runs else None,
-            ),
+            used=None if used is None else UsedTotals.of(used, tok_s),
         )
 
 
@@ -249,6 +236,18 @@ class UsedTotals:
     usd_per_million_tokens: float | None
     power_w: float | None
     tok_s_per_mw: float | None
+
+    @classmethod
+    def of(cls, bill: Bill, tok_s: float) -> UsedTotals:
+        """Return what the GPUs of ``bill`` come to at ``tok_s`` tokens/s."""
+        return cls(
+            gpus=bill.gpus,
+            tok_s_per_gpu=tok_s / bill.gpus,
+            usd_per_hour=bill.usd_per_hour,
+            usd_per_million_tokens=bill.usd_per_million(tok_s) if tok_s > 0 else None,
+            power_w=bill.power_w,
+            tok_s_per_mw=bill.tok_s_per_megawatt(tok_s) if tok_s > 0 else None,
+        )
 
 
 @dataclass(frozen=True)

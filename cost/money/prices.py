@@ -182,8 +182,9 @@ class PriceBook:
         self, cluster: Cluster, parts: Sequence[BillPart], missing: list[str]
     ) -> list[NetworkBillPart]:
         """Return the switches and optics that are in no figure of ``parts``, in the share of these GPUs."""
-        priced = math.fsum(part.count for part in parts) / len(cluster.gpus)
-        powered = math.fsum(part.count for part in parts if not part.all_in) / len(cluster.gpus)
+        every = len(cluster.gpus)
+        priced = math.fsum(part.count for part in parts) / every
+        powered = math.fsum(part.count for part in parts if not part.all_in) / every
         lines: list[tuple[NetworkPart, float, PriceFigure | None, PriceFigure | None]] = []
         for one in network_parts(cluster):
             usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)

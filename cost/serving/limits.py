@@ -1,9 +1,10 @@
-"""Limits on how long tokens take: a default one gives way where nothing keeps it."""
+"""Limits on how long tokens take: a default one gives way where nothing keeps it; messages say what can be kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, TypeVar
 
 from topology.base.errors import InfeasibleError
@@ -52,3 +53,18 @@ def relax_default_limits(
 def left_out_words(left_out: Iterable[LimitError]) -> tuple[str, ...]:
     """Say which default limits were left out, and why."""
     return tuple(f"no limit was kept where nobody asked for one: {error}" for error in left_out)
+
+
+def rounded_up(value: float) -> str:
+    """Return four digits of ``value``, never less than it: who asks for what is printed gets it."""
+    return _four_digits(value, ROUND_CEILING)
+
+
+def rounded_down(value: float) -> str:
+    """Return four digits of ``value``, never more than it."""
+    return _four_digits(value, ROUND_FLOOR)
+
+
+def _four_digits(value: float, rounding: str) -> str:
+    exact = f"{value:.12g}"  # without what floating point adds to a number of a few digits
+    return f"{float(Context(prec=4, rounding=rounding).create_decimal(exact)):,.10g}"

@@ -311,18 +311,22 @@ def _matched(
     """
     matched = np.zeros((3, len(receive_s)), dtype=np.int64)
     served = np.zeros(len(receive_s))
-    before: list[NDArray[np.bool_]] = []
+    groups: list[tuple[list[NDArray[np.bool_]], list[float]]] = []  # of times to receive that keep the same
     for each_s in np.unique(receive_s):
         able = [
             one.first.seconds(slice(None), each_s * (one.first.cache_bytes / prompts[0].first.cache_bytes))
             <= ttft_s
             for one in prompts
         ]
-        if not before or not all(map(np.array_equal, able, before)):
-            stand_ins, prefill = _workers_of_all(prompts, able)
-            kinds, before = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins), able
-        rows = np.flatnonzero(receive_s == each_s)
+        if groups and all(map(np.array_equal, able, groups[-1][0])):
+            groups[-1][1].append(each_s)
+        else:
+            groups.append((able, [each_s]))
+    for able, seconds in groups:
+        stand_ins, prefill = _workers_of_all(prompts, able)
+        rows = np.flatnonzero(np.isin(receive_s, seconds))
         some = decode.rows(rows)
+        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins)
         found = partners(some, prefill, kinds, rooms)
         matched[:, rows] = found
         served[rows] = served_per_s(some, prefill.rows(found[2]), found[0], found[1])

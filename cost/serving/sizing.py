@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
-import numpy as np
-
 from cost.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.money.bill import Bill
-from cost.quantity import require_number, rounded_down, rounded_up
+from cost.quantity import require_number
 from cost.serving.lengths import Lengths
-from cost.serving.limits import LimitError
-from cost.serving.supply import ENOUGH, Served, Supply
+from cost.serving.limits import LimitError, rounded_down, rounded_up
+from cost.serving.supply import Served, Supply
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.shown import Shown
@@ -37,8 +35,6 @@ MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
-_SAMPLE = 64
-"""Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,51 +86,6 @@ class Demand:
     def limits(self) -> list[float]:
         """Times per output token that the size is told at: the limit, then longer ones; none without a limit."""
         return [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER)]
-
-
-def fewest_units(supply: Supply, tok_s: float, tpot_s: float | None) -> int | None:
-    """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
-    rate = supply.rate(_SAMPLE, tpot_s)
-    if rate <= 0:
-        return None
-    most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
-    near = math.ceil(tok_s / rate * _SAMPLE)
-    near = math.ceil(near * tok_s / supply.rate(near, tpot_s)) if supply.rate(near, tpot_s) > 0 else near
-
-    def short(units: int) -> bool:
-        return supply.rate(units, tpot_s) < tok_s * ENOUGH
-
-    return 1 + _last(0, most, near, short)
-
-
-def shortest_tpot(supply: Supply, tok_s: float, units: int, least_s: float = 0.0) -> float | None:
-    """Return the shortest time per output token at which ``units`` give ``tok_s``; None where none is long enough.
-
-    Times below ``least_s`` are known to be too short.
-    """
-    if units < 1 or not len(supply.tpots) or supply.rate(units, None) < tok_s * ENOUGH:
-        return None
-    tpots = supply.tpots
-    first = int(np.searchsorted(tpots, least_s))
-    last = _last(
-        first - 1, len(tpots) - 1, first, lambda i: supply.rate(units, float(tpots[i])) < tok_s * ENOUGH
-    )
-    return float(tpots[last + 1])
-
-
-def _last(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
-    """Return the last number that is ``short``: ``low`` is taken to be, ``high`` not to be; it is sought ``near``."""
-    step = 1
-    while low < near < high:
-        if short(near):
-            low, near = near, near + step
-        else:
-            high, near = near, near - step
-        step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return low
 
 
 @dataclass(frozen=True)
@@ -334,7 +285,7 @@ def size(
         supply = one_shape
         if fleet is not None and not unjoined:
             supply = with_fleets(one_shape, fleet, unit, demand.peak_tok_s, demand.tpot_s)
-    units = fewest_units(supply, demand.peak_tok_s, demand.tpot_s)
+    units = supply.fewest_units(demand.peak_tok_s, demand.tpot_s)
     if units is None:
         _refuse(deployment, demand, one_shape)
     fewer = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
@@ -349,7 +300,7 @@ def size(
                 supply.rate(less, demand.tpot_s),
                 None
                 if demand.tpot_s is None
-                else shortest_tpot(supply, demand.peak_tok_s, less, demand.tpot_s),
+                else supply.shortest_tpot(demand.peak_tok_s, less, demand.tpot_s),
             )
             for less in fewer
         ),
@@ -370,7 +321,7 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
 def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     """Raise LimitError: no number of units keeps the limits, and what the best is that can be had."""
     out = f"is out of reach on any number of {deployment.cluster.name}: the fastest"
-    fastest = shortest_tpot(supply, math.ulp(0.0), _SAMPLE)
+    fastest = supply.shortest_tpot(math.ulp(0.0))
     if fastest is None and supply.fastest_ttft_s is not None:
         raise LimitError(
             "ttft_s",

@@ -13,6 +13,8 @@ from cost.written import ProofData
 
 ENOUGH = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
+_SAMPLE = 64
+"""Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,30 @@ class Supply:
             proof=every[0].proof,
         )
 
+    def fewest_units(self, tok_s: float, tpot_s: float | None) -> int | None:
+        """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
+        rate = self.rate(_SAMPLE, tpot_s)
+        if rate <= 0:
+            return None
+        most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
+        near = math.ceil(tok_s / rate * _SAMPLE)
+        near = math.ceil(near * tok_s / self.rate(near, tpot_s)) if self.rate(near, tpot_s) > 0 else near
+        return 1 + _last(0, most, near, lambda units: self.rate(units, tpot_s) < tok_s * ENOUGH)
+
+    def shortest_tpot(self, tok_s: float, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
+        """Return the shortest time per output token at which ``units`` give ``tok_s``; None where none is enough.
+
+        Times below ``least_s`` are known to be too short.
+        """
+        if units < 1 or not len(self.tpots) or self.rate(units, None) < tok_s * ENOUGH:
+            return None
+        first = int(np.searchsorted(self.tpots, least_s))
+
+        def short(row: int) -> bool:
+            return self.rate(units, float(self.tpots[row])) < tok_s * ENOUGH
+
+        return float(self.tpots[1 + _last(first - 1, len(self.tpots) - 1, first, short)])
+
     def as_one(self, units: int, tpot_s: float | None) -> Served | None:
         """Return what units give where all of them work as one, None where they do not."""
         if (units, tpot_s) not in self._whole:
@@ -193,3 +219,18 @@ class Supply:
             joined = self.joined(tpot_s)
             self._joined[tpot_s] = Table.of({k: one.tok_s for k, one in joined.items()}), joined
         return self._joined[tpot_s]
+
+
+def _last(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
+    """Return the last number that is ``short``: ``low`` is taken to be, ``high`` not to be; it is sought ``near``."""
+    step = 1
+    while low < near < high:
+        if short(near):
+            low, near = near, near + step
+        else:
+            high, near = near, near - step
+        step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return low

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from cost.quantity import rounded_up
-from cost.serving.limits import LimitError, left_out_words, relax_default_limits
+from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of

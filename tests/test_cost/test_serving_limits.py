@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.quantity import rounded_down, rounded_up
-from cost.serving.limits import LimitError, relax_default_limits
+from cost.serving.limits import LimitError, relax_default_limits, rounded_down, rounded_up
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cost.deployment import Deployment
 from cost.layouts import sweep
-from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
+from cost.serving.lengths import serving_workloads
+from cost.serving.pools import match_rates
 from cost.workload import Workload
 from topology import resolve_cluster
 

@@ -17,7 +17,8 @@ from cost.fabric_faults import FaultyFabric, faulty_links
 from cost.layout import Place, StageSpec
 from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model, MoeFfn
-from cost.money import Bill, PriceBook
+from cost.money.bill import Bill
+from cost.money.prices import PriceBook
 from cost.workload import Workload
 from topology.base.errors import InputError
 from topology.base.shown import Shown

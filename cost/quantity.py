@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TypeAlias
 
 import numpy as np
@@ -39,21 +38,6 @@ def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
         return context / 2
     seen = at_most(context, float(window))
     return seen - seen * seen / (2 * (context + (context == 0)))  # an empty prompt sees nothing
-
-
-def rounded_up(value: float) -> str:
-    """Return four digits of ``value``, never less than it: who asks for what is printed gets it."""
-    return _four_digits(value, ROUND_CEILING)
-
-
-def rounded_down(value: float) -> str:
-    """Return four digits of ``value``, never more than it."""
-    return _four_digits(value, ROUND_FLOOR)
-
-
-def _four_digits(value: float, rounding: str) -> str:
-    exact = f"{value:.12g}"  # without what floating point adds to a number of a few digits
-    return f"{float(Context(prec=4, rounding=rounding).create_decimal(exact)):,.10g}"
 
 
 def require_number(

@@ -10,9 +10,8 @@ from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
 from cost.layouts import best_at, sweep
 from cost.model import Model
-from cost.quantity import rounded_down
 from cost.score import Score
-from cost.service_limits import LimitError, giving_way
+from cost.serving.limits import LimitError, relax_default_limits, rounded_down
 from cost.workload import Workload
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
@@ -112,7 +111,7 @@ def compare_clusters(
             raise LimitError("limit_s", rows[0].reason)
         return rows
 
-    return giving_way(within, level, {"limit_s"} if usual else ())[0]
+    return relax_default_limits(within, level, {"limit_s"} if usual else ())[0]
 
 
 def cluster_status(cluster: Cluster) -> str:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.deployment import USABLE_HBM, Deployment
 from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.model import Layer, MoeFfn
-from cost.quantity import rounded_up
-from cost.service_limits import LimitError
+from cost.serving.limits import LimitError, rounded_up
 from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
 from placement.partition import last_where

@@ -15,7 +15,7 @@ from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from cost.layout import Layout
 from cost.score import LayoutScorer, Score
-from cost.service_limits import giving_way
+from cost.serving.limits import relax_default_limits
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.fitting import Fitted, fitted_layouts
@@ -123,7 +123,7 @@ def choose_layout(
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         return replace(chosen, service_level=words)
 
-    return giving_way(within, level, {"limit_s"} if level.usual else ())[0]
+    return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
 
 
 def _offered(

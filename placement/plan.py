@@ -17,6 +17,7 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
 from cost.layout import Layout, StageSpec
 from cost.money import Totals
+from cost.money.bill import Totals
 from cost.score import Score
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
@@ -213,12 +214,11 @@ class Plan(Shown):
         busy = [
             cluster.gpus[gpu].id for stages in self.layout.replicas for stage in stages for gpu in stage.gpus
         ]
-        return Totals(
-            deployment.bill,
+        return deployment.bill.totals(
             score.tok_s_per_gpu * len(cluster.gpus),
             score.tokens,
             gpus_idle=idle,
-            alone=deployment.workload.phase,
+            phase=deployment.workload.phase,
             used=deployment.prices.bill(cluster, busy) if idle else None,
         )
 

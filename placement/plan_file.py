@@ -22,7 +22,8 @@ from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import traffic_to_dict
 from cost.layout import Layout, StageSpec
-from cost.money import PriceBook, totals_to_dict
+from cost.money import PriceBook
+from cost.money.prices import PriceBook
 from cost.score import Score
 from cost.workload import Workload
 from placement.failure_domains import domain_name
@@ -105,7 +106,7 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
         **score_to_dict(plan.score, dict(plan.balancedness)),  # type: ignore[typeddict-item]  # no `traffic` in it
         "limit_s": plan.limit_s,
         "over_limit": plan.over_limit,
-        "totals": totals_to_dict(plan.totals),
+        "totals": plan.totals.to_dict(),
         "calibration": error_to_dict(errors),
     }
     if plan.traffic is not None:

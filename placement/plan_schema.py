@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from cost.experts.dispatch import DispatchPolicy
-from cost.written import CalibrationData, ProofData, TokenTrafficData, TotalsData
+from cost.money.bill import Totals
+from cost.written import CalibrationData, ProofData, TokenTrafficData
 from placement.findings import (
     AtLeastOne,
     AtRisk,
@@ -422,7 +423,7 @@ class PlanScoreData(ScoreData):
 
     limit_s: float | None
     over_limit: float | None
-    totals: TotalsData
+    totals: Totals
     calibration: CalibrationData | None
     traffic: NotRequired[TokenTrafficData]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads as ExpertLoads
     from cost.experts.loads import read_loads as read_loads
     from cost.model import Model as Model
-    from cost.money import PriceBook as PriceBook
+    from cost.money.prices import PriceBook as PriceBook
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
     from cost.score import Score as Score
@@ -76,7 +76,7 @@ _HOMES = {
     "cost.experts.loads": "ExpertLoads read_loads",
     "cost.model": "Model",
     "cost.config.build": "model_from_config",
-    "cost.money": "PriceBook",
+    "cost.money.prices": "PriceBook",
     "cost.resolve": "model_names resolve_model",
     "cost.score": "Score",
     "cost.workload": "Workload",

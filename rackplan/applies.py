@@ -209,7 +209,7 @@ def _too_long(asked: Asked) -> Iterator[str]:
     """Yield a note for each model whose own limit the longest sequences are beyond."""
     isl, osl, tokens, mix = (asked.values.get(name) for name in ("isl", "osl", "context", "lengths"))
     if mix is not None:
-        from cost.lengths import read_lengths
+        from cost.serving.lengths import read_lengths
 
         requests = read_lengths(mix)
         tokens = max(map(sum, zip(requests.isl, requests.osl, strict=True)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.model import Model
-    from cost.sizing import Size
+    from cost.serving.sizing import Size
     from placement.budget import Cancel
     from placement.engines.export import Exported
     from placement.fleet.fleet import Fleet
@@ -475,7 +475,7 @@ def pools(
     InfeasibleError
         If a pool does not fit.
     """
-    from cost.pools import TTFT_LIMIT
+    from cost.serving.pools import TTFT_LIMIT
     from rackplan.work import BothPhases, matched
 
     given: dict[str, Any] = {**served, **(options or {}), "isl": isl, "osl": osl}
@@ -603,8 +603,8 @@ def size(
     InfeasibleError
         If the model does not fit, or nothing keeps the limits.
     """
-    from cost.lengths import Lengths
-    from cost.sizing import Demand
+    from cost.serving.lengths import Lengths
+    from cost.serving.sizing import Demand
     from rackplan.options import tokens_per_s
     from rackplan.work import sized
 
@@ -763,7 +763,7 @@ def _requests(
     served: Mapping[str, Any],
 ) -> tuple[dict[str, Any], tuple[int, int] | None, tuple[float | None, float | None], frozenset[str]]:
     """Return what is served, both lengths, both limits in seconds (None: no limit), and which of them are usual."""
-    from cost.pools import TTFT_LIMIT
+    from cost.serving.pools import TTFT_LIMIT
     from placement.options import USUAL_TPOT
     from rackplan.options import seconds
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
     from cost.model import Model
-    from cost.money import PriceBook
+    from cost.money.prices import PriceBook
     from placement.plan import Plan
     from topology.cluster import Cluster
 
@@ -223,7 +223,7 @@ class Limits(Speed):
         InputError
             If one cannot be used.
         """
-        from cost.pools import TTFT_LIMIT
+        from cost.serving.pools import TTFT_LIMIT
         from placement.options import USUAL_TPOT
 
         ttft_s = limit_s(self.ttft_ms, "--ttft-ms")
@@ -235,7 +235,7 @@ class Limits(Speed):
 
     @property
     def usual(self) -> frozenset[str]:
-        """The names of the limits that were not given (:func:`cost.service_limits.giving_way`)."""
+        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
         given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
         return frozenset(name for name, limit in given.items() if limit is None)
 
@@ -269,8 +269,8 @@ class Money(Group):
         InputError
             If one is of no GPU of theirs, is a duplicate, or is no number above 0.
         """
-        from cost.money import PriceBook, gpu_named
-        from cost.network import NETWORK
+        from cost.money.network import NETWORK
+        from cost.money.prices import PriceBook, gpu_named
 
         def read(texts: Sequence[str] | None, flag: str, unit: str, example: str) -> dict[str, float]:
             found: dict[str, float] = {}

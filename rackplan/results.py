@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cost.money import Totals
+from cost.money.bill import Totals
 from topology.base.errors import InputError
 from topology.base.shown import Shown
 
@@ -42,7 +42,7 @@ class Comparison(Shown):
         """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
         deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
         work, bill = deployment.workload, deployment.bill
-        return Totals(bill, (row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, alone=work.phase)
+        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
 
     def brief(self) -> str:
         """Return the model, and what each cluster reaches."""
@@ -142,7 +142,7 @@ def view_of(result: object) -> View | None:
 
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
-    from cost.sizing import Size
+    from cost.serving.sizing import Size
     from placement.fleet.fleet import Fleet
     from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
@@ -198,13 +198,12 @@ def rows_of(result: object) -> Any:
 
 def _row(compared: Comparison, row: CompareRow) -> dict[str, Any]:
     totals = compared.totals(row)
-    bill = totals.bill
     figures = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in ("errors", "score")}
     return figures | {
         "tok_s": totals.tok_s,
-        "usd_per_h": bill.usd_per_h,
-        "power_w": bill.power_w,
-        "usd_per_million_tokens": totals.usd_per_million,
+        "usd_per_h": totals.usd_per_hour,
+        "power_w": totals.power_w,
+        "usd_per_million_tokens": totals.usd_per_million_tokens,
         "tok_s_per_mw": totals.tok_s_per_mw,
     }
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
-    from cost.lengths import Lengths
-    from cost.service_limits import LimitError
-    from cost.sizing import Demand, Size
+    from cost.serving.lengths import Lengths
+    from cost.serving.limits import LimitError
+    from cost.serving.sizing import Demand, Size
     from placement.options import PlanOptions
     from rackplan.results import Comparison
     from rackplan.views.sweep import Pools
@@ -81,7 +81,8 @@ def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Poo
     InfeasibleError
         If no layout of one of them fits.
     """
-    from cost.pools import match_rates, serving_workloads
+    from cost.serving.lengths import serving_workloads
+    from cost.serving.pools import match_rates
     from rackplan.views.sweep import Pools
 
     base = deployment.workload
@@ -144,14 +145,14 @@ def sized(
     InfeasibleError
         If the model does not fit, or nothing keeps a limit that somebody gave.
     """
-    from cost.service_limits import giving_way
-    from cost.sizing import size
-    from placement.fleet.supply import FleetSupply
+    from cost.serving.limits import relax_default_limits
+    from cost.serving.sizing import size
+    from placement.fleet.supply import FleetOnUnits
 
     mixed = lengths is not None and len(lengths.isl) > 1
 
     def of(wanted: Demand) -> Size:
-        fleets = None if mixed else FleetSupply(deployment, wanted, lengths=lengths)
-        return size(deployment, wanted, lengths=lengths, fleets=fleets)
+        fleet = None if mixed else FleetOnUnits(deployment, wanted, lengths=lengths)
+        return size(deployment, wanted, lengths=lengths, fleet=fleet)
 
-    return giving_way(of, demand, usual)
+    return relax_default_limits(of, demand, usual)

@@ -14,7 +14,7 @@ from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.layouts.candidates import Variant
 from cost.layouts.front import pareto
-from cost.money import Totals
+from cost.money.bill import Totals
 from topology.base.shown import Shown
 
 
@@ -194,12 +194,11 @@ class Sweep(Shown):
         """What the whole cluster gives, costs and draws in a configuration, GPUs that stay idle too."""
         workload, bill = self.deployment.workload, self.deployment.bill
         used = int(self.gpus[index] * self.replicas[index])
-        return Totals(
-            bill,
+        return bill.totals(
             float(self.tok_s[index]),
             workload.token_word,
             gpus_idle=bill.gpus - used,
-            alone=workload.phase,
+            phase=workload.phase,
         )
 
     def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
@@ -213,7 +212,7 @@ class Sweep(Shown):
         bill = self.deployment.bill
         money = {
             "usd_per_million_tokens": bill.usd_per_million(self.tok_s),
-            "tok_s_per_mw": bill.tok_s_per_mw(self.tok_s),
+            "tok_s_per_mw": bill.tok_s_per_megawatt(self.tok_s),
         }
         found |= {name: values for name, values in money.items() if values is not None}
         found["bound_by"] = np.array(self.limits)[self.bound_by]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cost.layouts.candidates import batch_grid, group_widths, most_that_fit
 from cost.memory import batch_room, even_memory
 from cost.model import Model
-from cost.serving import PREFILL_KEEPS_BUSY
+from cost.serving.steady_state import PREFILL_KEEPS_BUSY
 from cost.validation.point import Point, Pool
 from cost.validation.serving import predict_serving
 from cost.validation.serving_groups import group_points

@@ -14,7 +14,7 @@ from cost.calibration.serving import calibrated
 from cost.machine import Efficiency, Machine, kernels_for
 from cost.memory import largest_batch
 from cost.quantity import Quantity
-from cost.serving import Served, aggregated, disaggregated
+from cost.serving.steady_state import Served, aggregated, disaggregated
 from cost.step import even_step
 from cost.validation.point import Point, Prediction
 from cost.validation.serving_groups import Group, group_points

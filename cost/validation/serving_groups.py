@@ -17,7 +17,7 @@ from cost.dtypes import dtype
 from cost.machine import Rates, stage_rates
 from cost.model import Model
 from cost.resolve import resolve_model
-from cost.serving import Requests
+from cost.serving.steady_state import Requests
 from cost.validation.point import Point, Pool, Prediction
 from cost.workload import StepShape, Workload
 from topology.base.errors import InputError

@@ -30,7 +30,7 @@ SECTIONS = {
     ),
     "Results": (
         "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "
-        "cost.sizing.Size rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
+        "cost.serving.sizing.Size rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
         "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (

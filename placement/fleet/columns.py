@@ -16,8 +16,9 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.pool_room import Workers
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, serving_workloads
+from cost.serving.lengths import serving_workloads
+from cost.serving.packing import Workers
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
 from placement.fitting import TP_WIDTHS
 from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
 from topology.cluster import Cluster
@@ -211,10 +212,9 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
     prefill = sweeps[PREFILL]
     path = kv_path(decode_deployment, prefill_deployment)
     first = FirstToken.of(decode, prefill, path)
-    moved = (path, first.cache_bytes)
     answers = DECODE_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
-    decoders = Workers.of(decode, answers, moved).requests_per_s
-    prefillers = Workers.of(prefill, PREFILL_DERATE.value, moved).requests_per_s
+    decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
+    prefillers = Workers.of(prefill, PREFILL_DERATE.value, path, first.cache_bytes).requests_per_s
     sides = (
         _Side(model, DECODE, decode, rows[DECODE], decoders, named),
         _Side(model, PREFILL, prefill, rows[PREFILL], prefillers, named),

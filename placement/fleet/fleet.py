@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from cost.quantity import rounded_up
-from cost.service_limits import LimitError, giving_way, left_out_words
+from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
@@ -162,7 +161,9 @@ def make_fleet(
         return traffic, priced, choose(classes, traffic, priced, options, budget)
 
     with ExitStack() as held:
-        fleet = _made(cluster, classes, spares, *giving_way(found, traffic, traffic.usual), options, say)
+        fleet = _made(
+            cluster, classes, spares, *relax_default_limits(found, traffic, traffic.usual), options, say
+        )
     return replace(fleet, interrupted=budget.interrupted)
 
 

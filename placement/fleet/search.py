@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cost.money import PriceBook
-from cost.service_limits import LimitError
+from cost.money.prices import PriceBook
+from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.blocks import DomainClass
 from placement.fleet.columns import PREFILL, Column, Priced, Traffic

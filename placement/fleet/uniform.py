@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cost.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
-from cost.pools import match_rates
+from cost.serving.pools import match_rates
 from placement.fleet.columns import Traffic
 from topology.base.errors import InputError
 

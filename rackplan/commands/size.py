@@ -9,8 +9,8 @@ from rackplan import options
 from rackplan.options import Limits, opt
 
 if TYPE_CHECKING:
-    from cost.lengths import Lengths
-    from cost.sizing import Demand
+    from cost.serving.lengths import Lengths
+    from cost.serving.sizing import Demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Asked(Limits):
     @property
     def requests(self) -> Lengths | None:
         """Tokens of prompts and answers where both phases are asked for."""
-        from cost.lengths import Lengths, read_lengths
+        from cost.serving.lengths import Lengths, read_lengths
 
         if self.lengths is not None:
             return read_lengths(self.lengths)
@@ -53,7 +53,7 @@ class Asked(Limits):
     @property
     def demand(self) -> Demand:
         """What is asked, with the usual limits where nobody gave any."""
-        from cost.sizing import Demand
+        from cost.serving.sizing import Demand
 
         tpot_s, ttft_s = self.limits_s
         return Demand(

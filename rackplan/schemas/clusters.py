@@ -6,7 +6,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from cost.written import BillData, CalibrationData, ProofData, TotalsData
+from cost.money.bill import BillPart, Totals
+from cost.written import CalibrationData, ProofData
 from rackplan.schemas.figures import SetData, SetFigureData
 from topology.base.figures import EvidenceLabel
 
@@ -293,7 +294,7 @@ class SweptData(SetData):
     layouts: int
     pareto: list[ConfigurationData]
     iso: list[AtSpeedData | UnreachedData]
-    totals: TotalsData
+    totals: Totals
     calibration: CalibrationData | None
 
 
@@ -387,7 +388,7 @@ class MatchData(TypedDict):
     gpus_used: int
     prefill_gpus: int
     decode_gpus: int
-    totals: TotalsData
+    totals: Totals
 
 
 class MatchedData(TypedDict):
@@ -490,7 +491,7 @@ class CompareRowData(CompareResultData):
         Of the cluster.
     """
 
-    totals: TotalsData
+    totals: Totals
 
 
 class ComparePrinted(TypedDict):
@@ -596,7 +597,7 @@ class JoinedData(TypedDict):
     tok_s_per_gpu: float
 
 
-class SizePrinted(BillData, SetData):
+class SizePrinted(SetData):
     """What ``rackplan size`` prints: the fleet that serves so many tokens a second.
 
     Attributes
@@ -617,6 +618,8 @@ class SizePrinted(BillData, SetData):
         What is proven of a fleet of different shapes; null: one layout a pool.
     usd_per_million_tokens, usd_per_million_tokens_full, tok_s_per_mw, tok_s_per_mw_full:
         Of the traffic asked for, and if all that they can give were used.
+    usd_per_hour, usd_per_year, price_basis, price_kind, power_w, power_kind, parts, missing:
+        The bill: money, power, what is paid for, and what has no figure.
     next, fewer:
         The next smaller fleet (null: this is the least), and all that are smaller.
     joined, not_joined:
@@ -649,6 +652,14 @@ class SizePrinted(BillData, SetData):
     usd_per_million_tokens_full: float | None
     tok_s_per_mw: float | None
     tok_s_per_mw_full: float | None
+    usd_per_hour: float | None
+    usd_per_year: float | None
+    price_basis: str
+    price_kind: EvidenceLabel | None
+    power_w: float | None
+    power_kind: EvidenceLabel | None
+    parts: tuple[BillPart, ...]
+    missing: list[str]
     next: LevelData | None
     fewer: list[LevelData]
     joined: list[JoinedData]

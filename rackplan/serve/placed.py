@@ -62,8 +62,10 @@ def figures(plan: Plan) -> list[dict[str, Any]]:
     ]
     if band := range_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout)):
         rows.insert(2, ("80% range of tok/s per GPU", None, band))
-    if totals.usd_per_million is not None:
-        rows.append(("$ per million tokens", totals.usd_per_million, dollars(totals.usd_per_million)))
+    if totals.usd_per_million_tokens is not None:
+        rows.append(
+            ("$ per million tokens", totals.usd_per_million_tokens, dollars(totals.usd_per_million_tokens))
+        )
     if totals.tok_s_per_mw is not None:
         rows.append(("tok/s per MW", totals.tok_s_per_mw, rate_words(totals.tok_s_per_mw)))
     rows += [

@@ -8,7 +8,6 @@ import numpy as np
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
-from cost.money import Totals
 from cost.score import Score
 from placement.fitting import Fitted, fitted_layouts
 from rackplan.serve.asked import Asked, FieldError, PlanOrder, Point
@@ -76,7 +75,7 @@ def _figures(side: Side, row: int, at: int) -> list[dict[str, Any]]:
     assert sweep is not None  # noqa: S101 - there is no reason why not
     user, gpu = (float(values[row]) for values in side.speeds)
     gpus = len(deployment.cluster.gpus)
-    totals = Totals(deployment.bill, gpu * gpus, "output")
+    totals = deployment.bill.totals(gpu * gpus)
     errors = errors_in(deployment)
     rows: list[tuple[str, float | None, str]] = [
         ("tok/s per user", user, f"{user:,.1f}"),
@@ -85,8 +84,10 @@ def _figures(side: Side, row: int, at: int) -> list[dict[str, Any]]:
     if band := range_words(gpu, errors):
         rows.append(("80% range of tok/s per GPU", None, band))
     rows.append(("tok/s of all GPUs", totals.tok_s, f"{totals.tok_s:,.0f}"))
-    if totals.usd_per_million is not None:
-        rows.append(("$ per million tokens", totals.usd_per_million, dollars(totals.usd_per_million)))
+    if totals.usd_per_million_tokens is not None:
+        rows.append(
+            ("$ per million tokens", totals.usd_per_million_tokens, dollars(totals.usd_per_million_tokens))
+        )
     if totals.tok_s_per_mw is not None:
         rows.append(("tok/s per MW", totals.tok_s_per_mw, rate_words(totals.tok_s_per_mw)))
     step, lower = float(sweep.step_s[at]) * 1e3, float(sweep.lower_step_s[at]) * 1e3

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layouts import Sweep
-from cost.money import gpu_named
-from cost.pools import TTFT_LIMIT
+from cost.money.prices import gpu_named
+from cost.serving.pools import TTFT_LIMIT
 from placement.fitting import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan import library
@@ -154,8 +154,8 @@ def prices_on(asked: Asked, base: Deployment, own: Mapping[str, float]) -> dict[
     prices = {name: price for name, price in own.items() if name in chips}
     if asked.price_factor != 1:
         for part in base.bill.parts:
-            if part.usd_per_h is not None and part.name in chips:
-                price = prices.get(part.name, part.usd_per_h.value)
+            if part.usd_per_hour is not None and part.name in chips:
+                price = prices.get(part.name, part.usd_per_hour.value)
                 prices[part.name] = float(f"{price * asked.price_factor:.6g}")
     return prices
 

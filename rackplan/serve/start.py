@@ -87,7 +87,7 @@ class Start:
     def data(self) -> dict[str, Any]:
         """Return what the page is told at its start."""
         from cost.dtypes import CACHE_DTYPES, DTYPES
-        from cost.prices import PRICE_BASES
+        from cost.money.prices import PRICE_BASES
         from cost.resolve import model_names, model_title
         from topology.catalog import cluster_names
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cost.layout import Layout
     from cost.layouts import Sweep
     from cost.model import Model
-    from cost.money import Totals
+    from cost.money.bill import Totals
     from cost.score import Score
     from placement.fitting import Fitted
     from placement.fleet.fleet import Fleet
@@ -135,7 +135,7 @@ def _model(name: str, weights: str | None) -> Model:
 
 def _of_here(figures: Mapping[str, float], cluster: Cluster) -> dict[str, float]:
     """Return figures by GPU without those of GPUs that other clusters of the study have."""
-    from cost.money import gpu_named
+    from cost.money.prices import gpu_named
     from topology.catalog.spelled import find_gpu
 
     found = dict(figures)
@@ -412,15 +412,12 @@ def _swept(found: Sweep, best: int, notes: Sequence[str]) -> Row:
 
 
 def _scored(deployment: Deployment, layout: Layout, score: Score) -> Row:
-    from cost.money import Totals
-
     gpus = len(deployment.cluster.gpus)
-    totals = Totals(
-        deployment.bill,
+    totals = deployment.bill.totals(
         score.tok_s_per_gpu * gpus,
         score.tokens,
         gpus_idle=gpus - layout.gpus_used,
-        alone=deployment.workload.phase,
+        phase=deployment.workload.phase,
     )
     row = {
         "step_s": score.step_s,
@@ -441,16 +438,15 @@ def _scored(deployment: Deployment, layout: Layout, score: Score) -> Row:
 
 def _billed(totals: Totals, notes: Sequence[str]) -> Row:
     """Return what GPUs cost and draw; what has no figure is null, and ``notes`` say why."""
-    bill = totals.bill
     return {
         "tok_s": totals.tok_s,
-        "gpus": bill.gpus,
+        "gpus": totals.gpus,
         "gpus_idle": totals.gpus_idle,
-        "usd_per_million_tokens": totals.usd_per_million,
-        "usd_per_hour": bill.usd_per_h,
+        "usd_per_million_tokens": totals.usd_per_million_tokens,
+        "usd_per_hour": totals.usd_per_hour,
         "tok_s_per_mw": totals.tok_s_per_mw,
-        "power_w": bill.power_w,
-        "notes": "; ".join([*notes, *bill.left_out]) or None,
+        "power_w": totals.power_w,
+        "notes": "; ".join([*notes, *totals.missing]) or None,
     }
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from cost.money.prices import billed_figures
 from cost.names import without_owner
-from cost.prices import billed_figures
 from cost.resolve import (
     Published,
     hugging_face_ids,
@@ -253,7 +253,7 @@ def _gpu(gpu: GpuSpec) -> View:
         "figures": figures,
         "notes": list(gpu.notes),
     }
-    billed, lines = _figures(billed_figures(gpu.name))
+    billed, lines = _figures(billed_figures().get(gpu.name, {}))
     if billed:
         data["billed"] = billed
         what = "what bills count besides: prices by basis (list: usd_per_h), power with its share of host and cooling"

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from cost.calibration.errors import ErrorOf, error_to_dict
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.money import Bill, Totals, totals_to_dict
+from cost.money import Bill, Totals
+from cost.money.bill import Bill, Totals
 from cost.workload import Workload
 from placement.compare import CompareRow
 from placement.options import USUAL_TPOT
@@ -65,7 +66,7 @@ def compare_view(
         "rows": [
             {
                 **_row_data(row, model.name, workload.token_word),
-                "totals": totals_to_dict(row_totals(row, bills, workload)),
+                "totals": row_totals(row, bills, workload).to_dict(),
             }
             for row in rows
         ]
@@ -162,7 +163,7 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
 def row_totals(row: CompareRow, bills: Mapping[str, Bill], workload: Workload) -> Totals:
     """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
     bill = bills[row.cluster]
-    return Totals(bill, (row.tok_s_per_gpu or 0.0) * bill.gpus, workload.token_word, alone=workload.phase)
+    return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, workload.token_word, phase=workload.phase)
 
 
 def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload: Workload) -> Table:
@@ -179,7 +180,7 @@ def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload:
         return "-" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu * row.gpus:,.0f}"
 
     def per_hour(row: CompareRow) -> str:
-        usd = bills[row.cluster].usd_per_h
+        usd = bills[row.cluster].usd_per_hour
         return "-" if usd is None else dollars(usd)
 
     def power(row: CompareRow) -> str:

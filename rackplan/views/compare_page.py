@@ -8,6 +8,7 @@ from cost.calibration.errors import widest
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
 from cost.money import Totals
+from cost.money.bill import Totals
 from cost.score import Score
 from placement.compare import CompareRow
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text
@@ -94,7 +95,7 @@ def compare_lines(rows: Sequence[CompareRow], deployments: Sequence[Deployment])
     if not ranked:
         return [forward("No cluster reaches a speed that was asked for.")]
     row, one, totals = ranked[0]
-    priced = totals.usd_per_million is not None
+    priced = totals.usd_per_million_tokens is not None
     speed = f" at {row.target_tok_s_per_user:g} tok/s/user" if row.target_tok_s_per_user else ""
     if row.score is None:
         because = f"because {row.bound_by} binds"
@@ -122,8 +123,8 @@ def _ranked(rows: Sequence[CompareRow], deployments: Sequence[Deployment]) -> li
         (row, where[row.cluster], row_totals(row, bills, where[row.cluster].workload))
         for row in reached[speed_to_compare(rows)]
     ]
-    if all(totals.usd_per_million is not None for _, _, totals in found):
-        return sorted(found, key=lambda one: (one[2].usd_per_million or 0.0, one[0].cluster))
+    if all(totals.usd_per_million_tokens is not None for _, _, totals in found):
+        return sorted(found, key=lambda one: (one[2].usd_per_million_tokens or 0.0, one[0].cluster))
     return sorted(found, key=lambda one: (-(one[0].tok_s_per_gpu or 0.0), one[0].cluster))
 
 
@@ -132,11 +133,11 @@ def _second(ranked: Sequence[_Ranked]) -> str:
     if len(ranked) < 2:
         return ""
     (first, _, ours), (second, _, theirs) = ranked[:2]
-    if ours.usd_per_million is None or theirs.usd_per_million is None:
+    if ours.usd_per_million_tokens is None or theirs.usd_per_million_tokens is None:
         ratio = (first.tok_s_per_gpu or 0.0) / (second.tok_s_per_gpu or 1.0)
         text = f"Next is {second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
     else:
-        ratio = theirs.usd_per_million / ours.usd_per_million
+        ratio = theirs.usd_per_million_tokens / ours.usd_per_million_tokens
         text = f"Next is {second.cluster}: {price(theirs)}"
     band = max((one.band for one in map(widest, (first.errors, second.errors)) if one), default=None)
     if band is None:
@@ -156,7 +157,7 @@ def _ranking(rows: Sequence[CompareRow], deployments: Sequence[Deployment]) -> l
         return "unknown" if found is None else f"{found.band:.2f}"
 
     def usd(one: _Ranked) -> str:
-        each = one[2].usd_per_million
+        each = one[2].usd_per_million_tokens
         return "-" if each is None else dollars(each)
 
     def per_mw(one: _Ranked) -> str:

@@ -180,7 +180,7 @@ def _findings(plan: Plan) -> list[str]:
             f"{plural(failures.experts_at_risk, 'expert')}, with "
             f"{failures.share_at_risk:.1%} of the tokens."
         )
-    found += [f"Missing: {text}" for text in plan.totals.bill.left_out]
+    found += [f"Missing: {text}" for text in plan.totals.missing]
     return found
 
 

@@ -352,7 +352,7 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
         memory_table(score),
         Text(left),
         identity_table(found.identities, plan.layout.stages),
-        bill_table(plan.totals.bill),
+        bill_table(plan.totals),
         _figure_table("What kernels reach, as the expected step uses it", groups["kernels"], sources),
         _figure_table("The machine", groups["machine"], sources),
         Text("\n".join(["Sources:", *numbered])),

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cost.calibration.errors import ErrorOf, errors_in
-from cost.money import Bill, Totals
-from cost.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.money.bill import Bill, Totals
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
 from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.plans import PoolPlan
@@ -73,7 +73,6 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
     """Return the fleet as data, as ``fleet.json`` has it."""
     traffic, cluster = fleet.traffic, fleet.cluster
     totals = fleet_totals(fleet)
-    bill = totals.bill
     healthy, broken = len(cluster.gpus), _broken(cluster)
     return {
         "cluster": cluster.name,
@@ -91,7 +90,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
             "spares": fleet.options.spares,
             "tpot_s": traffic.tpot_s,
             "ttft_s": traffic.ttft_s,
-            "price_basis": bill.basis,
+            "price_basis": totals.price_basis,
         },
         "pools": [_pool_data(fleet, number, plans) for number in range(len(fleet.pools))],
         "totals": {
@@ -104,13 +103,13 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
             "tok_s_per_gpu_used": fleet.tok_s / fleet.gpus_used,
             "input_tok_s": fleet.requests_per_s * traffic.isl if traffic.isl else None,
             "requests_per_s": fleet.requests_per_s if traffic.isl else None,
-            "gpus_paid": bill.gpus,
-            "usd_per_hour": bill.usd_per_h,
-            "usd_per_million_tokens": totals.usd_per_million,
-            "power_w": bill.power_w,
+            "gpus_paid": totals.gpus,
+            "usd_per_hour": totals.usd_per_hour,
+            "usd_per_million_tokens": totals.usd_per_million_tokens,
+            "power_w": totals.power_w,
             "tok_s_per_mw": totals.tok_s_per_mw,
         },
-        "missing": list(bill.left_out),
+        "missing": list(totals.missing),
         "proof": {
             "status": fleet.proof.status,
             "objective": fleet.proof.objective,
@@ -264,12 +263,11 @@ def _bill(fleet: Fleet) -> Bill:
 def fleet_totals(fleet: Fleet) -> Totals:
     """Return what the fleet gives, costs and draws, with the GPUs that stay idle and are paid for."""
     bill = _bill(fleet)
-    return Totals(
-        bill,
+    return bill.totals(
         fleet.tok_s,
         requests_per_s=fleet.requests_per_s if fleet.traffic.isl else None,
         gpus_idle=bill.gpus - fleet.gpus_used,
-        alone="" if fleet.traffic.isl else "decode",
+        phase="both" if fleet.traffic.isl else "decode",
     )
 
 

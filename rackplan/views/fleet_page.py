@@ -64,7 +64,7 @@ def fleet_page(
         Heading("What it costs", 2),
         *totals_blocks(totals),
         *inputs_section(command, _inputs(fleet), sha256),
-        *figures_section(figures, [totals.bill], [near] if errors else [], list(fleet.notes)),
+        *figures_section(figures, [totals], [near] if errors else [], list(fleet.notes)),
         terminal_fold(fleet_view(fleet, plans, {})),
     ]
 
@@ -90,7 +90,7 @@ def fleet_overlay(fleet: Fleet) -> Overlay:
 def _line(fleet: Fleet, plans: Sequence[PoolPlan]) -> str:
     """Return the line that is sent on: of the GPUs in use and the spares where that many were asked for."""
     errors, totals = fleet_errors(fleet), fleet_totals(fleet)
-    used = None if totals.bill.gpus == len(fleet.cluster.gpus) else fleet.used()
+    used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
     binding: dict[str, dict[str, None]] = {}
     for one, pool in zip(plans, fleet.pools, strict=False):
         if one.plan is not None:
@@ -208,5 +208,5 @@ def _inputs(fleet: Fleet) -> list[Row]:
         ("utilization", f"{asked.utilization:g}"),
         ("spares", f"{asked.spares}"),
         ("seed", f"{asked.seed}"),
-        ("price basis", fleet_totals(fleet).bill.basis),
+        ("price basis", fleet_totals(fleet).price_basis),
     ]

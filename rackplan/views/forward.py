@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cost.calibration.errors import LEAST_ROWS, ErrorOf, widest
-from cost.money import Bill, Totals
+from cost.money.bill import Bill, Totals
 from cost.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Text
@@ -44,7 +44,7 @@ def totals_line(totals: Totals, errors: Iterable[ErrorOf]) -> str:
     """Return megawatts, dollars per million tokens, and the factor that both are known within."""
     found = widest(errors)
     within = "within an unknown factor" if found is None else f"within a factor {found.band:.2f}"
-    return f"{megawatts(totals.bill)}, {price(totals)}, {within}"
+    return f"{megawatts(totals)}, {price(totals)}, {within}"
 
 
 def megawatts(bill: Bill) -> str:
@@ -54,10 +54,10 @@ def megawatts(bill: Bill) -> str:
 
 def price(totals: Totals) -> str:
     """Return dollars per million tokens, and of which phase where others do the other."""
-    each = totals.usd_per_million
+    each = totals.usd_per_million_tokens
     if each is None:
         return "price unknown"
-    alone = f" ({totals.alone} alone)" * bool(totals.alone)
+    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
     return f"${dollars(each)} per million {totals.tokens} tokens{alone}"
 
 

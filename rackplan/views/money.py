@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
-from cost.money import Bill, Totals
+from cost.money.bill import Bill, BillPart, PriceFigure, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
-from topology.base.figures import Figure
 from topology.base.units import plural
 
 USD, MW = "$/Mtok", "tok/s/MW"
@@ -16,15 +14,14 @@ USD, MW = "$/Mtok", "tok/s/MW"
 
 def totals_blocks(totals: Totals) -> list[Block]:
     """Return the lines on tokens, dollars and megawatts of a cluster; what has no figure says so."""
-    bill, tokens = totals.bill, totals.tokens
-    whole = f"{totals.tok_s:,.0f} {tokens} tok/s of the {plural(bill.gpus, 'GPU')} together"
+    whole = f"{totals.tok_s:,.0f} {totals.tokens} tok/s of the {plural(totals.gpus, 'GPU')} together"
     if totals.requests_per_s is not None:
         whole += f"; {rate_words(totals.requests_per_s)} requests/s"
     return [
         *labelled("Total", whole),
         *labelled("Cost", cost_words(totals), *_used_words(totals)),
         *labelled("Power", power_words(totals)),
-        *labelled("Left out", *bill.left_out),
+        *labelled("Left out", *totals.missing),
     ]
 
 
@@ -38,8 +35,8 @@ def money_columns(
 
     some = list(bills)
     columns: list[tuple[str, Callable[[T], str]]] = []
-    if any(bill.usd_per_h is not None for bill in some):
-        columns.append((USD, cell(lambda one: _or_dash(one.usd_per_million, dollars))))
+    if any(bill.usd_per_hour is not None for bill in some):
+        columns.append((USD, cell(lambda one: _or_dash(one.usd_per_million_tokens, dollars))))
     if any(bill.power_w is not None for bill in some):
         columns.append((MW, cell(lambda one: _or_dash(one.tok_s_per_mw, rate_words))))
     return columns
@@ -49,7 +46,9 @@ def money_legend(bills: Iterable[Bill]) -> list[Block]:
     """Return what those columns are, of which there may be none."""
     some = list(bills)
     said = [
-        f"{USD}: USD per million of these tokens, of all GPUs" if any(one.usd_per_h for one in some) else "",
+        f"{USD}: USD per million of these tokens, of all GPUs"
+        if any(one.usd_per_hour for one in some)
+        else "",
         f"{MW}: tokens/s per megawatt" if any(one.power_w for one in some) else "",
     ]
     text = "; ".join(filter(None, said))
@@ -59,22 +58,22 @@ def money_legend(bills: Iterable[Bill]) -> list[Block]:
 def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     """Return the prices and powers behind the bills of several clusters, each kind of GPU once; what is left out."""
     together = Bill.together(list(bills.values()))
-    prices = _parts(together, "usd_per_h", lambda figure: f"{figure.value:g} USD/h", counted=False)
+    prices = _parts(together, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h", counted=False)
     powers = _parts(together, "power_w", lambda figure: watts(figure.value), counted=False)
-    all_in = "all-in: " * all(part.all_in for part in together.parts)
+    all_in = "all-in: " * all(part.all_in for part in together.gpu_parts)
     return [
-        *labelled("Prices", f"basis {together.basis}: {prices}" if prices else ""),
+        *labelled("Prices", f"basis {together.price_basis}: {prices}" if prices else ""),
         *labelled("Powers", f"{all_in}{powers}" if powers else ""),
-        *labelled("Left out", *together.left_out),
+        *labelled("Left out", *together.missing),
     ]
 
 
 def money_tiles(totals: Totals) -> list[tuple[str, str]]:
     """Return dollars and tokens/s per megawatt as key figures of a page; nothing where there are none."""
     tiles = []
-    if totals.usd_per_million is not None:
-        what = f"USD per million {totals.tokens} tokens, basis {totals.bill.basis}"
-        tiles.append((dollars(totals.usd_per_million), what))
+    if totals.usd_per_million_tokens is not None:
+        what = f"USD per million {totals.tokens} tokens, basis {totals.price_basis}"
+        tiles.append((dollars(totals.usd_per_million_tokens), what))
     if totals.tok_s_per_mw is not None:
         tiles.append((rate_words(totals.tok_s_per_mw), f"{totals.tokens} tok/s per MW"))
     return tiles
@@ -83,18 +82,18 @@ def money_tiles(totals: Totals) -> list[tuple[str, str]]:
 def bill_table(bill: Bill) -> Table:
     """Return what is paid for: how many of each kind, the price and the power of one, and where these come from."""
     rows = []
-    for part in (*bill.parts, *bill.network):
+    for part in bill.parts:
         for figure, shown in (
-            (part.usd_per_h, lambda value: f"{value:g} USD/h"),
+            (part.usd_per_hour, lambda value: f"{value:g} USD/h"),
             (part.power_w, watts),
         ):
             if figure is not None:
                 each = shown(figure.value)
-                rows.append((part.name, f"{part.count:,.0f}", each, figure.kind.label, figure.source))
+                rows.append((part.name, f"{part.count:,.0f}", each, figure.kind, figure.source))
     return Table(
         ("paid for", "count", "each", "kind", "source"),
         rows,
-        f"What it costs (basis {bill.basis})",
+        f"What it costs (basis {bill.price_basis})",
         words=(0, 3, 4),
         ruled=True,
     )
@@ -102,27 +101,28 @@ def bill_table(bill: Bill) -> Table:
 
 def cost_words(totals: Totals) -> str:
     """Return dollars per million tokens and an hour, with the basis of the prices; or why there are none."""
-    bill = totals.bill
-    if bill.usd_per_h is None:
-        return f"unknown at the {bill.basis} basis: no price of {_without(bill, 'usd_per_h')}"
-    each = totals.usd_per_million
-    alone = f" ({totals.alone} alone)" * bool(totals.alone)
+    if totals.usd_per_hour is None:
+        lacking = _names(part for part in totals.gpu_parts if part.usd_per_hour is None)
+        return f"unknown at the {totals.price_basis} basis: no price of {lacking}"
+    each = totals.usd_per_million_tokens
+    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
     idle = f", {totals.gpus_idle:,} idle ones too" if totals.gpus_idle else ""
-    what = _parts(bill, "usd_per_h", lambda figure: f"{figure.value:g} USD/h")
-    return f"{head}{dollars(bill.usd_per_h)} USD/h for {plural(bill.gpus, 'GPU')}{idle} (basis {bill.basis}; {what})"
+    what = _parts(totals, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h")
+    hourly = f"{dollars(totals.usd_per_hour)} USD/h for {plural(totals.gpus, 'GPU')}"
+    return f"{head}{hourly}{idle} (basis {totals.price_basis}; {what})"
 
 
 def power_words(totals: Totals) -> str:
     """Return tokens/s per megawatt and watts; or why there are none."""
-    bill = totals.bill
-    if bill.power_w is None:
-        return f"unknown: no all-in power of {_without(bill, 'power_w')}"
+    if totals.power_w is None:
+        lacking = _names(part for part in totals.gpu_parts if part.power_w is None)
+        return f"unknown: no all-in power of {lacking}"
     each = totals.tok_s_per_mw
     head = "" if each is None else f"{rate_words(each)} {totals.tokens} tok/s per MW; "
-    what = _parts(bill, "power_w", lambda figure: watts(figure.value))
-    all_in = " all-in" * all(part.all_in for part in bill.parts)
-    return f"{head}{watts(bill.power_w)}{all_in} ({what})"
+    what = _parts(totals, "power_w", lambda figure: watts(figure.value))
+    all_in = " all-in" * all(part.all_in for part in totals.gpu_parts)
+    return f"{head}{watts(totals.power_w)}{all_in} ({what})"
 
 
 def dollars(value: float) -> str:
@@ -154,31 +154,30 @@ def _or_dash(value: float | None, shown: Callable[[float], str]) -> str:
 
 def _used_words(totals: Totals) -> list[str]:
     """Return what the tokens would cost with the GPUs in use paid for alone; nothing where those are all."""
-    if totals.used is None:
+    used = totals.used
+    if used is None:
         return []
-    busy = replace(totals, bill=totals.used)
     found = []
-    if busy.usd_per_million is not None and totals.used.usd_per_h is not None:
+    if used.usd_per_million_tokens is not None and used.usd_per_hour is not None:
         found.append(
-            f"{dollars(busy.usd_per_million)} USD per million and {dollars(totals.used.usd_per_h)} USD/h"
+            f"{dollars(used.usd_per_million_tokens)} USD per million and {dollars(used.usd_per_hour)} USD/h"
         )
-    if busy.tok_s_per_mw is not None and totals.used.power_w is not None:
-        found.append(f"{rate_words(busy.tok_s_per_mw)} tok/s per MW and {watts(totals.used.power_w)}")
-    return [f"of the {totals.used.gpus:,} in use alone: {'; '.join(found)}"] if found else []
+    if used.tok_s_per_mw is not None and used.power_w is not None:
+        found.append(f"{rate_words(used.tok_s_per_mw)} tok/s per MW and {watts(used.power_w)}")
+    return [f"of the {used.gpus:,} in use alone: {'; '.join(found)}"] if found else []
 
 
-def _without(bill: Bill, name: str) -> str:
-    """Return the parts that lack a figure."""
-    return ", ".join(part.name for part in bill.parts if getattr(part, name) is None)
+def _names(parts: Iterable[BillPart]) -> str:
+    return ", ".join(part.name for part in parts)
 
 
-def _parts(bill: Bill, name: str, shown: Callable[[Figure], str], *, counted: bool = True) -> str:
+def _parts(bill: Bill, name: str, shown: Callable[[PriceFigure], str], *, counted: bool = True) -> str:
     """Return the figure of each part with how it is known; how many there are, where there are several kinds."""
     found = []
-    for part in (*bill.parts, *bill.network):
+    for part in bill.parts:
         figure = getattr(part, name)
         if figure is not None:
-            several = counted and len(bill.parts) + len(bill.network) > 1
+            several = counted and len(bill.parts) > 1
             count = f"{part.count:,.0f} x " if several else ""
-            found.append(f"{count}{part.name} {shown(figure)}, {figure.kind.label}")
+            found.append(f"{count}{part.name} {shown(figure)}, {figure.kind}")
     return "; ".join(found)

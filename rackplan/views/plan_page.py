@@ -68,7 +68,7 @@ def plan_page(
         Heading("What it costs", 2),
         *totals_blocks(plan.totals),
         *inputs_section(command, _input_rows(plan), sha256),
-        *figures_section(found.figures, [plan.totals.bill], notes, found.assumptions),
+        *figures_section(found.figures, [plan.totals], notes, found.assumptions),
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
 from cost.money import Bill
+from cost.money.bill import Bill
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text, View
 from rackplan.views.evidence import UsedFigure
 from rackplan.views.explain import figure_text
@@ -57,7 +58,7 @@ def deployment_rows(deployment: Deployment, loads: ExpertLoads | None) -> list[R
         *([("set by the user", changed)] if changed else []),
         ("workload", "; ".join(served)),
         ("loads", load_names(loads.names) if loads is not None else "none: no routed experts"),
-        ("price basis", deployment.bill.basis),
+        ("price basis", deployment.bill.price_basis),
     ]
 
 
@@ -100,10 +101,10 @@ def figures_section(
 def bill_figures(bill: Bill) -> list[tuple[str, str, str, str, str]]:
     """Return the price and the power of each part that is paid for: of what, which, value, kind, source."""
     return [
-        (part.name, name, shown(figure.value), figure.kind.label, figure.source)
-        for part in (*bill.parts, *bill.network)
+        (part.name, name, shown(figure.value), figure.kind, figure.source)
+        for part in bill.parts
         for name, figure, shown in (
-            (f"price, {bill.basis}", part.usd_per_h, lambda value: f"{value:g} USD/h"),
+            (f"price, {bill.price_basis}", part.usd_per_hour, lambda value: f"{value:g} USD/h"),
             ("power", part.power_w, watts),
         )
         if figure is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cost.calibration.errors import errors_in
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text
 from rackplan.views.charts import replay_chart, replay_moves_chart
@@ -66,9 +64,7 @@ def replay_page(found: Replayed, command: str) -> list[Block]:
         Heading("What was replayed", 2),
         *details,
         *inputs_section(command, inputs),
-        *figures_section(
-            explained.figures, [plan.totals.bill], [weakest_note(explained)], explained.assumptions
-        ),
+        *figures_section(explained.figures, [plan.totals], [weakest_note(explained)], explained.assumptions),
     ]
 
 
@@ -76,7 +72,9 @@ def _line(found: Replayed) -> str:
     """Return the line that is sent on: the policy to take, and what the cluster comes to with it."""
     plan, best = found.plan, found.recommendation.best
     errors = errors_in(plan.deployment, plan.layout)
-    totals = replace(plan.totals, tok_s=best.tok_s) if plan.totals.tok_s else plan.totals
+    totals, bill = plan.totals, plan.deployment.bill
+    if totals.tok_s:
+        totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
     machine = machine_words(plan.deployment.cluster)
     gain = ""
     if best is not found.baseline:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
-from cost.lengths import Lengths
-from cost.money import Totals, bill_to_dict
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
-from cost.service_limits import LimitError, left_out_words
-from cost.sizing import Level, Size
-from cost.supply import Pool
+from cost.serving.lengths import Lengths
+from cost.serving.limits import LimitError, left_out_words
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.serving.sizing import Level, Size
+from cost.serving.supply import Pool
 from rackplan.schemas.clusters import LevelData, SizePrinted
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections
 from rackplan.views.money import cost_words, dollars, power_words, rate_words
@@ -41,7 +40,7 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
         *labelled("Racks", _rack_words(found)),
         *labelled("Derates", _derates(found)),
         *labelled("Kernels", *map(chip_words, _errors(found))),
-        *labelled("Left out", *found.bill.left_out),
+        *labelled("Left out", *found.bill.missing),
         *labelled(
             "Note",
             *left_out_words(left_out),
@@ -133,11 +132,11 @@ def _answer(found: Size) -> list[Block]:
     used = served.gpus_used
     if used < found.serving_gpus:
         rate += f"; {found.serving_gpus - used:,} GPUs that serve have no replica"
-    totals = Totals(bill, demand.tok_s)
+    totals = bill.totals(demand.tok_s)
     cost = [cost_words(totals)]
     if bill.usd_per_year is not None:
         cost[0] = (
-            f"{dollars(bill.usd_per_h or 0.0)} USD an hour, {dollars(bill.usd_per_year)} a year of 8,760 hours, "
+            f"{dollars(bill.usd_per_hour or 0.0)} USD an hour, {dollars(bill.usd_per_year)} a year of 8,760 hours, "
             "spares and idle GPUs too"
         )
         full = bill.usd_per_million(served.tok_s)
@@ -157,7 +156,7 @@ def _answer(found: Size) -> list[Block]:
 
 
 def _full_power(found: Size) -> list[str]:
-    full = found.bill.tok_s_per_mw(found.served.tok_s)
+    full = found.bill.tok_s_per_megawatt(found.served.tok_s)
     if full is None:
         return []
     return [
@@ -168,11 +167,11 @@ def _full_power(found: Size) -> list[str]:
 def _basis(found: Size) -> str:
     bill = found.bill
     prices = (
-        f"{part.name} {part.usd_per_h.value:g} USD/h, {part.usd_per_h.kind.label}"
-        for part in (*bill.parts, *bill.network)
-        if part.usd_per_h is not None
+        f"{part.name} {part.usd_per_hour.value:g} USD/h, {part.usd_per_hour.kind}"
+        for part in bill.parts
+        if part.usd_per_hour is not None
     )
-    return f"basis {bill.basis} (--price-basis): {'; '.join(prices)}"
+    return f"basis {bill.price_basis} (--price-basis): {'; '.join(prices)}"
 
 
 def _rack_rate(found: Size) -> str:
@@ -236,7 +235,7 @@ def _share(value: float) -> str:
 
 
 def _saved(found: Size, level: Level) -> str:
-    now, then = found.bill.usd_per_h, found.bill_of(level.units).usd_per_h
+    now, then = found.bill.usd_per_hour, found.bill_of(level.units).usd_per_hour
     return "-" if now is None or then is None else dollars(now - then)
 
 
@@ -320,10 +319,10 @@ def _data(found: Size, usual: Collection[str]) -> SizePrinted:
     served, demand, bill = found.served, found.demand, found.bill
     lengths = found.lengths
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
-    missing = list(bill.left_out)
+    missing = list(bill.missing)
     if found.racks is None:
         missing.append("racks: the file of the unit does not say which GPUs share one.")
-    return {
+    return {  # type: ignore[typeddict-item]  # the bill's fields are those of its class
         "model": found.deployment.model.name,
         "unit": found.unit.name,
         "units": served.units,
@@ -359,9 +358,9 @@ def _data(found: Size, usual: Collection[str]) -> SizePrinted:
         "pools": [picked(pool, "role layout replicas gpus batch step_s") for pool in served.pools],
         "usd_per_million_tokens": bill.usd_per_million(demand.tok_s),
         "usd_per_million_tokens_full": bill.usd_per_million(served.tok_s),
-        "tok_s_per_mw": bill.tok_s_per_mw(demand.tok_s),
-        "tok_s_per_mw_full": bill.tok_s_per_mw(served.tok_s),
-        **bill_to_dict(bill),
+        "tok_s_per_mw": bill.tok_s_per_megawatt(demand.tok_s),
+        "tok_s_per_mw_full": bill.tok_s_per_megawatt(served.tok_s),
+        **bill.to_dict(),
         "missing": missing,
         **set_data(found.unit),
         "next": _level(found, found.fewer[0]) if found.fewer else None,
@@ -383,6 +382,6 @@ def _level(found: Size, level: Level) -> LevelData:
         "tok_s": level.tok_s,
         "missed_tok_s": demand.peak_tok_s - level.tok_s,
         "enough_at_tpot_s": level.tpot_s,
-        "usd_per_hour": bill.usd_per_h,
+        "usd_per_hour": bill.usd_per_hour,
         "power_w": bill.power_w,
     }

@@ -13,8 +13,8 @@ from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
 from cost.fair_sharing import bound_words
 from cost.layouts import Sweep, best_at
-from cost.money import Bill, Totals, totals_to_dict
-from cost.pools import (
+from cost.money.bill import Bill, Totals
+from cost.serving.pools import (
     DECODE_DERATE,
     PREFILL_DERATE,
     TTFT_LIMIT,
@@ -88,8 +88,7 @@ class Pools(Shown):
 
     def totals(self, row: RateMatch) -> Totals:
         """Return what a pair of pools gives, costs and draws, GPUs of neither pool too."""
-        return Totals(
-            self.bill,
+        return self.bill.totals(
             row.requests_per_s * row.osl,
             requests_per_s=row.requests_per_s,
             gpus_idle=row.gpus - row.gpus_used,
@@ -379,7 +378,7 @@ def _sweep_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "layouts": layouts.shape[1],
         "pareto": _configurations(found, edge),
         "iso": [{"target_tok_s_per_user": target, **_at(found, target)} for target in targets],
-        "totals": totals_to_dict(found.totals(int(edge[0]))),
+        "totals": found.totals(int(edge[0])).to_dict(),
         "calibration": error_to_dict(errors_in(deployment)),
     }
 
@@ -414,7 +413,7 @@ def _configuration(
 ) -> dict[str, Any]:
     data: dict[str, Any] = {"layout": found.label(index), **figures}
     totals = found.totals(index)
-    data |= {"usd_per_million_tokens": totals.usd_per_million, "tok_s_per_mw": totals.tok_s_per_mw}
+    data |= {"usd_per_million_tokens": totals.usd_per_million_tokens, "tok_s_per_mw": totals.tok_s_per_mw}
     data["bound_by"] = found.bound(index)
     data["terms_s"] = terms_s
     return data
@@ -475,4 +474,4 @@ def _match(
         name: {"workers": workers, "gpus_per_worker": int(found.gpus[index]), **of}
         for (name, found, index, workers), of in zip(sides, told, strict=True)
     }
-    return {**data, **picked(row, _MATCH), "totals": totals_to_dict(pools.totals(row))}
+    return {**data, **picked(row, _MATCH), "totals": pools.totals(row).to_dict()}

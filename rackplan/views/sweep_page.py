@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
-from cost.money import Totals
-from cost.pools import RateMatch
+from cost.money.bill import Totals
 from cost.score import Score
+from cost.serving.pools import RateMatch
 from placement.fitting import TP_WIDTHS, fitted_layouts
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text
@@ -148,7 +148,7 @@ def _at_speeds(found: Sweep, targets: Sequence[float]) -> list[Block]:
         return []
 
     def usd(one: _Best) -> str:
-        each = found.totals(one.index).usd_per_million
+        each = found.totals(one.index).usd_per_million_tokens
         return "-" if each is None else dollars(each)
 
     return [
@@ -250,7 +250,7 @@ def _pools(pools: Pools | None) -> list[Block]:
     best = matches.best()
 
     def usd(row: RateMatch) -> str:
-        each = pools.totals(row).usd_per_million
+        each = pools.totals(row).usd_per_million_tokens
         return "-" if each is None else dollars(each)
 
     table = Table.of(
@@ -285,7 +285,7 @@ def _inputs(sweeps: Sequence[Sweep], targets: Sequence[float]) -> list[Row]:
         *deployment_rows(sweeps[0].deployment, None)[:-2],
         *(("also swept", phase_words(found.deployment.workload)) for found in sweeps[1:]),
         ("experts", "as balanced as --imbalance says; no loads are taken"),
-        ("price basis", sweeps[0].deployment.bill.basis),
+        ("price basis", sweeps[0].deployment.bill.price_basis),
         ("GPUs", plural(len(sweeps[0].deployment.cluster.gpus), "GPU")),
     ]
     changed = set_words(*(found.deployment.cluster for found in sweeps))

@@ -252,7 +252,7 @@ def _routing(path: Path) -> None:
 
 
 def _lengths(path: Path) -> None:
-    from cost.lengths import read_lengths
+    from cost.serving.lengths import read_lengths
 
     read_lengths(path)
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.experts.loads import read_loads
 from cost.money import PriceBook
-from cost.quantity import rounded_up
+from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
+from cost.serving.limits import rounded_up
 from cost.workload import Workload
 from placement.fitting import fitted_layouts
 from placement.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas

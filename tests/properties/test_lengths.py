@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cost.cache_path import kv_path
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
-from cost.lengths import MOST_PROMPTS, Lengths, read_lengths
-from cost.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, match_rates, serving_workloads
 from cost.resolve import resolve_model
+from cost.serving.lengths import MOST_PROMPTS, Lengths, read_lengths, serving_workloads
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, match_rates
 from cost.workload import Workload
 from topology import InputError, resolve_cluster
 

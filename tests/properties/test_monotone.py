@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
 from cost.model import Model
-from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
+from cost.serving.lengths import serving_workloads
+from cost.serving.pools import match_rates
 from cost.workload import Workload
 from helpers import few_layers
 from topology import resolve_cluster

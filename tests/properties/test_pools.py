@@ -9,19 +9,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cost import pool_room
 from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
-from cost.pools import (
-    DECODE_DERATE,
-    PREFILL_DERATE,
-    TTFT_LIMIT,
-    RateMatches,
-    match_rates,
-    serving_workloads,
-)
 from cost.resolve import resolve_model
+from cost.serving import packing
+from cost.serving.lengths import serving_workloads
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatches, match_rates
 from cost.workload import Workload
 from topology import Evidence, Figure, InputError, resolve_cluster
 
@@ -107,11 +101,10 @@ def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@16"])
-def test_room_is_the_same_looked_up_or_counted(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_in_blocks_are_the_same(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, prefill = pools(cluster)
     found = match_rates(decode, prefill, osl=OSL)
-    monkeypatch.setattr(pool_room, "_MOST_COUNTED", 0)
-    monkeypatch.setattr(pool_room, "_BLOCK", 300)
+    monkeypatch.setattr(packing, "_BLOCK", 300)
     again = match_rates(decode, prefill, osl=OSL)
     for name, values in vars(found).items():
         if isinstance(values, np.ndarray):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.serving import (
+from cost.serving.steady_state import (
     PREFILL_KEEPS_BUSY,
     Requests,
     aggregated,

@@ -7,18 +7,19 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cost.joined_units
+import cost.serving.units
 from cost.deployment import Deployment
 from cost.layouts import best_at, sweep
-from cost.lengths import Lengths
-from cost.pools import match_rates, serving_workloads
 from cost.resolve import resolve_model
-from cost.sizing import Demand, Size, size
-from cost.supply import DecodeSupply, _Table
+from cost.serving.lengths import Lengths, serving_workloads
+from cost.serving.pools import match_rates
+from cost.serving.sizing import Demand, Size, size
+from cost.serving.supply import Pool, Served, Supply, Table
 from cost.workload import Workload
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
@@ -31,8 +32,8 @@ JOINED = 16
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
-    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", JOINED)
-    monkeypatch.setattr(cost.joined_units, "_MOST_TRIED_GPUS", 4 * JOINED)
+    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", JOINED)
+    monkeypatch.setattr(cost.serving.units, "_MOST_TRIED_GPUS", 4 * JOINED)
 
 
 @cache
@@ -53,7 +54,7 @@ def sized(tok_s: float, **asked: float) -> Size:
 @settings(max_examples=36, deadline=None)
 def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
     joined = {2**k: 2**k * rate for k, rate in enumerate(rates)}
-    table = _Table.of(joined)
+    table = Table.of(joined)
     best = max(
         math.fsum(count * joined[k] for k, count in zip(joined, counts, strict=True))
         for counts in product(*(range(units // k + 1) for k in joined))
@@ -105,8 +106,8 @@ def test_utilization_and_spares_are_paid_for() -> None:
     assert bought.gpus == 8 * bought.domains
     assert bought.racks == bought.domains
     assert bought.bill.gpus == bought.gpus
-    each = (plain.bill.usd_per_h or 0) / plain.gpus
-    assert bought.bill.usd_per_h == pytest.approx(each * bought.gpus)
+    each = (plain.bill.usd_per_hour or 0) / plain.gpus
+    assert bought.bill.usd_per_hour == pytest.approx(each * bought.gpus)
     assert bought.bill.parts[0].count == bought.gpus
     assert bought.bill.power_w == pytest.approx((plain.bill.power_w or 0) / plain.gpus * bought.gpus)
 
@@ -194,11 +195,17 @@ def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
 
 
 def test_each_kind_of_pool_is_listed_once() -> None:
-    sweeps = {
-        k: sweep(replace(deployment(), cluster=resolve_cluster(f"hgx-h100@{8 * k}")), speeds=[20.0])
-        for k in (1, 2)
-    }
-    supply = DecodeSupply(sweeps, {0.05: _Table({1: 1.0, 2: 2.0}, 2, ((0.0, 0), (1.0, 1)))})
-    pools = supply.served(3, 0.05).pools  # two hosts joined and one: the same layout on each
-    assert [pool.replicas for pool in pools] == [3]
-    assert {(pool.layout, pool.gpus) for pool in pools} == {("EP8 TP1 PP1", 8)}
+    host = Pool("decode", "EP8 TP1 PP1", 1, 8, 16.0, 0.02)
+    one, two = Served(1, 1.0, 50.0, (host,)), Served(2, 3.0, 50.0, (replace(host, replicas=2),), joined=2)
+    supply = Supply([1, 2], np.array([0.02]), lambda _: {1: one, 2: two})
+    served = supply.served(3, 0.05)  # two hosts joined and one: the same layout on each
+    assert (served.tok_s, served.joined, served.pools) == (4.0, 2, (replace(host, replicas=3),))
+
+
+def test_all_units_as_one_are_taken_where_that_is_more() -> None:
+    one = Served(1, 1.0, 50.0, (Pool("decode", "EP8 TP1 PP1", 1, 8, 16.0, 0.02),))
+    whole = replace(one, units=3, tok_s=5.0, joined=3)
+    supply = Supply([1], np.array([0.02]), lambda _: {1: one}, lambda units, _: whole if units == 3 else None)
+    assert [supply.rate(units, None) for units in (2, 3, 4)] == [2.0, 5.0, 4.0]
+    assert supply.served(3, None) is whole
+    assert supply.served(4, None).pools[0].replicas == 4

@@ -9,8 +9,8 @@ import pytest
 
 from cost.deployment import Deployment
 from cost.experts.loads import read_loads
-from cost.pools import serving_workloads
 from cost.resolve import resolve_model
+from cost.serving.lengths import serving_workloads
 from cost.workload import Workload
 from helpers import few_layers
 from placement.fleet.blocks import domain_classes, shapes_of

@@ -7,16 +7,16 @@ from functools import cache
 
 import pytest
 
-import cost.joined_units
+import cost.serving.units
 from cost.deployment import Deployment
-from cost.lengths import Lengths
 from cost.resolve import resolve_model
-from cost.sizing import Demand, size
+from cost.serving.lengths import Lengths
+from cost.serving.sizing import Demand, size
 from cost.workload import Workload
 from placement.fleet.columns import Traffic
 from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import FleetOptions
-from placement.fleet.supply import FleetSupply
+from placement.fleet.supply import FleetOnUnits
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec
 from topology.cluster import ClusterSpec
@@ -57,7 +57,7 @@ def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
 def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
     fleet = fleet_on(unlike(), lengths)
     demand = asked(2.5 * fleet.tok_s, lengths)
-    found = size(unlike(), demand, lengths=lengths, fleets=FleetSupply(unlike(), demand, lengths))
+    found = size(unlike(), demand, lengths=lengths, fleet=FleetOnUnits(unlike(), demand, lengths))
     assert found.served.units == 3
     assert found.served.tok_s == pytest.approx(3 * fleet.tok_s, rel=0.01)
     assert found.served.tok_s_per_user >= 1 / TPOT * (1 - 1e-6)
@@ -68,21 +68,21 @@ def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
 
 
 def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
     unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))
     two = replace(unit, cluster=resolve_cluster("hgx-h100@16"))
     one_shape = size(unit, asked(1.0, LENGTHS), lengths=LENGTHS)
     best = fleet_on(two, LENGTHS).tok_s
     assert best >= one_shape.joined[2] * (1 - 1e-3)
     demand = asked(best * 0.999, LENGTHS)
-    found = size(unit, demand, lengths=LENGTHS, fleets=FleetSupply(unit, demand, LENGTHS))
+    found = size(unit, demand, lengths=LENGTHS, fleet=FleetOnUnits(unit, demand, LENGTHS))
     assert found.served.units == 2
 
 
 def test_what_no_fleet_holds_says_the_best() -> None:
     demand = replace(asked(1e5), tpot_s=1e-5)
     with pytest.raises(InfeasibleError, match="the fastest takes"):
-        size(unlike(), demand, fleets=FleetSupply(unlike(), demand))
+        size(unlike(), demand, fleet=FleetOnUnits(unlike(), demand))
 
 
 def test_a_graph_of_its_own_stands_alone() -> None:
@@ -92,12 +92,12 @@ def test_a_graph_of_its_own_stands_alone() -> None:
     raw = raw_cluster_spec("two", RawTopology(nodes, (RawLink(("g0", "g1"), fabric, 18),)))
     unit = replace(unlike(), cluster=build_cluster(raw))
     demand = replace(asked(1e5), tpot_s=0.1)
-    found = size(unit, demand, fleets=FleetSupply(unit, demand))
+    found = size(unit, demand, fleet=FleetOnUnits(unit, demand))
     assert found.served.tok_s >= 1e5
     assert found.racks is None
     large = replace(unit, model=resolve_model("deepseek-v3"))
     with pytest.raises(InfeasibleError, match="HBM capacity binds"):
-        size(large, demand, fleets=FleetSupply(large, demand))
+        size(large, demand, fleet=FleetOnUnits(large, demand))
 
 
 def test_a_mix_of_lengths_needs_domains_of_one_size() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-import cost.joined_units
-import cost.supply
+import cost.serving.units
 
 Run = Callable[..., Any]
 
@@ -18,8 +17,8 @@ SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 @pytest.fixture(autouse=True)
 def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small clusters are enough here."""
-    monkeypatch.setattr(cost.joined_units, "MOST_JOINED_GPUS", 16)
-    monkeypatch.setattr(cost.supply, "MOST_FLEET_GPUS", 0)
+    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr(cost.serving.units, "MOST_FLEET_GPUS", 0)
 
 
 def test_the_data_add_up(run: Run) -> None:

@@ -82,7 +82,7 @@ def test_arrays_are_loads_as_files_are(tmp_path: Path) -> None:
 
 def test_a_gpu_of_ones_own_serves() -> None:
     found = rackplan.plan(MODEL, OWN, time_limit_s=0, prices={"mine": 3.5})
-    assert found.totals.bill.usd_per_h == pytest.approx(8 * 3.5)
+    assert found.totals.usd_per_hour == pytest.approx(8 * 3.5)
 
 
 @pytest.mark.wide

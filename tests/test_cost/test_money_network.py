@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cost.network import count_parts, network_parts, transceiver_power
+from cost.money.network import count_parts, network_parts, transceiver_power
 from topology import Evidence, resolve_cluster
 
 

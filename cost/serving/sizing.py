@@ -1,30 +1,28 @@
 """How many units of a machine serve so many output tokens a second, and what the next smaller number of them misses.
 
 A unit is the cluster that is named: one domain of a kind, or several domains that repeat together. What one unit
-gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.joined_units`);
-how many are needed is arithmetic on that (:mod:`cost.supply`), so that fleets larger than any cluster that can be
-built have an answer too.
+gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.serving.units`);
+how many are needed is arithmetic on that (:mod:`cost.serving.supply`), so that fleets larger than any cluster that
+can be built have an answer too.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
-import numpy as np
-
 from cost.deployment import Deployment
-from cost.joined_units import supply_of, unit_domains
 from cost.layouts.candidates import domain_gpus
-from cost.lengths import Lengths
-from cost.money import Bill
-from cost.quantity import require_number, rounded_down, rounded_up
-from cost.service_limits import LimitError
-from cost.supply import ENOUGH, Fleets, OrFleet, PooledSupply, Served, Supply
+from cost.money.bill import Bill
+from cost.quantity import require_number
+from cost.serving.lengths import Lengths
+from cost.serving.limits import LimitError, rounded_down, rounded_up
+from cost.serving.supply import Served, Supply
+from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.shown import Shown
 from topology.build import build_cluster
@@ -37,8 +35,6 @@ MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
-_SAMPLE = 64
-"""Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,51 +86,6 @@ class Demand:
     def limits(self) -> list[float]:
         """Times per output token that the size is told at: the limit, then longer ones; none without a limit."""
         return [] if self.tpot_s is None else [self.tpot_s, *(self.tpot_s * times for times in _LOOSER)]
-
-
-def fewest_units(supply: Supply, tok_s: float, tpot_s: float | None) -> int | None:
-    """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
-    rate = supply.rate(_SAMPLE, tpot_s)
-    if rate <= 0:
-        return None
-    most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
-    near = math.ceil(tok_s / rate * _SAMPLE)
-    near = math.ceil(near * tok_s / supply.rate(near, tpot_s)) if supply.rate(near, tpot_s) > 0 else near
-
-    def short(units: int) -> bool:
-        return supply.rate(units, tpot_s) < tok_s * ENOUGH
-
-    return 1 + _last(0, most, near, short)
-
-
-def shortest_tpot(supply: Supply, tok_s: float, units: int, least_s: float = 0.0) -> float | None:
-    """Return the shortest time per output token at which ``units`` give ``tok_s``; None where none is long enough.
-
-    Times below ``least_s`` are known to be too short.
-    """
-    if units < 1 or not len(supply.tpots) or supply.rate(units, None) < tok_s * ENOUGH:
-        return None
-    tpots = supply.tpots
-    first = int(np.searchsorted(tpots, least_s))
-    last = _last(
-        first - 1, len(tpots) - 1, first, lambda i: supply.rate(units, float(tpots[i])) < tok_s * ENOUGH
-    )
-    return float(tpots[last + 1])
-
-
-def _last(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
-    """Return the last number that is ``short``: ``low`` is taken to be, ``high`` not to be; it is sought ``near``."""
-    step = 1
-    while low < near < high:
-        if short(near):
-            low, near = near, near + step
-        else:
-            high, near = near, near - step
-        step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return low
 
 
 @dataclass(frozen=True)
@@ -293,7 +244,7 @@ def size(
     lengths: Lengths | None = None,
     redundant: int | None = None,
     imbalance: float | None = None,
-    fleets: Fleets | None = None,
+    fleet: FleetOn | None = None,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, and what fewer of them miss.
 
@@ -305,14 +256,14 @@ def size(
         Tokens of prompts and answers: both phases, in pools that match. None: decode alone.
     redundant, imbalance:
         As :func:`cost.layouts.sweep` takes them; an imbalance of None is 1 for decode alone, the usual one for pools.
-    fleets:
-        Replicas of different shapes on units: on all of few units where they save one, and instead of layouts over
-        the whole unit where its domains are not alike. None: one shape a pool.
+    fleet:
+        Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
+        over the whole unit where its domains are not alike. None: one shape a pool.
 
     Raises
     ------
     InfeasibleError
-        If the model does not fit, or nothing keeps the limits (:class:`cost.service_limits.LimitError`): the message
+        If the model does not fit, or nothing keeps the limits (:class:`cost.serving.limits.LimitError`): the message
         names the best that can be had.
     InputError
         If a mix of lengths is given and domains of the unit differ in size.
@@ -322,19 +273,20 @@ def size(
         if lengths is None
         else replace(deployment, workload=lengths.workloads(deployment.workload)[0])
     )
-    supply: Supply
-    if fleets is not None and not alike(deployment.cluster.spec):
-        supply, unjoined = fleets, "each unit has a fleet of its own: its domains are not alike, or not whole"
+    unit = deployment.cluster
+    if fleet is not None and not alike(unit.spec):
+        supply = one_shape = fleet_supply(unit, fleet)
+        unjoined = "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:
-        _require_one_size(deployment.cluster, lengths)
-        supply, unjoined = supply_of(deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance)
-        if fleets is not None and not unjoined:
-            supply = OrFleet(supply, fleets, demand.peak_tok_s, demand.tpot_s, len(deployment.cluster.gpus))
-    one_shape = supply.base if isinstance(supply, OrFleet) else supply
-    units = fewest_units(supply, demand.peak_tok_s, demand.tpot_s)
+        _require_one_size(unit, lengths)
+        one_shape, unjoined = layout_supply(
+            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
+        )
+        supply = one_shape
+        if fleet is not None and not unjoined:
+            supply = with_fleets(one_shape, fleet, unit, demand.peak_tok_s, demand.tpot_s)
+    units = supply.fewest_units(demand.peak_tok_s, demand.tpot_s)
     if units is None:
-        if supply is fleets:
-            raise fleets.refusal
         _refuse(deployment, demand, one_shape)
     fewer = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
     return Size(
@@ -348,7 +300,7 @@ def size(
                 supply.rate(less, demand.tpot_s),
                 None
                 if demand.tpot_s is None
-                else shortest_tpot(supply, demand.peak_tok_s, less, demand.tpot_s),
+                else supply.shortest_tpot(demand.peak_tok_s, less, demand.tpot_s),
             )
             for less in fewer
         ),
@@ -369,12 +321,12 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
 def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     """Raise LimitError: no number of units keeps the limits, and what the best is that can be had."""
     out = f"is out of reach on any number of {deployment.cluster.name}: the fastest"
-    fastest = shortest_tpot(supply, math.ulp(0.0), _SAMPLE)
-    if fastest is None and isinstance(supply, PooledSupply):
+    fastest = supply.shortest_tpot(math.ulp(0.0))
+    if fastest is None and supply.fastest_ttft_s is not None:
         raise LimitError(
             "ttft_s",
             f"`ttft_ms` {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
-            f"{rounded_up(supply.fastest_ttft_s * 1e3)} ms; ask for at least that, or use faster GPUs.",
+            f"{rounded_up(supply.fastest_ttft_s() * 1e3)} ms; ask for at least that, or use faster GPUs.",
         )
     if fastest is None:
         raise InfeasibleError(f"{deployment.model.name} yields no token on {deployment.cluster.name}.")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from cost.pools import serving_workloads
 from cost.quantity import LONGEST_CONTEXT
 from cost.workload import Workload
 from topology.base.errors import InputError
@@ -42,12 +41,9 @@ class Lengths:
     def __post_init__(self) -> None:
         if not self.isl or not len(self.isl) == len(self.osl) == len(self.share):
             raise InputError("lengths: give as many prompts, answers and shares, at least one of each.")
-        for name, values in (("`isl`", self.isl), ("`osl`", self.osl)):
+        for name, values in (("isl", self.isl), ("osl", self.osl)):
             for value in values:
-                if not 1 <= value <= LONGEST_CONTEXT:
-                    raise InputError(
-                        f"{name} {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}."
-                    )
+                _require_tokens(name, value)
         total = math.fsum(self.share)
         if not all(share > 0 for share in self.share) or not math.isclose(total, 1, abs_tol=1e-9):
             raise InputError(f"lengths: shares add up to {total:g}; expected numbers above 0 that make 1.")
@@ -104,6 +100,28 @@ class Lengths:
         return replace(decode, context=self.context), found
 
 
+def serving_workloads(
+    workload: Workload, isl: int, osl: int, *, prefix_hit: float = 0.0
+) -> tuple[Workload, Workload]:
+    """Return what the decode pool and the prefill pool do for prompts of ``isl`` and answers of ``osl`` tokens.
+
+    While it decodes, a request has ``isl + osl / 2`` tokens in its cache on average. ``prefix_hit`` of the prompt's
+    tokens are not prefilled.
+
+    Raises
+    ------
+    InputError
+        If a length is not at least 1, or too long.
+    """
+    _require_tokens("isl", isl)
+    _require_tokens("osl", osl)
+    decode = replace(workload, phase="decode", context=isl + osl // 2)
+    prefill = replace(
+        workload, phase="prefill", context=isl, draft_tokens=0, accept_length=1.0, prefix_hit=prefix_hit
+    )
+    return decode, prefill
+
+
 def read_lengths(path: str | Path) -> Lengths:
     """Read a CSV file with the columns ``isl``, ``osl`` and ``share``, a row for each kind of request.
 
@@ -143,6 +161,11 @@ def _tokens(row: Row, column: str) -> int:
     if not 1 <= tokens <= LONGEST_CONTEXT:
         row.must_be(column, f"a whole number from 1 to {LONGEST_CONTEXT}")
     return tokens
+
+
+def _require_tokens(name: str, value: int) -> None:
+    if not 1 <= value <= LONGEST_CONTEXT:
+        raise InputError(f"`{name}` {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}.")
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

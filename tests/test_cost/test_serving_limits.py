@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.quantity import rounded_down, rounded_up
-from cost.service_limits import LimitError, giving_way
+from cost.serving.limits import LimitError, relax_default_limits, rounded_down, rounded_up
 
 
 @dataclass(frozen=True)
@@ -28,15 +27,15 @@ def hard(level: Level) -> Level:
 
 
 def test_usual_limits_give_way_and_are_named() -> None:
-    answer, left_out = giving_way(hard, Level(), {"tpot_s", "ttft_s"})
+    answer, left_out = relax_default_limits(hard, Level(), {"tpot_s", "ttft_s"})
     assert answer == Level(None, None)
     assert [error.limit for error in left_out] == ["tpot_s", "ttft_s"]
-    assert giving_way(hard, Level(0.2, 4.0), {"tpot_s", "ttft_s"}) == (Level(0.2, 4.0), ())
+    assert relax_default_limits(hard, Level(0.2, 4.0), {"tpot_s", "ttft_s"}) == (Level(0.2, 4.0), ())
 
 
 def test_a_limit_that_was_asked_for_stays() -> None:
     with pytest.raises(LimitError, match="ttft_s"):
-        giving_way(hard, Level(), {"tpot_s"})
+        relax_default_limits(hard, Level(), {"tpot_s"})
 
 
 def test_what_fails_without_its_limit_too_is_refused() -> None:
@@ -44,7 +43,7 @@ def test_what_fails_without_its_limit_too_is_refused() -> None:
         raise LimitError("tpot_s", f"no room at {level.tpot_s}")
 
     with pytest.raises(LimitError, match="no room at None"):
-        giving_way(never, Level(), {"tpot_s"})
+        relax_default_limits(never, Level(), {"tpot_s"})
 
 
 @given(st.floats(1e-6, 1e9))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
@@ -14,9 +13,7 @@ from numpy.typing import NDArray
 from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
-from cost.pool_room import Array, Index, Rooms, Workers, best_first, partners, served_per_s, worth_trying
-from cost.quantity import LONGEST_CONTEXT
-from cost.workload import Workload
+from cost.serving.packing import Array, Index, Rooms, Workers, partners, served_per_s, worth_trying
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
@@ -132,29 +129,6 @@ class RateMatches(_Match[Array, Index]):
         return RateMatch(**(values | {name: value[index].item() for name, value in arrays.items()}))
 
 
-def serving_workloads(
-    workload: Workload, isl: int, osl: int, *, prefix_hit: float = 0.0
-) -> tuple[Workload, Workload]:
-    """Return what the decode pool and the prefill pool do for prompts of ``isl`` and answers of ``osl`` tokens.
-
-    While it decodes, a request has ``isl + osl / 2`` tokens in its cache on average. ``prefix_hit`` of the prompt's
-    tokens are not prefilled.
-
-    Raises
-    ------
-    InputError
-        If a length is not at least 1, or too long.
-    """
-    for name, value in (("`isl`", isl), ("`osl`", osl)):
-        if not 1 <= value <= LONGEST_CONTEXT:
-            raise InputError(f"{name} {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}.")
-    decode = replace(workload, phase="decode", context=isl + osl // 2)
-    prefill = replace(
-        workload, phase="prefill", context=isl, draft_tokens=0, accept_length=1.0, prefix_hit=prefix_hit
-    )
-    return decode, prefill
-
-
 def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     decode: Sweep,
     prefill: Sweep,
@@ -217,19 +191,20 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         raise InputError(f"`osl` {osl}: expected 1 token or more.")
     rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
-    first = FirstToken.of(decode, prefill, path)
     share = 1 - math.fsum(share for share, _ in shorter)
-    prompts = _Prompts.of(decode, [(share, prefill), *shorter], path, prefill_derate.value)
-    moved = path, prompts.mean_cache_bytes
+    prompts = _prompts(decode, [(share, prefill), *shorter], path, prefill_derate.value)
+    first, cache_bytes = prompts[0].first, _mean(prompts, [one.first.cache_bytes for one in prompts])
     answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
-    decoders = Workers.of(decode, answers, moved)
+    decoders = Workers.of(decode, answers, path, cache_bytes)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
-    matched, served = _matched(decoders.some(wanted), first.receive_s[wanted], prompts, rooms, ttft_s)
+    matched, served = _matched(
+        decoders.rows(wanted), first.receive_s[wanted], prompts, rooms, np.inf if ttft_s is None else ttft_s
+    )
     matches = matched[0] > 0
     rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     return RateMatches(
-        isl=prompts.mean_tokens,
+        isl=_mean(prompts, [one.sweep.deployment.workload.context for one in prompts]),
         osl=osl,
         gpus=rooms.gpus,
         prefill=partner,
@@ -242,39 +217,10 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
         prefill_gpus=count_p * prefill.gpus[partner],
         decode_gpus=count_d * decode.gpus[rows],
-        cache_bytes=prompts.mean_cache_bytes,
+        cache_bytes=cache_bytes,
         path=path,
         fastest_ttft_s=float(np.min(soonest, initial=np.inf)),
     )
-
-
-def _matched(
-    decode: Workers, receive_s: Array, prompts: _Prompts, rooms: Rooms, ttft_s: float | None
-) -> tuple[Index, Array]:
-    """Return decode workers, prefill workers and of which kind these are, ``[3, decode]``, and requests per second.
-
-    Which prefill keeps the limit depends on the decode side only by how fast it receives a cache.
-    """
-    matched = np.zeros((3, len(receive_s)), dtype=np.int64)
-    served = np.zeros(len(receive_s))
-    kinds: list[tuple[list[NDArray[np.bool_]], list[float]]] = []
-    for each_s in np.unique(receive_s):
-        keeps = prompts.keeping(each_s, np.inf if ttft_s is None else ttft_s)
-        if kinds and all(map(np.array_equal, keeps, kinds[-1][0])):
-            kinds[-1][1].append(each_s)
-        else:
-            kinds.append((keeps, [each_s]))
-    order, ordered = np.zeros(0, dtype=np.int64), None
-    for keeps, seconds in kinds:
-        able, prefill = prompts.serving(keeps)
-        if prefill is not ordered:
-            order, ordered = best_first(prompts.sweeps[0].step_s, prefill), prefill
-        alike = np.isin(receive_s, seconds)
-        some = decode.some(np.flatnonzero(alike))
-        found = partners(some, prefill, worth_trying(order, prefill, able), rooms)
-        matched[:, alike] = found
-        served[alike] = served_per_s(some, prefill.some(found[2]), found[0], found[1])
-    return matched, served
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,77 +266,88 @@ class FirstToken:
 
 
 @dataclass(frozen=True, eq=False)
-class _Prompts:
-    """The prefill side: prompts of each length, the longest first.
+class _Prompt:
+    """Prompts of one length: their share of the requests, and what each swept configuration does with them alone.
 
-    Attributes
-    ----------
-    shares, sweeps, firsts, workers:
-        Of the requests, ``[lengths]``; what was swept for each, how soon its first token comes, what a worker
-        finishes of it alone.
-    layout:
-        For each sweep which layout a row is of, the same number in all.
+    ``layout``: which layout a row of the sweep is of, the same number at all lengths.
     """
 
-    shares: Sequence[float]
-    sweeps: Sequence[Sweep]
-    firsts: Sequence[FirstToken]
-    workers: Sequence[Workers]
-    layout: Sequence[Index]
+    share: float
+    sweep: Sweep
+    first: FirstToken
+    workers: Workers
+    layout: Index
 
-    @classmethod
-    def of(
-        cls,
-        decode: Sweep,
-        lengths: Sequence[tuple[float, Sweep]],
-        path: CachePath,
-        derate: float,
-    ) -> _Prompts:
-        """Return the prefill side of sweeps with their shares."""
-        sweeps = [found for _, found in lengths]
-        firsts = [FirstToken.of(decode, found, path) for found in sweeps]
-        workers = [
-            Workers.of(found, derate, (path, first.cache_bytes))
-            for found, first in zip(sweeps, firsts, strict=True)
+
+def _prompts(
+    decode: Sweep, lengths: Sequence[tuple[float, Sweep]], path: CachePath, derate: float
+) -> list[_Prompt]:
+    """Return the prefill side of sweeps with their shares, the longest first."""
+    sweeps = [found for _, found in lengths]
+    shapes = [np.stack([found.gpus, found.stages, found.tp, found.ep, found.moe_tp]) for found in sweeps]
+    number = np.unique(np.concatenate(shapes, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
+    layouts = np.split(number, np.cumsum([len(found) for found in sweeps])[:-1])
+    prompts = []
+    for (share, found), layout in zip(lengths, layouts, strict=True):
+        first = FirstToken.of(decode, found, path)
+        workers = Workers.of(found, derate, path, first.cache_bytes)
+        prompts.append(_Prompt(share, found, first, workers, layout))
+    return prompts
+
+
+def _mean(prompts: Sequence[_Prompt], values: Sequence[float]) -> float:
+    """Return a mean over requests."""
+    if len(values) == 1:
+        return values[0]
+    return math.fsum(one.share * value for one, value in zip(prompts, values, strict=True))
+
+
+def _matched(
+    decode: Workers, receive_s: Array, prompts: Sequence[_Prompt], rooms: Rooms, ttft_s: float
+) -> tuple[Index, Array]:
+    """Return decode workers, prefill workers and of which kind these are, ``[3, decode]``, and requests per second.
+
+    Which prefill keeps the limit depends on the decode side only by how fast it receives a cache.
+    """
+    matched = np.zeros((3, len(receive_s)), dtype=np.int64)
+    served = np.zeros(len(receive_s))
+    groups: list[tuple[list[NDArray[np.bool_]], list[float]]] = []  # of times to receive that keep the same
+    for each_s in np.unique(receive_s):
+        able = [
+            one.first.seconds(slice(None), each_s * (one.first.cache_bytes / prompts[0].first.cache_bytes))
+            <= ttft_s
+            for one in prompts
         ]
-        keys = [np.stack([f.gpus, f.stages, f.tp, f.ep, f.moe_tp]) for f in sweeps]
-        number = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)[1].reshape(-1)
-        ends = np.cumsum([len(found) for found in sweeps])[:-1]
-        return cls([share for share, _ in lengths], sweeps, firsts, workers, np.split(number, ends))
+        if groups and all(map(np.array_equal, able, groups[-1][0])):
+            groups[-1][1].append(each_s)
+        else:
+            groups.append((able, [each_s]))
+    for able, seconds in groups:
+        stand_ins, prefill = _workers_of_all(prompts, able)
+        rows = np.flatnonzero(np.isin(receive_s, seconds))
+        some = decode.rows(rows)
+        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins)
+        found = partners(some, prefill, kinds, rooms)
+        matched[:, rows] = found
+        served[rows] = served_per_s(some, prefill.rows(found[2]), found[0], found[1])
+    return matched, served
 
-    @property
-    def mean_tokens(self) -> float:
-        """Tokens of a prompt on average."""
-        lengths = [found.deployment.workload.context for found in self.sweeps]
-        return lengths[0] if len(lengths) == 1 else math.fsum(map(operator.mul, self.shares, lengths))
 
-    @property
-    def mean_cache_bytes(self) -> float:
-        """Bytes of a prompt's cache on average."""
-        caches = [first.cache_bytes for first in self.firsts]
-        return caches[0] if len(caches) == 1 else math.fsum(map(operator.mul, self.shares, caches))
+def _workers_of_all(
+    prompts: Sequence[_Prompt], able: Sequence[NDArray[np.bool_]]
+) -> tuple[NDArray[np.bool_], Workers]:
+    """Return which rows of the longest serve where ``able`` of each length keep the limit, and what each serves.
 
-    def keeping(self, receive_s: np.float64, ttft_s: float) -> list[NDArray[np.bool_]]:
-        """Return which rows of each length keep the limit where the longest's cache is received so fast."""
-        longest = self.firsts[0].cache_bytes
-        return [
-            first.seconds(slice(None), np.float64(receive_s * (first.cache_bytes / longest))) <= ttft_s
-            for first in self.firsts
-        ]
-
-    def serving(self, able: Sequence[NDArray[np.bool_]]) -> tuple[NDArray[np.bool_], Workers]:
-        """Return which rows of the longest serve where ``able`` of each length keep the limit, and what each serves.
-
-        Of several lengths one row stands for each layout that keeps the limit at all of them.
-        """
-        if len(able) == 1:
-            return able[0], self.workers[0]
-        layouts = 1 + max(int(np.max(number, initial=0)) for number in self.layout)
-        best = np.zeros((len(able), layouts))
-        for row, number, workers, keeps in zip(best, self.layout, self.workers, able, strict=True):
-            np.maximum.at(row, number[keeps], workers.requests_per_s[keeps])
-        with np.errstate(divide="ignore"):
-            rate = 1 / np.sum(np.array(self.shares)[:, None] / best, axis=0)
-        ours, number = self.workers[0], self.layout[0]
-        stands = able[0] & (ours.requests_per_s == best[0][number]) & (rate[number] > 0)
-        return stands, Workers(ours.gpus, ours.stages, rate[number])
+    Of several lengths one row stands for each layout that keeps the limit at all of them.
+    """
+    longest = prompts[0]
+    if len(prompts) == 1:
+        return able[0], longest.workers
+    best = np.zeros((len(prompts), 1 + max(int(np.max(one.layout, initial=0)) for one in prompts)))
+    for row, one, keeps in zip(best, prompts, able, strict=True):
+        np.maximum.at(row, one.layout[keeps], one.workers.requests_per_s[keeps])
+    with np.errstate(divide="ignore"):
+        rate = 1 / np.sum(np.array([one.share for one in prompts])[:, None] / best, axis=0)
+    workers, layout = longest.workers, longest.layout
+    stand_ins = able[0] & (workers.requests_per_s == best[0][layout]) & (rate[layout] > 0)
+    return stand_ins, replace(workers, requests_per_s=rate[layout])

@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cost.prices import (
-    PRICE_BASES,
-    FigureFile,
-    figure_file,
-    gpu_power,
-    gpu_price,
-    tok_s_per_mw,
-    usd_per_million_tokens,
-)
+from cost.money.bill import Bill, BillPart, PriceFigure
+from cost.money.prices import PRICE_BASES, PriceBook, billed_figures
 from topology import Evidence, InputError, MissingFigureError, gpu_names, load_gpu, resolve_cluster
+from topology.catalog import FigureFile
 
 MIXED = """
 name: mixed
@@ -27,8 +21,10 @@ fabric: {kind: leaf-spine, nic: 400 Gb/s}
 
 
 def test_published_checks() -> None:
-    assert usd_per_million_tokens(5789.6, 2.21 / 3600) == pytest.approx(0.106, abs=5e-4)
-    assert tok_s_per_mw(5789.6, 2100) == pytest.approx(2.757e6, rel=2e-4)
+    price, power = (PriceFigure(*one, "user", "") for one in ((2.21, "USD/h"), (2100, "W")))
+    bill = Bill.of("owner", [BillPart("gb200", 1, price, power)])
+    assert bill.usd_per_million(5789.6) == pytest.approx(0.106, abs=5e-4)
+    assert bill.tok_s_per_megawatt(5789.6) == pytest.approx(2.757e6, rel=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -42,17 +38,17 @@ def test_published_checks() -> None:
 )
 def test_catalog_rows(gpu: str, kw: float, usd: tuple[float, ...]) -> None:
     spec = load_gpu(gpu)
-    assert gpu_power(spec).value == pytest.approx(kw * 1000)
-    assert [gpu_price(spec, basis).value for basis in PRICE_BASES] == pytest.approx(usd)
+    assert PriceBook().power(spec).value == pytest.approx(kw * 1000)
+    assert [PriceBook(basis).price(spec).value for basis in PRICE_BASES] == pytest.approx(usd)
 
 
 def test_every_entry_is_a_known_gpu_with_sourced_figures() -> None:
-    names = figure_file("economics", "gpus").names
+    names = billed_figures()
     assert set(names) <= set(gpu_names())
     for name in names:
         for figure in (
-            gpu_power(load_gpu(name)),
-            *(gpu_price(load_gpu(name), basis) for basis in PRICE_BASES[:3]),
+            PriceBook().power(load_gpu(name)),
+            *(PriceBook(basis).price(load_gpu(name)) for basis in PRICE_BASES[:3]),
         ):
             assert figure.kind is Evidence.ASSUMED
             assert "InferenceX" in figure.source
@@ -65,25 +61,25 @@ def test_the_users_price_and_power_go_first(tmp_path: Path) -> None:
     cluster = resolve_cluster(str(path))
     gb200 = cluster.spec.domains[0].gpu
     for basis in PRICE_BASES:
-        assert gpu_price(gb200, basis).value == 9
-        assert gpu_price(gb200, basis).kind is Evidence.USER
-    assert gpu_power(gb200).value == 2500
+        assert PriceBook(basis).price(gb200).value == 9
+        assert PriceBook(basis).price(gb200).kind is Evidence.USER
+    assert PriceBook().power(gb200).value == 2500
     other = cluster.spec.domains[1].gpu  # its own figures stay
-    assert (gpu_price(other, "rental").value, gpu_power(other).value) == (1.30, 1730)
+    assert (PriceBook("rental").price(other).value, PriceBook().power(other).value) == (1.30, 1730)
 
 
 def test_missing_figures_say_how_to_give_them() -> None:
     with pytest.raises(MissingFigureError, match=r"prices: \{h20-sxm: 2\.5 USD/h\}`\.$"):
-        gpu_price(load_gpu("h20-sxm"), "rental")
+        PriceBook("rental").price(load_gpu("h20-sxm"))
     with pytest.raises(MissingFigureError, match="or take the basis list"):
-        gpu_price(load_gpu("tpu-v5p"), "owner")
+        PriceBook("owner").price(load_gpu("tpu-v5p"))
     with pytest.raises(MissingFigureError, match="or take the basis owner or neocloud or rental"):
-        gpu_price(load_gpu("gb300"), "list")
+        PriceBook("list").price(load_gpu("gb300"))
     # the chip's own 400 W is no all-in power
     with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
-        gpu_power(load_gpu("h20-sxm"))
+        PriceBook().power(load_gpu("h20-sxm"))
     with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
-        gpu_price(load_gpu("gb200"), "rent")
+        PriceBook("rent").price(load_gpu("gb200"))
 
 
 def test_a_source_must_be_listed(tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
         return prompts / seconds
 
     one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
-    apart = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
-    return np.maximum(rate(pool), rate(apart))
+    data_parallel = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
+    return np.maximum(rate(pool), rate(data_parallel))
 
 
 def aggregated(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
-from cost.prices import figure_file
+from cost.catalog import catalog_figures
 from topology.base.figures import Figure
 from topology.cluster import Cluster
 from topology.fabrics.asked import PORTS
@@ -19,7 +20,6 @@ NETWORK = (SWITCH, TRANSCEIVER)
 """What the network between domains is made of, as prices and powers name it."""
 MOST_PORTS = 144
 """Ports of the largest switch that is sold for such networks (Quantum-X800)."""
-_NEAR = 1e-6
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def count_parts(cluster: Cluster, parts: list[NetworkPart]) -> tuple[list[int], 
         return [], ""
     counted = physical_of_whole(cluster)
     links = _links_of_plane(cluster, counted)
-    said = ""
+    uncounted = ""
     if links > MOST_PORTS and any(part.kind == SWITCH for part in parts):
-        said = (
+        uncounted = (
             f"switches between domains: a spine plane of {links:,} links counts as one switch; those that it stands "
             "for are left out."
         )
-    return [part.count(counted) for part in parts], said
+    return [part.count(counted) for part in parts], uncounted
 
 
 def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
@@ -90,15 +90,12 @@ def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
 
 def transceiver_power(link_bytes_per_s: float) -> Figure | None:
     """Return what one transceiver of a link of this rate draws, None where nobody published it."""
-    for rate, power in _transceivers():
-        if abs(link_bytes_per_s - rate) <= _NEAR * rate:
-            return power
+    for row in _transceivers().values():
+        if math.isclose(link_bytes_per_s, row["link_bytes_per_s"].value, rel_tol=1e-6):
+            return row["power_w"]
     return None
 
 
 @cache
-def _transceivers() -> tuple[tuple[float, Figure], ...]:
-    file = figure_file("network", "transceivers")
-    units = {"link_bytes_per_s": "byte/s", "power_w": "W"}
-    rows = (file.figures(file.entry(name), units) for name in file.names)
-    return tuple((row["link_bytes_per_s"].value, row["power_w"]) for row in rows)
+def _transceivers() -> dict[str, dict[str, Figure]]:
+    return catalog_figures("network", "transceivers", {"link_bytes_per_s": "byte/s", "power_w": "W"})

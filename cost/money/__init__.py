@@ -1,0 +1,1 @@
+"""What GPUs cost and draw, and what that makes of their tokens."""

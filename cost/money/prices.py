@@ -1,0 +1,269 @@
+"""Prices and all-in powers of GPUs, and the bills that they make of clusters.
+
+A price of any basis is for a whole GPU-hour: host, network, power and building are in it. An all-in power has the
+GPU's share of them too. Switches and optics have lines of their own only beside figures that they are not in: the
+power of a system's racks or hosts, and the user's own figures where the user gives some of the network too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from cost.catalog import catalog_figures
+from cost.money.bill import Bill, BillPart, NetworkBillPart, PriceFigure
+from cost.money.network import NETWORK, NetworkPart, count_parts, network_parts
+from cost.quantity import require_number
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.figures import Evidence, Figure
+from topology.base.names import Names
+from topology.cluster import Cluster
+from topology.physical import system_power
+from topology.spec import DomainSpec, GpuSpec
+
+PRICE_BASES = ("owner", "neocloud", "rental", "list")
+"""What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""
+
+_UNITS = {"all_in_power_w": "W", **{f"{basis}_usd_per_h": "USD/h" for basis in PRICE_BASES[:-1]}}
+_POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
+"""The least and the most that an hour of one part costs, and that it draws: beyond that a unit is off."""
+
+
+@cache
+def billed_figures() -> dict[str, dict[str, Figure]]:
+    """Return what bills count of each GPU besides its list price: prices by basis, all-in power."""
+    return catalog_figures("economics", "gpus", _UNITS)
+
+
+@dataclass(frozen=True)
+class PriceBook:
+    """At which prices and powers GPUs are counted: those of a basis, but for kinds of GPU that the user gives.
+
+    Attributes
+    ----------
+    basis:
+        One of :data:`PRICE_BASES`; ``list`` is the cloud list price in the catalog of GPUs.
+    prices:
+        USD for an hour of one GPU, by name of its kind (``{"gb200": 3.10}``).
+    powers:
+        All-in watts of one GPU, by name of its kind. Both may have a ``switch`` between domains and a ``transceiver``
+        there: the figures given for GPUs are then without the network.
+
+    Raises
+    ------
+    InputError
+        If there is no such basis, or a price or power is not above 0.
+    """
+
+    basis: str = "rental"
+    prices: Mapping[str, float] = field(default_factory=dict)
+    powers: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.basis not in PRICE_BASES:
+            raise InputError(
+                f"`price_basis` {self.basis!r}: expected {', '.join(PRICE_BASES[:-1])} or {PRICE_BASES[-1]}."
+            )
+        for option, unit in (("price", "USD/h"), ("power", "W")):
+            given: Mapping[str, float] = getattr(self, f"{option}s")
+            for gpu, value in given.items():
+                require_number(f"`{option}` {gpu}", value, above=0)
+                _require_possible(f"`{option}` {gpu}", value, unit)
+            object.__setattr__(self, f"{option}s", dict(sorted(given.items())))
+
+    def __hash__(self) -> int:
+        return hash((self.basis, *self.prices.items(), *self.powers.items()))
+
+    def price(self, gpu: GpuSpec) -> Figure:
+        """Return what an hour of ``gpu`` costs: the price given here, else the cluster file's, else the catalog's.
+
+        Raises
+        ------
+        MissingFigureError
+            If nobody has published the price: give one.
+        """
+        if gpu.name in self.prices:
+            return _user_figure(self.prices[gpu.name], "USD/h", "price")
+        figure = gpu.figures.get("usd_per_h")
+        if self.basis != "list" and not _set_by_user(figure):
+            figure = billed_figures().get(gpu.name, {}).get(f"{self.basis}_usd_per_h")
+        if figure is None:
+            raise MissingFigureError(
+                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with `price` {gpu.name}=2.50, or "
+                f"in the cluster YAML, like `prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
+            )
+        _require_possible(f"price of {gpu.name}", figure.value, figure.unit)
+        return figure
+
+    def power(self, gpu: GpuSpec) -> Figure:
+        """Return the all-in power of ``gpu``: the one given here, else the cluster file's, else the catalog's.
+
+        The chip's own limit in the catalog of GPUs is no all-in power and is never taken for one.
+
+        Raises
+        ------
+        MissingFigureError
+            If nobody has published it: give one.
+        """
+        if gpu.name in self.powers:
+            return _user_figure(self.powers[gpu.name], "W", "power")
+        figure = gpu.figures.get("power_w")
+        if not _set_by_user(figure):
+            figure = billed_figures().get(gpu.name, {}).get("all_in_power_w")
+        if figure is None:
+            raise MissingFigureError(
+                f"{gpu.name}: no all-in power is in the catalog; give yours with `power` {gpu.name}=1900, or in the "
+                f"cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
+            )
+        _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
+        return figure
+
+    def bill(self, cluster: Cluster, gpus: Sequence[str] | None = None) -> Bill:
+        """Return what the GPUs of ``cluster`` that work cost and draw; with ``gpus`` (ids), those alone.
+
+        Raises
+        ------
+        InputError
+            If an id is not that of a GPU that works, or is there twice; as :meth:`check`.
+        """
+        self.check(cluster)
+        missing: list[str] = []
+        parts = [
+            replace(self._part(cluster.spec.domains[domain], missing), count=count)
+            for domain, count in sorted(_counted_gpus(cluster, gpus).items())
+        ]
+        return Bill.of(self.basis, [*parts, *self._network(cluster, parts, missing)], missing)
+
+    def _part(self, domain: DomainSpec, missing: list[str]) -> BillPart:
+        """Return one GPU of ``domain``; what has no figure goes to ``missing``."""
+        gpu = domain.gpu
+        price, power = _known(self.price, gpu, missing), None
+        all_in = not (gpu.name in self.powers and self.powers.keys() & set(NETWORK))
+        try:
+            power = self.power(gpu)
+        except MissingFigureError as error:
+            system = system_power(domain)
+            if system is None:
+                missing.append(str(error))
+            else:
+                all_in = False
+                power = replace(system, value=system.value / domain.gpus)
+                missing.append(
+                    f"{gpu.name}: its power is its share of the system's, without cooling and conversion."
+                )
+        return BillPart(gpu.name, 1, PriceFigure.of(price), PriceFigure.of(power), all_in)
+
+    def check(self, cluster: Cluster) -> None:
+        """Refuse what cannot be counted, before anything is computed.
+
+        Raises
+        ------
+        InputError
+            If a price or a power of a GPU is beyond any; if a switch or a transceiver has a price here and a GPU of
+            ``cluster`` has none, or it has a power and a GPU's is all-in.
+        """
+        gpus = {domain.gpu.name: domain.gpu for domain in cluster.spec.domains}
+        for gpu in gpus.values():
+            _known(self.price, gpu, [])
+        powered = [name for name, gpu in gpus.items() if _known(self.power, gpu, [])]
+        for option, given, known in (("price", self.prices, [*gpus]), ("power", self.powers, powered)):
+            network = next((name for name in NETWORK if name in given), None)
+            whole = [name for name in known if name not in given]
+            if network and whole:
+                raise InputError(
+                    f"`{option}` {network}: the {option} of {whole[0]} has its share of the network already; give "
+                    f"`{option}` {whole[0]} without it too, or leave {network} out."
+                )
+
+    def _network(
+        self, cluster: Cluster, parts: Sequence[BillPart], missing: list[str]
+    ) -> list[NetworkBillPart]:
+        """Return the switches and optics that are in no figure of ``parts``, in the share of these GPUs."""
+        every = len(cluster.whole.gpus)
+        priced = math.fsum(part.count for part in parts) / every
+        powered = math.fsum(part.count for part in parts if not part.all_in) / every
+        lines: list[tuple[NetworkPart, float, PriceFigure | None, PriceFigure | None]] = []
+        for one in network_parts(cluster):
+            usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)
+            power = one.power_w if watts is None else _user_figure(watts, "W", "power")
+            if usd is not None:
+                lines.append((one, priced, PriceFigure.of(_user_figure(usd, "USD/h", "price")), None))
+            if powered and power is not None:
+                lines.append((one, powered, None, PriceFigure.of(power)))
+            if powered and power is None:
+                missing.append(
+                    f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."
+                )
+        counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
+        missing += [uncounted] if uncounted else []
+        return [
+            NetworkBillPart(one.name, count * share, price, power, all_in=False)
+            for (one, share, price, power), count in zip(lines, counts, strict=True)
+        ]
+
+
+def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
+    """Return the kind of GPU in ``clusters`` called ``text``: in any case, or by its first words (``h100``).
+
+    Raises
+    ------
+    InputError
+        If none of them, or more than one, is called that.
+    """
+    kinds = Names(
+        "GPU", {domain.gpu.name: domain.gpu.name for one in clusters for domain in one.spec.domains}
+    )
+    found = kinds.one(text)
+    if found is None:
+        near = kinds.near(text) or f"there are {', '.join(kinds.spellings)}."
+        raise InputError(f"no GPU here is called {text!r}; {near}")
+    return found
+
+
+def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
+    """Return how many GPUs of each domain are paid for: those of ``gpus``, or all that work."""
+    if gpus is None:
+        return Counter(gpu.domain for gpu in cluster.gpus)
+    domain_of = {gpu.id: gpu.domain for gpu in cluster.gpus}
+    for gpu, count in Counter(gpus).items():
+        if gpu not in domain_of:
+            raise InputError(f"GPU {gpu!r}: {cluster.name} has none of that id that works.")
+        if count > 1:
+            raise InputError(f"GPU {gpu!r}: duplicate id.")
+    return Counter(domain_of[gpu] for gpu in gpus)
+
+
+def _require_possible(what: str, value: float, unit: str) -> None:
+    """Refuse a figure that no part has."""
+    least, most = _POSSIBLE[unit]
+    if not least <= value <= most:
+        raise InputError(f"{what}: {value:g} {unit} is beyond any ({least:g} to {most:g}); check its unit.")
+
+
+def _user_figure(value: float, unit: str, option: str) -> Figure:
+    return Figure(value, unit, Evidence.USER, f"the {option} given", f"{value:g} {unit}")
+
+
+def _set_by_user(figure: Figure | None) -> bool:
+    return figure is not None and figure.kind is Evidence.USER
+
+
+def _other_bases(gpu: GpuSpec) -> str:
+    """Say which bases this GPU has a price for."""
+    known = [
+        basis for basis in PRICE_BASES[:-1] if f"{basis}_usd_per_h" in billed_figures().get(gpu.name, {})
+    ]
+    known += ["list"] * ("usd_per_h" in gpu.figures)
+    return f", or take the basis {' or '.join(known)}" if known else ""
+
+
+def _known(figure: Callable[[GpuSpec], Figure], gpu: GpuSpec, missing: list[str]) -> Figure | None:
+    """Return a figure of ``gpu``, or None and what its absence says."""
+    try:
+        return figure(gpu)
+    except MissingFigureError as error:
+        missing.append(str(error))
+        return None

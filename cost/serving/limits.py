@@ -1,0 +1,70 @@
+"""Limits on how long tokens take: a default one gives way where nothing keeps it; messages say what can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Any, TypeVar
+
+from topology.base.errors import InfeasibleError
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class LimitError(InfeasibleError):
+    """Nothing keeps a limit; ``limit`` is its field in what was asked: ``tpot_s``, ``ttft_s``."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+def relax_default_limits(
+    solve: Callable[[Request], Answer], request: Request, defaults: Collection[str]
+) -> tuple[Answer, tuple[LimitError, ...]]:
+    """Return what ``solve`` makes of ``request``, and the limits that were left out for it.
+
+    Parameters
+    ----------
+    request:
+        A dataclass with the limits among its fields; None: no limit.
+    defaults:
+        Limits that the user did not give: each is left out where ``solve`` says that nothing keeps it.
+
+    Raises
+    ------
+    LimitError
+        If nothing keeps a limit that the user gave.
+    """
+    left_out: list[LimitError] = []
+    while True:
+        try:
+            return solve(request), tuple(left_out)
+        except LimitError as error:
+            if error.limit not in defaults or getattr(request, error.limit) is None:
+                raise
+            left_out.append(error)
+            free: Any = {error.limit: None}
+            request = replace(request, **free)  # type: ignore[type-var]
+
+
+def left_out_words(left_out: Iterable[LimitError]) -> tuple[str, ...]:
+    """Say which default limits were left out, and why."""
+    return tuple(f"no limit was kept where nobody asked for one: {error}" for error in left_out)
+
+
+def rounded_up(value: float) -> str:
+    """Return four digits of ``value``, never less than it: who asks for what is printed gets it."""
+    return _four_digits(value, ROUND_CEILING)
+
+
+def rounded_down(value: float) -> str:
+    """Return four digits of ``value``, never more than it."""
+    return _four_digits(value, ROUND_FLOOR)
+
+
+def _four_digits(value: float, rounding: str) -> str:
+    exact = f"{value:.12g}"  # without what floating point adds to a number of a few digits
+    return f"{float(Context(prec=4, rounding=rounding).create_decimal(exact)):,.10g}"

@@ -1,0 +1,207 @@
+"""How many workers that prefill and that decode find room beside each other, so that neither kind waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.cache_path import CachePath
+from cost.layouts import Sweep
+from cost.layouts.candidates import domain_gpus
+from topology.base.errors import InputError
+from topology.cluster import Cluster
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_ROUNDING = 1e-12
+"""Rates that differ by less are rounded."""
+_BLOCK = 1 << 16
+"""Pairs looked at at once: many more do not fit a processor's cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workers:
+    """GPUs and stages of workers, and requests that each serves per second."""
+
+    gpus: Index | Array
+    stages: Index | Array
+    requests_per_s: Array
+
+    @classmethod
+    def of(cls, sweep: Sweep, requests: float, path: CachePath, cache_bytes: float) -> Workers:
+        """Return the workers of a sweep, ``requests`` done by a sequence's step; each moves its cache over a path."""
+        rate = requests * sweep.batch * sweep.gpus / sweep.step_s
+        if cache_bytes:
+            rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / cache_bytes)
+        return cls(sweep.gpus, sweep.stages, rate)
+
+    def rows(self, index: Index | slice) -> Workers:
+        """Return those at ``index``."""
+        return Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
+
+    @property
+    def in_floats(self) -> Workers:
+        """The same with whole numbers as floats, which divide several times as fast."""
+        return Workers(self.gpus.astype(np.float64), self.stages.astype(np.float64), self.requests_per_s)
+
+    @property
+    def group(self) -> Index | Array:
+        """GPUs of one stage."""
+        return self.gpus // self.stages
+
+
+@dataclass(frozen=True)
+class Room:
+    """Domains of equal size, into which groups of GPUs are put: a part of one, or several whole ones."""
+
+    domains: int
+    size: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Room:
+        """Return the room in a cluster.
+
+        Raises
+        ------
+        InputError
+            If its domains differ in size.
+        """
+        sizes = [len(gpus) for gpus in domain_gpus(cluster)]
+        if len(set(sizes)) > 1:
+            raise InputError(
+                f"rate matching: the domains of {cluster.name} have {min(sizes)} to {max(sizes)} GPUs; give whole "
+                "domains of one size, like name@N."
+            )
+        return cls(len(sizes), sizes[0])
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all domains."""
+        return self.domains * self.size
+
+    def most(self, workers: Workers) -> Array:
+        """Workers that fit in all of it."""
+        return self.beside(np.zeros(workers.gpus.shape), workers, workers)
+
+    def beside(self, count: Array, workers: Workers, others: Workers) -> Array:
+        """How many ``others`` fit beside ``count`` ``workers``; negative where those alone do not.
+
+        The workers fill domains one after the other; the last of them may have room left.
+        """
+        each, wide = self._groups(workers.group)
+        groups = count * workers.stages
+        whole = np.floor(groups / each)
+        rest = groups - whole * each
+        left = self.domains - np.where(wide > 1, groups * wide, whole + (rest > 0))
+        begun = np.where(rest > 0, self.size - rest * workers.group, 0)
+        other_each, other_wide = self._groups(others.group)
+        beside = left * other_each + np.floor(begun / others.group)
+        fits = np.where(other_wide > 1, np.floor(left / other_wide), beside)
+        return np.where(left < 0, -1, np.floor(fits / others.stages))
+
+    def _groups(self, size: Index | Array) -> tuple[Index | Array, Index | Array]:
+        """Groups of ``size`` GPUs in a domain, and domains of a group."""
+        return np.maximum(1, self.size // size), np.maximum(1, size // self.size)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The room of both pools, which is one and the same where they share a cluster."""
+
+    decode: Room
+    prefill: Room
+    shared: bool
+
+    @classmethod
+    def of(cls, decode: Cluster, prefill: Cluster, domains: int | None = None) -> Rooms:
+        """Return the room in two clusters, which may be one; ``domains``: in as many like the first's instead."""
+        if domains is None:
+            return cls(Room.of(decode), Room.of(prefill), decode is prefill)
+        one = replace(Room.of(decode), domains=domains)
+        return cls(one, one, shared=True)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that work in all of it."""
+        return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
+
+    def left(self, count: Array, decode: Workers, prefill: Workers) -> Array:
+        """Prefill workers that fit where there are ``count`` decode workers; negative where those alone do not."""
+        if self.shared:
+            return self.decode.beside(count, decode, prefill)
+        return np.where(count > self.decode.most(decode), -1, self.prefill.most(prefill))
+
+
+def partners(decode: Workers, prefill: Workers, kinds: Index, rooms: Rooms) -> Index:
+    """Decode workers of each kind, prefill workers beside them, and of which kind these are, ``[3, decode]``.
+
+    Of the ``kinds`` of prefill workers the one with most requests per second, then the one with fewest GPUs. The
+    decode workers are the most that enough prefill workers find room beside, or one more, which then waits for
+    prefill.
+    """
+    found = np.zeros((3, len(decode.gpus)), dtype=np.int64)
+    decode, one = decode.in_floats, prefill.rows(kinds[:, None]).in_floats
+    block = max(1, _BLOCK // max(1, len(kinds)))
+    for begin in range(0, len(decode.gpus) if len(kinds) else 0, block):
+        part = slice(begin, begin + block)
+        found[:, part] = _partners(decode.rows(part), one, kinds, rooms)
+    return found
+
+
+def _partners(decode: Workers, one: Workers, kinds: Index, rooms: Rooms) -> Index:
+    """The same, ``one`` worker of each kind ``[kinds, 1]``."""
+    enough_d, enough_p = _most(decode, one, rooms)  # [kinds, decode]
+    more_p = np.maximum(0, rooms.left(enough_d + 1, decode, one))
+    count_d, count_p = np.concatenate([enough_d, enough_d + 1]), np.concatenate([enough_p, more_p])
+    both = one.rows(np.tile(np.arange(len(kinds)), 2))
+    rate = served_per_s(decode, both, count_d, count_p)
+    used = count_d * decode.gpus + count_p * both.gpus
+    most = np.max(rate, axis=0)
+    row = np.argmin(np.where(rate >= most * (1 - _ROUNDING), used, np.inf), axis=0)
+    column = np.arange(len(row))
+    found = np.stack([count_d[row, column], count_p[row, column], kinds[row % len(kinds)]])
+    return np.where(most > 0, found, 0).astype(np.int64)
+
+
+def served_per_s(decode: Workers, prefill: Workers, count_d: Array | Index, count_p: Array | Index) -> Array:
+    """Requests per second of so many workers of both pools: those of the slower pool."""
+    return np.minimum(count_d * decode.requests_per_s, count_p * prefill.requests_per_s * (1 + _ROUNDING))
+
+
+def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Array, Array]:
+    """Most decode workers that enough prefill workers find room beside, and how many those are."""
+
+    def needed(count: Array) -> Array:
+        return np.asarray(np.ceil(count * decode.requests_per_s / prefill.requests_per_s * (1 - _ROUNDING)))
+
+    each = decode.requests_per_s / prefill.requests_per_s
+    low, high = np.zeros(each.shape), np.broadcast_to(rooms.decode.most(decode) + 1, each.shape)
+    if rooms.shared:  # their GPUs are nearly all in use: what those allow is near
+        whole = rooms.gpus / (decode.gpus + each * (1 - 2 * _ROUNDING) * prefill.gpus)
+        high = np.minimum(high, 1 + np.ceil(whole))
+    step = 1
+    # `low` workers fit and `high` do not; more workers never leave more room
+    while np.any(high - low > 1):
+        middle = np.maximum(np.floor((low + high) / 2), high - step)
+        able = needed(middle) <= rooms.left(middle, decode, prefill)
+        low, high = np.where(able, middle, low), np.where(able, high, middle)
+        step *= 2
+    return low, needed(low)
+
+
+def worth_trying(prefill: Workers, step_s: Array, able: NDArray[np.bool_]) -> Index:
+    """Prefill configurations that keep the limit and that no smaller worker beats; of equal ones the fastest."""
+    rows = np.flatnonzero(able)
+    some = prefill.rows(rows)
+    rows = rows[np.lexsort((step_s[rows], -some.requests_per_s, some.stages, some.gpus))]
+    sizes = np.stack([prefill.gpus[rows], prefill.stages[rows]])
+    first = np.any(np.diff(sizes, axis=1, prepend=0), axis=0)
+    kept: list[int] = []
+    rate, group = prefill.requests_per_s, prefill.group
+    for index in rows[first].tolist():
+        if not any(rate[one] >= rate[index] and group[index] % group[one] == 0 for one in kept):
+            kept.append(index)
+    return np.array(kept, dtype=np.int64)

@@ -1,0 +1,236 @@
+"""What any number of units of a machine give: one table of what so many of them joined by their fabric give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.written import ProofData
+
+ENOUGH = 1 - 1e-12
+"""Of a rate asked for: sums of as many replicas are rounded."""
+_SAMPLE = 64
+"""Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Replicas of one kind.
+
+    Attributes
+    ----------
+    role:
+        ``decode`` or ``prefill``.
+    layout:
+        That of one (``EP72 TP1 PP1``).
+    replicas, gpus:
+        How many there are, and GPUs of each.
+    batch:
+        Sequences (prefill: prompts) per GPU.
+    step_s:
+        Expected seconds of a step.
+    """
+
+    role: str
+    layout: str
+    replicas: int
+    gpus: int
+    batch: float
+    step_s: float
+
+
+@dataclass(frozen=True)
+class Served:
+    """The most that so many units give within the limits.
+
+    Attributes
+    ----------
+    tok_s:
+        Output tokens per second of all of them.
+    tok_s_per_user:
+        Output tokens per second of the slowest sequence.
+    joined:
+        Units that a replica, or the pools that work together, stretch over at most.
+    ttft_s:
+        Seconds to the first token without waiting; None where only decode was asked for.
+    proof:
+        Of a fleet: status, objective, what no fleet can beat, and the gap; None where one layout a pool was taken.
+    """
+
+    units: int
+    tok_s: float
+    tok_s_per_user: float
+    pools: tuple[Pool, ...]
+    joined: int = 1
+    ttft_s: float | None = None
+    requests_per_s: float | None = None
+    proof: ProofData | None = None
+
+    @property
+    def gpus_used(self) -> int:
+        """GPUs of all replicas."""
+        return sum(pool.replicas * pool.gpus for pool in self.pools)
+
+
+def merged(pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Return each kind of pool once, with all of its replicas; different numbers of units joined may share a kind."""
+    replicas: dict[Pool, int] = {}
+    for pool in pools:
+        kind = replace(pool, replicas=0)
+        replicas[kind] = replicas.get(kind, 0) + pool.replicas
+    return tuple(replace(kind, replicas=count) for kind, count in replicas.items())
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rates of units joined, the number that gives most a unit, and the best of fewer units than that.
+
+    Notes
+    -----
+    With ``T(k)`` the tokens per second of ``k`` units joined, ``n`` units give the most of ``sum T(k)`` over all ways
+    to write ``n`` as a sum of such ``k``. Where each ``k`` divides the next, the ``k*`` with the largest ``T(k) / k``
+    is taken ``n // k*`` times (any others that add up to a multiple of ``k*`` give no more), and only the rest, of
+    fewer than ``k*`` units, is searched.
+    """
+
+    rates: Mapping[int, float]
+    best: int
+    rest: tuple[tuple[float, int], ...]
+
+    @classmethod
+    def of(cls, rates: Mapping[int, float]) -> Table:
+        """Return the table of ``rates``, tokens per second by units joined."""
+        if not rates:
+            return cls({}, 1, ((0.0, 0),))
+        best = max(sorted(rates), key=lambda k: rates[k] / k)
+        rest = [(0.0, 0)]
+        for units in range(1, best):
+            tried = [(rest[units - k][0] + rate, k) for k, rate in rates.items() if k <= units]
+            rest.append(max([(rest[units - 1][0], 0), *tried]))
+        return cls(rates, best, tuple(rest))
+
+    def rate(self, units: int) -> float:
+        """Tokens per second of ``units``."""
+        whole, left = divmod(units, self.best)
+        return whole * self.rates.get(self.best, 0.0) + self.rest[left][0]
+
+    def parts(self, units: int) -> dict[int, int]:
+        """How often each number of units joined is taken, the largest first."""
+        whole, left = divmod(units, self.best)
+        found = {self.best: whole} if whole else {}
+        while left:
+            k = self.rest[left][1]
+            if k:
+                found[k] = found.get(k, 0) + 1
+            left -= k or 1
+        return dict(sorted(found.items(), reverse=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Supply:
+    """What units give within a time per output token (None: no limit): units joined, as many times as pays.
+
+    Attributes
+    ----------
+    joinable:
+        Numbers of units that were priced as joined by their fabric.
+    tpots:
+        The times per output token that are priced, shortest first.
+    joined:
+        Returns what so many units joined give, by their number, at a time per token; each number divides the next.
+    whole:
+        Returns what units give where all of them work as one, None where they do not.
+    fastest_ttft_s:
+        Returns the shortest time to the first token, limits or not; None where only decode is asked for.
+    """
+
+    joinable: Sequence[int]
+    tpots: NDArray[np.float64]
+    joined: Callable[[float | None], Mapping[int, Served]]
+    whole: Callable[[int, float | None], Served | None] = lambda _units, _tpot_s: None
+    fastest_ttft_s: Callable[[], float] | None = None
+    _joined: dict[float | None, tuple[Table, Mapping[int, Served]]] = field(default_factory=dict)
+    _whole: dict[tuple[int, float | None], Served | None] = field(default_factory=dict)
+
+    def rate(self, units: int, tpot_s: float | None) -> float:
+        """Return the most output tokens per second of ``units``; never less with more of them, or a longer time."""
+        whole = self.as_one(units, tpot_s)
+        return max(0.0 if whole is None else whole.tok_s, self._table(tpot_s)[0].rate(units))
+
+    def served(self, units: int, tpot_s: float | None) -> Served:
+        """Return how that rate is reached."""
+        table, joined = self._table(tpot_s)
+        whole = self.as_one(units, tpot_s)
+        if whole is not None and whole.tok_s >= table.rate(units):
+            return whole
+        parts = [(count, joined[k]) for k, count in table.parts(units).items()]
+        every = [one for _, one in parts]
+        ttfts = [one.ttft_s for one in every if one.ttft_s is not None]
+        requests = [count * one.requests_per_s for count, one in parts if one.requests_per_s is not None]
+        return Served(
+            units=units,
+            tok_s=table.rate(units),
+            tok_s_per_user=min(one.tok_s_per_user for one in every),
+            pools=merged(
+                replace(pool, replicas=count * pool.replicas) for count, one in parts for pool in one.pools
+            ),
+            joined=max(one.joined for one in every),
+            ttft_s=max(ttfts) if ttfts else None,
+            requests_per_s=math.fsum(requests) if requests else None,
+            proof=every[0].proof,
+        )
+
+    def fewest_units(self, tok_s: float, tpot_s: float | None) -> int | None:
+        """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
+        rate = self.rate(_SAMPLE, tpot_s)
+        if rate <= 0:
+            return None
+        most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
+        near = math.ceil(tok_s / rate * _SAMPLE)
+        near = math.ceil(near * tok_s / self.rate(near, tpot_s)) if self.rate(near, tpot_s) > 0 else near
+        return 1 + _last(0, most, near, lambda units: self.rate(units, tpot_s) < tok_s * ENOUGH)
+
+    def shortest_tpot(self, tok_s: float, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
+        """Return the shortest time per output token at which ``units`` give ``tok_s``; None where none is enough.
+
+        Times below ``least_s`` are known to be too short.
+        """
+        if units < 1 or not len(self.tpots) or self.rate(units, None) < tok_s * ENOUGH:
+            return None
+        first = int(np.searchsorted(self.tpots, least_s))
+
+        def short(row: int) -> bool:
+            return self.rate(units, float(self.tpots[row])) < tok_s * ENOUGH
+
+        return float(self.tpots[1 + _last(first - 1, len(self.tpots) - 1, first, short)])
+
+    def as_one(self, units: int, tpot_s: float | None) -> Served | None:
+        """Return what units give where all of them work as one, None where they do not."""
+        if (units, tpot_s) not in self._whole:
+            self._whole[units, tpot_s] = self.whole(units, tpot_s)
+        return self._whole[units, tpot_s]
+
+    def _table(self, tpot_s: float | None) -> tuple[Table, Mapping[int, Served]]:
+        if tpot_s not in self._joined:
+            joined = self.joined(tpot_s)
+            self._joined[tpot_s] = Table.of({k: one.tok_s for k, one in joined.items()}), joined
+        return self._joined[tpot_s]
+
+
+def _last(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
+    """Return the last number that is ``short``: ``low`` is taken to be, ``high`` not to be; it is sought ``near``."""
+    step = 1
+    while low < near < high:
+        if short(near):
+            low, near = near, near + step
+        else:
+            high, near = near, near - step
+        step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return low

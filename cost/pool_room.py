@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from cost.cache_path import CachePath
 from cost.layouts import Sweep
-from cost.layouts.candidates import domain_gpus, expand
-from cost.layouts.stages import pairs
-from cost.layouts.units import numbered
+from cost.layouts.arrays import expand, numbered, pairs
+from cost.layouts.candidates import domain_gpus
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 

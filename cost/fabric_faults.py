@@ -92,7 +92,7 @@ def _places(cluster: Cluster, faulty: FaultyLinks) -> tuple[Bools, Ints, tuple[I
     own = missing[domain] | np.array(
         [gpu.domain in faulty.domains or gpu.node in faulty.nodes for gpu in gpus]
     )
-    kind = np.array([id(one) for one in spec.domains])[domain]
+    kind = np.array(cluster.domain_kind)[domain]
     rows = [*leaves_and_pods(spec, gpus), [gpu.rail for gpu in gpus], kind]
     place = np.unique(np.array(rows), axis=1, return_inverse=True)[1].reshape(-1)
     host = np.unique([gpu.node for gpu in gpus], return_inverse=True)[1].reshape(-1)

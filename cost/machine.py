@@ -343,7 +343,7 @@ class Kernels:
         return (self.inside,) if self.instead is None else (self.inside, self.instead)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Machine:
     """Rates at peak, fractions of them that kernels reach, and formats on the way.
 
@@ -375,7 +375,7 @@ def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:
 
 @cache
 def _kernels_for(up_fabric: str, phase: str, name: str) -> Kernels:
-    """The kernels of a fabric: one object for each, by which machines are told apart."""
+    """The kernels of a fabric: one object for each."""
 
     def named(asked: str, *, crosses: bool) -> Kernel:
         return find_kernel(asked, up_fabric=up_fabric, crosses=crosses).kernel

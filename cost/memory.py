@@ -176,7 +176,7 @@ def replica_memory(
             each, capacity = _fullest(deployment, stage, row)
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
-            capacity = min(domain_hbm_bytes(deployment, stage).values())
+            capacity = min(deployment.context(stage).hbm_bytes.values())
         group = StepShape(
             tp=float(tp),
             attention_dp=gpus / tp,
@@ -194,14 +194,9 @@ def replica_memory(
     return memories
 
 
-def domain_hbm_bytes(deployment: Deployment, stage: StageSpec) -> dict[int, float]:
-    """HBM of a GPU, as its driver reports it, of each domain that ``stage`` lies in."""
-    return {d: deployment.cluster.spec.domains[d].gpu.hbm_bytes for d in deployment.domain_set(stage)}
-
-
 def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> tuple[int, float]:
     """Slots and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
-    kinds, model = domain_hbm_bytes(deployment, stage), deployment.model
+    kinds, model = deployment.context(stage).hbm_bytes, deployment.model
     if len(set(kinds.values())) == 1:
         return int(slots.max(initial=0)), next(iter(kinds.values()))
     members = model.kind_counts(stage.layers)

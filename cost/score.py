@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from cost.dtypes import multiply_dtype
 from cost.experts.use import ExpertUse
 from cost.layout import CutReplicas, Layout, StageSpec, joints
 from cost.memory import StageMemory, replica_max_batch, replica_memory
+from cost.stage_context import digest
 from cost.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
@@ -252,31 +252,13 @@ def _kinds(deployment: Deployment, layout: Layout, uses: Uses) -> list[list[int]
     return list(rows.values())
 
 
-def stage_place(deployment: Deployment, stage: StageSpec) -> object:
-    """Equal for stages that cost the same but for layers and experts: how GPUs share domains, kinds, faults."""
-    spec = deployment.cluster.spec
-    domains = deployment.domains(stage)
-    order = np.unique(domains, return_inverse=True)[1].astype(np.int32)
-    kinds = np.array([id(spec.domains[d]) for d in dict.fromkeys(domains.tolist())])
-    return _digest(order, kinds), deployment.unlike(stage)
-
-
-def _digest(*arrays: NDArray[Any]) -> bytes:
-    """A few bytes that are equal for equal arrays: groups of 100,000 GPUs would not fit in memory as keys."""
-    found = blake2b(digest_size=20)
-    for array in arrays:
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.digest()
-
-
 def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) -> object:
     """Equal for stages that cost the same: alike GPUs, as many layers of each kind, experts loaded alike."""
-    counts = tuple((id(layer), count) for layer, count in deployment.model.kind_counts(stage.layers))
-    experts: object = id(use)
+    kinds = deployment.model.kind_of[stage.layers.start : stage.layers.stop]
+    experts: object = use
     if use is not None and use.share.shape[:2] == (1, 1) and use.hits is None:
-        experts = use.repeats, _digest(use.slot_gpu, use.share, use.slot_share)
-    return stage_place(deployment, stage), counts, experts
+        experts = use.repeats, digest(use.slot_gpu, use.share, use.slot_share)
+    return deployment.context(stage).kind, tuple(Counter(kinds).items()), experts
 
 
 def _replica_cost(
@@ -334,18 +316,19 @@ def _evidence(
     """The weakest kind among the figures of GPUs, fabrics, kernels and all-to-all in use, and of the loads."""
     stages = [stage for first, _ in alike for stage in layout.replicas[first]]
     domains = {domain for stage in stages for domain in deployment.domain_set(stage)}
-    specs = {id(spec): spec for spec in (deployment.cluster.spec.domains[index] for index in domains)}
+    cluster = deployment.cluster
+    specs = {cluster.domain_kind[domain]: cluster.spec.domains[domain] for domain in domains}
     kinds = [
         figure.kind for stage in stages for figure in deployment.machine(stage).efficiency.figures().values()
     ]
-    kernels = {id(kernel): kernel for stage in stages if (kernel := deployment.kernel(stage, tp=layout.tp))}
-    kinds += [figure.kind for kernel in kernels.values() for figure in kernel.figures().values()]
+    kernels = [kernel for stage in stages if (kernel := deployment.kernel(stage, tp=layout.tp))]
+    kinds += [figure.kind for kernel in kernels for figure in kernel.figures().values()]
     for domain in specs.values():
         dtypes = {*deployment.model.precision.values(), "bf16"}
         units = {f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s" for dtype in dtypes}
         kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
         kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
-    out = deployment.cluster.spec.scale_out
+    out = cluster.spec.scale_out
     if out is not None and _across(deployment, layout):
         kinds += [out.fabric.link_bytes_per_s.kind, out.fabric.latency_s.kind]
     if synthetic or deployment.workload.what_if:

@@ -10,7 +10,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.experts.use import ExpertUse, balanced_use
 from cost.layout import CutReplicas, Layout
-from cost.layouts.candidates import Arrangement, arrangements, widths_of
+from cost.layouts.candidates import Arrangement, candidates, widths_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.memory import StageMemory, replica_memory, weight_sizes
@@ -51,8 +51,8 @@ class Shape:
 
 
 def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
-    """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.arrangements`), at widths of plans."""
-    yield from _shapes(model, arrangements(cluster, model))
+    """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
+    yield from _shapes(model, candidates(cluster, model).always)
 
 
 def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
@@ -70,12 +70,6 @@ def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
     """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
     cluster = deployment.cluster
     return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
-
-
-def hbm_differs(deployment: Deployment) -> bool:
-    """Whether GPUs of the cluster have unlike capacities."""
-    domains = deployment.cluster.spec.domains
-    return deployment.once(lambda: len({domain.gpu.hbm_bytes for domain in domains}) > 1, "HBM differs")
 
 
 def slots_of_stage(
@@ -102,7 +96,7 @@ def slots_of_stage(
         return np.zeros(len(groups[stage]), dtype=np.int64)
     gpus = groups[stage]
     alike = spread_slots(moe.experts, len(gpus), redundant)
-    if equal or not hbm_differs(deployment):
+    if equal or not deployment.shared.hbm_differs:
         return alike
     capacity = gpu_hbm_bytes(deployment, gpus)
     if (capacity == capacity[0]).all():
@@ -199,7 +193,7 @@ def fitting_shapes(
     shapes = shapes_of(deployment, redundant) if arranged is None else _shapes(deployment.model, arranged)
     for shape in shapes:
         found: dict[tuple[bytes, ...], None] = {}
-        for equal in (True, False) if hbm_differs(deployment) else (True,):
+        for equal in (True, False) if deployment.shared.hbm_differs else (True,):
             slots = stage_slots(deployment, shape, redundant, spread, equal=equal)
             if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
                 continue
@@ -219,7 +213,7 @@ def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints])
 
 def _kinds_of_replicas(deployment: Deployment, shape: Shape) -> Iterable[tuple[tuple[int, ...], ...]]:
     """Return one replica of each kind of HBM that it lies on."""
-    if not hbm_differs(deployment):
+    if not deployment.shared.hbm_differs:
         return shape.replicas[:1]
     kinds = {
         tuple(gpu_hbm_bytes(deployment, group).tobytes() for group in groups): groups

@@ -110,8 +110,8 @@ def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arra
     most = min(MOST_STAGES, len(model.layers))
     kinds: dict[tuple[int, int], list[Group]] = {}
     for gpus in domain_gpus(cluster):
-        spec = cluster.spec.domains[cluster.gpus[gpus[0]].domain]
-        kinds.setdefault((id(spec), len(gpus)), []).append(gpus)
+        kind = cluster.domain_kind[cluster.gpus[gpus[0]].domain]
+        kinds.setdefault((kind, len(gpus)), []).append(gpus)
     for (_, size), domains in kinds.items():
         inside = [n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0]
         for wide in (*inside, *(size * count for count in range(2, len(domains) + 1))):

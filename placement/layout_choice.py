@@ -136,8 +136,8 @@ def _offered(
     elif options.goal in ("usd", "power"):
         offered += cheaper_kinds(deployment, options)
     if level.first_s is not None:
-        arranged = {id(what): what for fit in offered if fit.shape and (what := fit.shape.what)}
-        first = first_tokens(deployment, options.copies, list(arranged.values()))
+        arranged = dict.fromkeys(what for fit in offered if fit.shape and (what := fit.shape.what))
+        first = first_tokens(deployment, options.copies, list(arranged))
         offered = soon_enough(deployment, offered, first, level.first_s)
     return with_parts(deployment, offered, options.goal), first
 

@@ -11,8 +11,7 @@ import numpy as np
 from cost.deployment import USABLE_HBM, Deployment
 from cost.experts.use import ExpertUse, balanced_use
 from cost.layout import StageSpec
-from cost.layouts.long_cuts import Sums, long_cuts, too_long
-from cost.layouts.partition import best_cuts, run_sums
+from cost.layouts.partition import Costs, best_cuts, ranges_of
 from cost.memory import (
     StageMemory,
     layer_cache_bytes,
@@ -22,7 +21,6 @@ from cost.memory import (
     weight_sizes,
 )
 from cost.model import Layer, MoeFfn
-from cost.score import stage_place
 from cost.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.base.errors import InfeasibleError, InputError
@@ -122,28 +120,18 @@ def solve_stages(problem: StageProblem) -> tuple[range, ...]:
     InfeasibleError
         If no contiguous split respects the memory of the stages.
     """
-    each = np.ceil(problem.memory.T / MEMORY_UNIT)
+    layers, stages = problem.layers, problem.stages
+    units = Costs(np.ceil(problem.memory.T / MEMORY_UNIT)[:, None], np.zeros((stages, 1)))
+    seconds = Costs(problem.seconds.T[:, None], problem.fixed_seconds[:, None]).runs(layers)
     room = (problem.capacity - problem.fixed_memory) // MEMORY_UNIT
-    if too_long(problem.layers, problem.stages * (problem.layers + 1) ** 2):
-        within = Sums(_ends(each), room)
-        stops = long_cuts(_ends(problem.seconds.T), problem.fixed_seconds, range(problem.stages), [within])
-        found = None if stops is None else tuple(range(a, b) for a, b in pairwise(stops.tolist()))
-    else:
-        units = run_sums(each, np.zeros(problem.stages))
-        seconds = run_sums(problem.seconds.T, problem.fixed_seconds)
-        least, cut = best_cuts(np.where(units <= room[:, None, None], seconds, np.inf))
-        found = cut if np.isfinite(least) else None
-    if found is None:
+    seconds[units.runs(layers) > room[:, None, None, None]] = np.inf
+    slowest, stops = best_cuts(seconds, range(stages))
+    if not np.isfinite(slowest[0]):
         raise InfeasibleError(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages fits in HBM "
             f"({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
         )
-    return found
-
-
-def _ends(layers: Floats) -> Floats:
-    """Sums of the first layers on each stage, ``[stages, layers + 1]``."""
-    return np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
+    return ranges_of(stops[:, 0].tolist())
 
 
 Groups = Sequence[tuple[int, ...]]
@@ -274,7 +262,7 @@ def stage_problem(
     known: dict[object, Floats] = {}
     for stage, group in enumerate(groups) if times else ():
         sequences = batch * total / (stages * len(group))
-        key = stage_place(deployment, StageSpec(group, range(0))), slots[stage].tobytes()
+        key = deployment.context(StageSpec(group, range(0))).kind, slots[stage].tobytes()
         if key not in known:
             known[key] = _kind_seconds(deployment, group, slots[stage], sequences, tp)
         seconds[:, stage] = known[key]

@@ -16,7 +16,6 @@ from cost.experts.dispatch import DispatchPolicy, require_policy
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
 from cost.layout import Layout, StageSpec
-from cost.money import Totals
 from cost.money.bill import Totals
 from cost.score import Score
 from placement.arrays import Floats

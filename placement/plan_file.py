@@ -22,7 +22,6 @@ from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import traffic_to_dict
 from cost.layout import Layout, StageSpec
-from cost.money import PriceBook
 from cost.money.prices import PriceBook
 from cost.score import Score
 from cost.workload import Workload

@@ -10,7 +10,7 @@ from cost.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints
-from placement.fitting import Fitted, hbm_differs, split_otherwise
+from placement.fitting import Fitted, split_otherwise
 
 
 def promised(
@@ -23,15 +23,17 @@ def promised(
     """
     arranged = [None if fit.shape is None else fit.shape.what for fit in layouts]
     known = [what for what in arranged if what is not None]
-    if not known or hbm_differs(deployment):  # a sweep has equally many slots on GPUs of unlike HBM
+    if not known or deployment.shared.hbm_differs:  # a sweep has equally many slots on GPUs of unlike HBM
         return np.full(len(layouts), np.inf)
-    priced, held, within, of = _priced(deployment, known, limit_s, redundant)
+    priced, held, within, of, number = _priced(deployment, known, limit_s, redundant)
     best: dict[tuple[int, int], float] = {}
     rates = np.where(within, priced.tok_s_per_gpu, 0.0)[held]
     for one, tp, rate in zip(of[held].tolist(), priced.tp[held].tolist(), rates.tolist(), strict=True):
         best[one, tp] = max(best.get((one, tp), 0.0), rate)
     pairs = zip(arranged, layouts, strict=True)
-    return np.array([best.get((id(what), fit.layout.tp), np.inf) for what, fit in pairs])
+    return np.array(
+        [np.inf if what is None else best.get((number[what], fit.layout.tp), np.inf) for what, fit in pairs]
+    )
 
 
 def faster_splits(
@@ -57,10 +59,12 @@ def faster_splits(
     ]
     if not staged:
         return []
-    priced, held, within, of = _priced(deployment, [what for _, _, what in staged], limit_s, redundant)
+    priced, held, within, of, number = _priced(
+        deployment, [what for _, _, what in staged], limit_s, redundant
+    )
     more = []
     for fit, shape, what in staged:
-        rows = np.flatnonzero(held & within & (of == id(what)) & (priced.tp == shape.tp))
+        rows = np.flatnonzero(held & within & (of == number[what]) & (priced.tp == shape.tp))
         if len(rows):
             split = _fastest_of(priced, rows)
             if split != tuple(stage.layers for stage in fit.layout.replicas[0]):
@@ -70,11 +74,12 @@ def faster_splits(
 
 def _priced(
     deployment: Deployment, arranged: Sequence[Arrangement], limit_s: float | None, redundant: int | None
-) -> tuple[Sweep, Bools, Bools, Ints]:
+) -> tuple[Sweep, Bools, Bools, Ints, dict[Arrangement, int]]:
     """Price ``arranged``; of each row, whether a plan may have its batch and it holds the limit, and the arrangement.
 
-    The arrangement as its ``id``.
+    The arrangement as its number, which comes last.
     """
+    number = {what: place for place, what in enumerate(dict.fromkeys(arranged))}
     workload = deployment.workload
     batch, each = workload.batch, workload.tokens_per_step if workload.decodes else 1.0
     priced = sweep(
@@ -83,12 +88,12 @@ def _priced(
         cut_experts=False,
         speeds=[] if limit_s is None or batch else [workload.tokens_per_step / (each * limit_s)],
         batches=[batch] if batch else [],
-        arranged=list({id(what): what for what in arranged}.values()),
+        arranged=list(number),
     )
     held = priced.batch == batch if batch else priced.batch >= 1
     within = priced.step_s <= each * (np.inf if limit_s is None else limit_s)
-    of = np.array([id(variant.arrangement) for variant in priced.variants])[priced.layout]
-    return priced, held, within, of
+    of = np.array([variant.number for variant in priced.variants], dtype=np.int64)[priced.layout]
+    return priced, held, within, of, number
 
 
 def _fastest_of(priced: Sweep, rows: Ints) -> tuple[range, ...]:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.deployment import Deployment
-from cost.layouts.candidates import Arrangement, LayoutTable, Variant, batches_between, may_be_best
-from cost.layouts.fitting import FittingLayouts
-from cost.layouts.idle_gpus import look
-from cost.layouts.lines import Details
+from cost.layouts.arrays import Array, Index, numbered, pairs
+from cost.layouts.batches import may_be_best
+from cost.layouts.candidates import Arrangement
+from cost.layouts.fitting import FittingLayouts, Priced
+from cost.layouts.idle_gpus import chosen
+from cost.layouts.parts import StepParts, step_parts
 from cost.layouts.result import Sweep
-from cost.layouts.stages import Columns, Pricer, pairs
-from cost.layouts.units import numbered
+from cost.layouts.stages import Pricer
 from cost.workload import CHUNK_TOKENS
 from topology.base.errors import InputError
-
-Index = NDArray[np.int64]
 
 
 def sweep(
@@ -59,10 +58,10 @@ def sweep(
 
     Notes
     -----
-    Groups of GPUs inside a domain and of whole domains (:func:`cost.layouts.candidates.group_sizes`), every
+    Groups of GPUs inside a domain and of whole domains (:func:`cost.layouts.candidates.candidates`), every
     tensor-parallel width that stays in a domain and divides the heads, numbers of stages up to
     :data:`cost.layouts.candidates.MOST_STAGES`, as many replicas as there is room for, some GPUs left over where that
-    is better; batches on a grid, and near the frontier every one (:mod:`cost.layouts.candidates`); at each batch the
+    is better; batches on a grid, and near the frontier every one (:mod:`cost.layouts.batches`); at each batch the
     fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what :class:`cost.score.LayoutScorer`
     says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
 
@@ -76,25 +75,22 @@ def sweep(
             raise InputError(f"`speeds` {speed:g}: a speed per user is above 0 tok/s.")
     if imbalance is not None and not 1 <= imbalance < math.inf:
         raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
-    pricer = Pricer(deployment, redundant)
     layouts, found = _on_the_grid(
-        pricer, arranged, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens
+        Pricer(deployment, redundant),
+        arranged,
+        cut_experts=cut_experts,
+        imbalance=imbalance,
+        chunk_tokens=chunk_tokens,
     )
-    layout, batch, most = found["layout"], found["batch"], layouts.most
-    able = may_be_best(1 / found["step_s"], found["tok_s"])
-    more = batches_between(layout, batch, layouts.table.tp[layout], able)
-    if len(more[0]):
-        found = found.joined(layouts.price(*more))
+    layout = np.unique(found.layout)
+    found = layouts.refined(found, lambda rows: may_be_best(1 / rows.step_s, rows.tok_s))
     for step_s in dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds):
-        exact = layouts.largest_within(found, step_s)
-        found = found.joined(exact) if exact.rows else found
-    chosen = np.unique(layout)
+        found = found.joined(layouts.largest_within(found, step_s))
     for many in dict.fromkeys(batches):
-        holds = np.setdiff1d(chosen[most[chosen] >= many], found["layout"][found["batch"] == many])
+        holds = np.setdiff1d(layout[layouts.most[layout] >= many], found.layout[found.batch == many])
         if len(holds):
             found = found.joined(layouts.price(holds, np.full(len(holds), float(many))))
-    found = found.take(_best_splits(layouts.table, layouts.variants, found))
-    return _result(layouts, found)
+    return _result(layouts, found.take(_best_splits(layouts, found)))
 
 
 def _on_the_grid(
@@ -104,24 +100,20 @@ def _on_the_grid(
     cut_experts: bool,
     imbalance: float | None,
     chunk_tokens: float | None,
-) -> tuple[FittingLayouts, Columns]:
-    """Return the layouts, and those of ``arranged``, or of all worth pricing, at every batch of the grid.
-
-    By layout and batch.
-    """
+) -> tuple[FittingLayouts, Priced]:
+    """Return the layouts of ``arranged``, or of all worth pricing, at every batch of the grid, in order of both."""
     if arranged is None:
-        seen = look(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
-        layouts, found = seen.layouts, seen.found
-        if layouts is not None and seen.alone:
-            found = found.joined(layouts.price(*layouts.grid(seen.rows_of(seen.alone))))
+        seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
+        if seen.layouts is not None and seen.found is not None:
+            layouts = seen.layouts
+            idle = layouts.grid(np.isin(layouts.arrangement, seen.alone))
+            return layouts, seen.found.joined(idle)
     else:
-        layouts = FittingLayouts.of(
+        fitting = FittingLayouts.of(
             pricer, arranged, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens
         )
-        if layouts is not None:
-            found = layouts.price(*layouts.grid())
-    if layouts is not None:
-        return layouts, found
+        if fitting is not None:
+            return fitting, fitting.grid()
     cluster, model = pricer.deployment.cluster.name, pricer.deployment.model.name
     if pricer.redundant is None:
         raise InputError(
@@ -134,36 +126,45 @@ def _on_the_grid(
     )
 
 
-def _best_splits(table: LayoutTable, variants: Sequence[Variant], found: Columns) -> Index:
+def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     """Rows by layout and batch, without those that another split of the layers beats on the same GPUs.
 
     It beats them where it is faster at the same batch, or no slower at a larger one: a split that holds more
     sequences takes fewer in less time, but need not be priced at their number.
     """
-    layout, batch, step_s = found["layout"], found["batch"], found["step_s"]
-    number: dict[int, int] = {}
-    arrangement = np.array(
-        [number.setdefault(id(v.arrangement), len(number)) for v in variants], dtype=np.int64
-    )
-    cut = numbered(pairs(arrangement[table.variant], pairs(table.tp, table.moe_tp)))[1][layout]
-    sequences = np.rint(batch * table.tp[layout]).astype(np.int64)
+    layout, step_s = found.layout, found.step_s
+    cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
+    sequences = np.rint(found.batch * layouts.tp[layout]).astype(np.int64)
     order = np.lexsort((np.arange(len(layout)), step_s, sequences, cut))
     fastest = order[np.flatnonzero(np.diff(pairs(cut, sequences)[order], prepend=-1))]
     kept = []
     for rows in np.split(fastest, np.flatnonzero(np.diff(cut[fastest])) + 1):
         later = np.minimum.accumulate(step_s[rows][::-1])[::-1]
         kept.append(rows[step_s[rows] <= later])
-    found_rows = np.concatenate(kept)
-    return np.asarray(found_rows[np.lexsort((batch[found_rows], layout[found_rows]))])
+    rows = np.concatenate(kept)
+    return np.asarray(rows[np.lexsort((found.batch[rows], layout[rows]))])
 
 
-def _result(layouts: FittingLayouts, found: Columns) -> Sweep:
-    deployment, table, layout = layouts.pricer.deployment, layouts.table, found["layout"]
-    variant = table.variant[layout]
-    what = [one.arrangement for one in layouts.variants]
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What the steps of some rows are spent on (:attr:`Sweep.parts_of`); ``layout`` and ``batch`` of each row."""
+
+    layouts: FittingLayouts
+    layout: Index
+    batch: Array
+
+    def __call__(self, which: Index) -> StepParts:
+        layouts, layout = self.layouts, self.layout[which]
+        asked = layouts.widths(layout, self.batch[which])
+        return step_parts(layouts.pricer, layouts.pipelines, layouts.variant[layout], asked)
+
+
+def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
+    deployment, variants = layouts.pricer.deployment, layouts.variants
+    variant, tp, moe_tp = (column[found.layout] for column in (layouts.variant, layouts.tp, layouts.moe_tp))
+    what = [one.arrangement for one in variants]
     figures = [(one.group, one.gpus_used, len(one.replicas), one.stages) for one in what]
     group, used, replicas, stages = np.array(figures, dtype=np.int64)[variant].T
-    tp, moe_tp = table.tp[layout], table.moe_tp[layout]
     return Sweep(
         deployment=deployment,
         layout=variant,
@@ -174,12 +175,12 @@ def _result(layouts: FittingLayouts, found: Columns) -> Sweep:
         stages=stages,
         replicas=replicas,
         gpus=used // replicas,
-        batch=found["batch"],
-        max_batch=layouts.most[layout],
-        step_s=found["step_s"],
-        tok_s=found["tok_s"],
-        parts_of=Details(layouts.pricer, table, layouts.pipelines, layout, found["batch"], layouts.imbalance),
-        variants=tuple(layouts.variants),
+        batch=found.batch,
+        max_batch=layouts.most[found.layout],
+        step_s=found.step_s,
+        tok_s=found.tok_s,
+        parts_of=_Parts(layouts, found.layout, found.batch),
+        variants=tuple(variants),
         shortage_bytes=layouts.shortage_bytes,
         imbalance=layouts.imbalance,
     )

@@ -1,31 +1,50 @@
-"""Layouts of arrangements that fit, and what their steps take at batches: stages, then pipelines, then layouts."""
+"""Layouts of arrangements that fit, what their steps take at batches, and the batches at which they are priced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.deployment import USABLE_HBM
-from cost.layouts.candidates import (
+from cost.layouts.arrays import Array, Bools, Index, runs_of
+from cost.layouts.batches import (
+    MOST_BETWEEN,
     STEPS,
-    Arrangement,
-    LayoutTable,
-    Variant,
+    batches_between,
     batches_of,
-    layouts_of,
     most_that_fit,
+    units_of,
 )
-from cost.layouts.lines import pipeline_seconds, runs_of
-from cost.layouts.partition import variants_of
-from cost.layouts.stages import Columns, Pipelines, Pricer, pipelines_of
-from cost.layouts.units import Widths
+from cost.layouts.candidates import Arrangement, widths_of
+from cost.layouts.partition import Variant, variants_of
+from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
+from cost.layouts.stages import Pricer
 from cost.memory import batch_room
+from cost.model import Model
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Layouts at batches (sequences per GPU): seconds of a step, tokens/s of all replicas, ``[configurations]``."""
+
+    layout: Index
+    batch: Array
+    step_s: Array
+    tok_s: Array
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def take(self, which: Index) -> Priced:
+        """Some of the rows, in this order."""
+        return Priced(*(getattr(self, column.name)[which] for column in fields(self)))
+
+    def joined(self, other: Priced) -> Priced:
+        """The rows of both, one after the other."""
+        both = ((getattr(self, column.name), getattr(other, column.name)) for column in fields(self))
+        return Priced(*map(np.concatenate, both))
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +53,8 @@ class FittingLayouts:
 
     Attributes
     ----------
+    variant, tp, moe_tp:
+        The variant of each layout, its width of tensor parallelism and the parts that each expert is cut into.
     most:
         The largest batch of each layout: what fits HBM and the chunk.
     shortage_bytes:
@@ -45,7 +66,9 @@ class FittingLayouts:
     pricer: Pricer
     variants: Sequence[Variant]
     pipelines: Pipelines
-    table: LayoutTable
+    variant: Index
+    tp: Index
+    moe_tp: Index
     most: Array
     shortage_bytes: float
     imbalance: float | None
@@ -61,84 +84,115 @@ class FittingLayouts:
         imbalance: float | None,
     ) -> FittingLayouts | None:
         """Return every layout of ``arranged`` that fits; None where none is legal."""
-        variants = variants_of(pricer, arranged)
-        pipelines = pipelines_of(pricer, variants)
-        table = layouts_of(pricer.deployment.model, variants, pricer.redundant, cut_experts=cut_experts)
-        if not len(table):
+        lines = [pricer.lines(what) for what in arranged]
+        variants = variants_of(pricer, arranged, [each[0][0] for each in lines])
+        variant, tp, moe_tp = _legal(
+            pricer.deployment.model, arranged, variants, pricer.redundant, cut_experts=cut_experts
+        )
+        if not len(tp):
             return None
-        table, most, shortage = _fitting(pricer, table, pipelines, chunk_tokens)
-        return cls(pricer, variants, pipelines, table, most, shortage, imbalance)
+        pipelines = pipelines_of(pricer, variants, lines)
+        room, short = _room(pricer, pipelines, variant, tp, moe_tp)
+        fits = room * tp >= 1
+        variant, tp, moe_tp, room = variant[fits], tp[fits], moe_tp[fits], room[fits]
+        most, workload = most_that_fit(room, tp), pricer.deployment.workload
+        if chunk_tokens is not None and not workload.decodes:
+            prompts = max(1.0, chunk_tokens // workload.tokens_per_pass)
+            most = np.minimum(most, most_that_fit(prompts / tp, tp))
+        shortage = 0.0 if fits.any() else max(0.0, short)
+        return cls(pricer, variants, pipelines, variant, tp, moe_tp, most, shortage, imbalance)
 
-    def price(self, layout: Index, batch: Array) -> Columns:
+    @property
+    def arrangement(self) -> Index:
+        """Number of the arrangement of each layout, among those given."""
+        return np.array([what.number for what in self.variants], dtype=np.int64)[self.variant]
+
+    def widths(self, layout: Index, batch: Array) -> Widths:
+        """Configurations of layouts at batches."""
+        return Widths(self.tp[layout], self.moe_tp[layout], batch, self.imbalance)
+
+    def price(self, layout: Index, batch: Array) -> Priced:
         """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
-        table, pipelines = self.table, self.pipelines
-        asked = Widths(table.tp[layout], table.moe_tp[layout], batch, self.imbalance)
-        of, pipeline, step_s = pipeline_seconds(self.pricer, pipelines, table.variant[layout], asked)
+        pipelines, asked = self.pipelines, self.widths(layout, batch)
+        of, pipeline, step_s = pipeline_seconds(self.pricer, pipelines, self.variant[layout], asked)
         tokens = batch[of] * self.pricer.deployment.workload.tokens_per_step
         tok_s = pipelines.alike[pipeline] * pipelines.gpus[pipeline] * tokens / step_s
         replicas = runs_of(of)
-        found = {
-            "layout": layout,
-            "batch": batch,
-            "step_s": replicas.max(step_s),
-            "tok_s": replicas.sum(tok_s),
-        }
-        return Columns(len(layout), {(name, ""): values for name, values in found.items()})
+        return Priced(layout, batch, replicas.max(step_s), replicas.sum(tok_s))
 
-    def grid(self, chosen: NDArray[np.bool_] | None = None, steps: float = STEPS) -> tuple[Index, Array]:
-        """Return the ``chosen`` layouts, or all, at every batch of the grid (:func:`batches_of`)."""
+    def grid(self, chosen: Bools | None = None, steps: float = STEPS) -> Priced:
+        """Price the ``chosen`` layouts, or all, at every batch of the grid (:func:`batches_of`)."""
         which = np.arange(len(self.most)) if chosen is None else np.flatnonzero(chosen)
-        layout, batch = batches_of(self.most[which], self.table.tp[which], steps)
-        return which[layout], batch
+        layout, batch = batches_of(self.most[which], self.tp[which], steps)
+        return self.price(which[layout], batch)
 
-    def largest_within(self, found: Columns, step_s: float) -> Columns:
+    def refined(self, found: Priced, able: Callable[[Priced], Bools], most: int = MOST_BETWEEN) -> Priced:
+        """Price batches between neighbours of ``found`` too, where what lies between is ``able`` to be of use.
+
+        At most ``most`` between two of them (:func:`batches_between`); ``found`` is by layout and batch.
+        """
+        next_ = batches_between(found.layout, found.batch, self.tp[found.layout], able(found), most)
+        return found.joined(self.price(*next_)) if len(next_[0]) else found
+
+    def largest_within(self, found: Priced, step_s: float) -> Priced:
         """Price the largest batch of each layout whose step takes at most ``step_s``, where it is not in ``found``.
 
         It lies between the last batch priced that is within and the first that is not: bisection, all layouts at
         once.
         """
-        order = np.lexsort((found["batch"], found["layout"]))
-        layout, batch = found["layout"][order], found["batch"][order]
-        within = found["step_s"][order] <= step_s
-        first = np.flatnonzero((layout[1:] == layout[:-1]) & within[:-1] & ~within[1:])
-        layout, before, after = layout[first], batch[first], batch[first + 1]
-        # of whole sequences: each GPU's, or below one each a group's
-        unit = np.where(before < 1, self.table.tp[layout], 1)
-        least, high = np.round(before * unit), np.round(after * unit)
-        low = least
+        found = found.take(np.lexsort((found.batch, found.layout)))
+        within = found.step_s <= step_s
+        first = np.flatnonzero((found.layout[1:] == found.layout[:-1]) & within[:-1] & ~within[1:])
+        layout, before = found.layout[first], found.batch[first]
+        unit = units_of(before, self.tp[layout])
+        low = least = np.round(before * unit)
+        high = np.round(found.batch[first + 1] * unit)
         while np.any(open_ := high - low > 1):
             middle = (low + high) // 2
-            priced = self.price(layout[open_], middle[open_] / unit[open_])
             able = np.zeros(len(layout), dtype=bool)
-            able[open_] = priced["step_s"] <= step_s
+            able[open_] = self.price(layout[open_], middle[open_] / unit[open_]).step_s <= step_s
             low, high = np.where(open_ & able, middle, low), np.where(open_ & ~able, middle, high)
         new = low > least
         return self.price(layout[new], low[new] / unit[new])
 
 
-def _fitting(
-    pricer: Pricer, table: LayoutTable, pipelines: Pipelines, chunk_tokens: float | None
-) -> tuple[LayoutTable, Array, float]:
-    """Return the layouts that fit, the largest batch of each, and the bytes that are lacking where none does."""
-    room, shortage = _room(pricer, table, pipelines)
-    chosen = room * table.tp >= 1
-    table, room = table.rows(chosen), room[chosen]
-    most = most_that_fit(room, table.tp)
-    workload = pricer.deployment.workload
-    if chunk_tokens is not None and not workload.decodes:
-        prompts = max(1.0, chunk_tokens // workload.tokens_per_pass)
-        most = np.minimum(most, most_that_fit(prompts / table.tp, table.tp))
-    return table, most, 0.0 if chosen.any() else max(0.0, float(shortage))
+def _legal(
+    model: Model,
+    arranged: Sequence[Arrangement],
+    variants: Sequence[Variant],
+    redundant: int | None,
+    *,
+    cut_experts: bool,
+) -> Index:
+    """Return variant, width of tensor parallelism and parts of an expert of every layout, ``[3, layouts]``.
+
+    Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
+    tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
+    ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
+    one expert.
+    """
+    legal = []
+    for what in arranged:
+        widths, parts = widths_of(model, what, cut_experts=cut_experts)
+        if model.moe is not None:
+            smallest = min(len(stage) for stage in what.replicas[0])
+            copies = model.moe.experts + (redundant or 0)
+            parts = [part for part in parts if -(-copies // (smallest // part)) <= model.moe.experts]
+        legal.append([(tp, part) for tp in widths for part in parts])
+    rows = [(number, *pair) for number, what in enumerate(variants) for pair in legal[what.number]]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 
-def _room(pricer: Pricer, table: LayoutTable, pipelines: Pipelines) -> tuple[Array, np.float64]:
+def _room(
+    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
+) -> tuple[Array, float]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    of, pipeline = pipelines.of(table.variant)
+    of, pipeline = pipelines.of(variant)
     line, rows = pipelines.rows(pipeline)
-    owner = of[line]
-    stages, tp = pipelines.stages, table.tp[owner]
-    shape = pricer.shape(stages, rows, tp=tp, moe_tp=table.moe_tp[owner], batch=np.zeros(len(rows)))
+    owner, stages = of[line], pipelines.stages
+    tp = tp[owner]
+    shape = pricer.shape(stages, rows, tp=tp, moe_tp=moe_tp[owner], batch=np.zeros(len(rows)))
     memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
     hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
     short = runs.max(np.asarray(memory[0] + memory[1] / tp - USABLE_HBM * hbm))
-    return runs.min(np.asarray(batch_room(memory, hbm))), np.min(short, initial=np.inf)
+    return runs.min(np.asarray(batch_room(memory, hbm))), float(np.min(short, initial=np.inf))

@@ -2,75 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib.stride_tricks import sliding_window_view
 
-from cost.layouts.candidates import Arrangement, Variant
-from cost.layouts.cuts import Costs, cut_alike
-from cost.layouts.stages import Pricer, Stage, StageTable
-from cost.model import StageShard
+from cost.layout import StageSpec
+from cost.layouts.arrays import Array, Index
+from cost.layouts.candidates import Arrangement
+from cost.layouts.stages import Line, Pricer, Stage, StageTable, single_parts
 from cost.workload import StepShape
+from topology.base.errors import InputError
 
-Array = NDArray[np.float64]
+Split = tuple[range, ...]
 
-
-def run_sums(layers: NDArray[np.float64], fixed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What layers ``i`` to ``j - 1`` take on each stage, ``[stages, i, j]``; infinite where there are none."""
-    count = layers.shape[1]
-    ends = np.concatenate([np.zeros((len(layers), 1)), np.cumsum(layers, axis=1)], axis=1)
-    # laid out as [stages, j, i], which best_cuts reads along i
-    runs: Array = ends[:, :, None] - ends[:, None, :]
-    runs += fixed[:, None, None]
-    runs += _no_layer(count)
-    return runs.transpose(0, 2, 1)
+MOST_CELLS, MOST_AT_ONCE = 1 << 27, 1 << 22
+"""Runs of layers in the tables of one pipeline, and of as many as are cut at once."""
+WITHIN = 1e-9
+"""By how much the largest stage of a split may be above the smallest there is, where something else is balanced."""
 
 
-@lru_cache(maxsize=64)
-def _no_layer(count: int) -> Array:
-    """Infinite for runs without a layer, else 0: ``[j, i]``."""
-    place = np.arange(count + 1)
-    return np.where(place[:, None] <= place, np.inf, 0.0)
+def ranges_of(stops: Iterable[int]) -> Split:
+    """Return the runs of layers between cuts, of which the first is 0."""
+    return tuple(range(a, b) for a, b in pairwise(stops))
 
 
-def best_cuts(runs: Array, row_of: Sequence[int] | None = None) -> tuple[float, tuple[range, ...]]:
-    """Return the largest stage of the split whose largest stage is smallest, and the split.
+def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum) -> tuple[Array, Index]:
+    """Return how good the best split of each pipeline is, and where it cuts the layers, ``[stages + 1, pipelines]``.
 
     Parameters
     ----------
     runs:
-        What layers ``i`` to ``j - 1`` take on each stage, ``[stages, layers + 1, layers + 1]``; infinite where there
-        are none or no room. An infinite answer says that no split has room.
+        ``[rows, width, pipelines, layers + 1]``: what the ``width`` layers before ``j`` take on a kind of stage, then
+        one fewer and so on; infinite where there are not so many or they have no room. No stage may have more than
+        ``width`` layers. An infinite answer says that no split has room.
     row_of:
-        The row of ``runs`` that each stage has, where some have the same; None: each its own.
+        The row of each stage, the same in all pipelines.
+    combine:
+        ``np.maximum``: the largest stage is as small as can be; ``np.add``: the sum of all is.
 
     Notes
     -----
-    A dynamic programme over stages in their order: the best for the first ``j`` layers is the least, over where the
-    last stage begins, of the larger of the best before and its own: ``stages * layers^2`` steps, exact (Bokhari 1988,
-    IEEE Transactions on Computers 37).
+    A dynamic programme over stages in their order, pipelines side by side: the best for the first ``j`` layers is the
+    least, over where the last stage begins, of the best before combined with its own: ``stages * layers * width``
+    steps, exact (Bokhari 1988, IEEE Transactions on Computers 37). Of equal splits the one with the earliest last
+    cut.
     """
-    row_of = range(len(runs)) if row_of is None else row_of
-    count = runs.shape[1] - 1
-    backward = np.ascontiguousarray(
-        runs.transpose(0, 2, 1)
-    )  # [rows, j, i]: what is compared lies side by side
-    # of the first stages, for the first so many layers; the cuts are looked for where they matter, at the end
-    best = [np.maximum(runs[row_of[0], 0], 0.0)]
-    worst = np.empty_like(backward[0])
+    width, pipelines, places = runs.shape[1:]
+    length = np.arange(1, width + 1)
+    start = np.full(
+        (pipelines, width + places), np.inf
+    )  # the first `width` columns stand for fewer than no layers
+    start[:, width + length] = runs[row_of[0]][width - length, :, length].T
+    best, reached = [start], np.empty(runs.shape[1:])
     for row in row_of[1:-1]:
-        best.append(np.maximum(best[-1], backward[row], out=worst).min(axis=1))
-    stops, largest = [count], float(best[-1][count])
+        before = sliding_window_view(best[-1], places, axis=1)[:, :width].transpose(1, 0, 2)
+        found = combine(before, runs[row], out=reached).min(axis=0)
+        best.append(np.concatenate([start[:, :width], found], axis=1))
+    every, back = np.arange(pipelines), np.arange(width)[:, None]
+    stops, value = [np.full(pipelines, places - 1)], best[-1][:, -1]
     for stage in range(len(row_of) - 1, 0, -1):
-        last = np.maximum(best[stage - 1], backward[row_of[stage], stops[-1]])
-        stops.append(int(last.argmin()))
+        stop = stops[-1]
+        last = combine(best[stage - 1][every, stop + back], runs[row_of[stage]][:, every, stop])
+        which = last.argmin(axis=0)
+        stops.append(np.maximum(stop - width + which, 0))
         if stage == len(row_of) - 1:
-            largest = float(last[stops[-1]])
-    return largest, tuple(range(a, b) for a, b in pairwise([0, *stops[::-1]]))
+            value = last[which, every]
+    return value, np.stack([np.zeros(pipelines, dtype=np.int64), *stops[::-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What layers take on the stages of some pipelines, and what each stage takes besides.
+
+    Attributes
+    ----------
+    layers:
+        ``[rows, pipelines, layers]``: a row for each kind of stage of a pipeline.
+    fixed:
+        ``[rows, pipelines]``.
+    """
+
+    layers: Array
+    fixed: Array
+
+    @classmethod
+    def joined(cls, found: Sequence[Costs]) -> Costs:
+        """Return the pipelines of several, one after the other."""
+        return cls(
+            np.concatenate([one.layers for one in found], axis=1),
+            np.concatenate([one.fixed for one in found], axis=1),
+        )
+
+    def some(self, which: slice) -> Costs:
+        """Some of the pipelines."""
+        return Costs(self.layers[:, which], self.fixed[:, which])
+
+    @cached_property
+    def ends(self) -> Array:
+        """Sums of the first layers, none of them first, ``[rows, pipelines, layers + 1]``."""
+        return np.concatenate([np.zeros((*self.fixed.shape, 1)), np.cumsum(self.layers, axis=2)], axis=2)
+
+    def runs(self, width: int) -> Array:
+        """What runs of at most ``width`` layers take, as :func:`best_cuts` has them.
+
+        Raises
+        ------
+        InputError
+            If there are too many runs to keep.
+        """
+        ends = self.ends
+        if ends[:, 0].size * width > MOST_CELLS:
+            layers, rows = self.layers.shape[2], len(ends)
+            raise InputError(
+                f"{layers:,} layers on {rows} kinds of stages: too many to split over pipeline stages; use one stage."
+            )
+        before = np.concatenate([np.full((*self.fixed.shape, width), -np.inf), ends], axis=2)
+        windows = sliding_window_view(before, ends.shape[2], axis=2)[:, :, :width]
+        runs = np.empty((len(ends), width, *ends.shape[1:]))
+        np.subtract(ends[:, None], windows.transpose(0, 2, 1, 3), out=runs)
+        runs += self.fixed[:, None, :, None]
+        return runs
+
+    def longest(self, row_of: Sequence[int]) -> int:
+        """Layers of the longest run in any split that is no worse than the one into equally many layers."""
+        layers, stages, rows = self.layers.shape[2], len(row_of), list(row_of)
+        cuts = np.arange(stages + 1) * layers // stages
+        even = self.ends[rows, :, cuts[1:]] - self.ends[rows, :, cuts[:-1]] + self.fixed[rows]
+        limit = even.max(axis=0) * (1 + 2 * WITHIN)
+        least, most = 1, layers
+        while least < most:
+            middle = (least + most) // 2
+            longer = (self.ends[:, :, middle + 1 :] - self.ends[:, :, : -middle - 1]).min(axis=2) + self.fixed
+            if np.all(longer > limit):
+                most = middle
+            else:
+                least = middle + 1
+        return least
+
+
+def balanced_splits(costs: Costs, then: Costs, row_of: Sequence[int]) -> list[Split]:
+    """Return the split of each pipeline whose largest stage is as small as can be, no stage empty.
+
+    Parameters
+    ----------
+    costs, then:
+        What is balanced, and what is balanced next: of the splits whose largest stage is as small as can be, the one
+        whose largest stage is smallest in this.
+    row_of:
+        The row of each stage, the same in all pipelines.
+    """
+    width, pipelines = costs.longest(row_of), costs.fixed.shape[1]
+    at_once = max(1, MOST_AT_ONCE // (costs.ends[:, 0].size * width))
+    found: list[Split] = []
+    for start in range(0, pipelines, at_once):
+        part = slice(start, start + at_once)
+        runs, other = costs.some(part).runs(width), then.some(part).runs(width)
+        largest = best_cuts(runs, row_of)[0]
+        other[runs > largest[:, None] * (1 + WITHIN)] = np.inf
+        found += [ranges_of(stops) for stops in best_cuts(other, row_of)[1].T.tolist()]
+    return found
 
 
 TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
@@ -83,63 +177,66 @@ BEYOND = 2
 
 
 @dataclass(frozen=True, eq=False)
-class _Weights:
-    """What a layer of each kind, the embedding and the head take: ``kinds [kinds, stages]``, ``[stages]``."""
+class Variant:
+    """An arrangement with its layers split: ``ranges[stage]``; ``number``: of the arrangement among those given."""
 
-    kinds: Array
-    first: Array
-    last: Array
+    number: int
+    arrangement: Arrangement
+    ranges: Split
 
-    def costs(self, kind_of: NDArray[np.int64], stages: NDArray[np.int64], row_of: Sequence[int]) -> Costs:
-        """What layers take on the ``stages [rows, pipelines]``, in the order of ``row_of``."""
-        ends = np.zeros((2, len(stages), 1))
-        ends[0, row_of[0]], ends[1, row_of[-1]] = 1.0, 1.0
-        layers = self.kinds[:, stages][kind_of].transpose(1, 2, 0)
-        return Costs(np.ascontiguousarray(layers), self.first[stages] * ends[0] + self.last[stages] * ends[1])
+    def stages(self, replica: int) -> tuple[StageSpec, ...]:
+        """The stages of one replica."""
+        groups = self.arrangement.replicas[replica]
+        return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, self.ranges, strict=True))
 
 
-def variants_of(pricer: Pricer, whole: Sequence[Arrangement]) -> list[Variant]:
-    """Return the arrangements, each with every split of its layers that is worth pricing.
+def variants_of(
+    pricer: Pricer, arranged: Sequence[Arrangement], lines: Sequence[Line] | None = None
+) -> list[Variant]:
+    """Return arrangements, each with every split of its layers that is worth pricing; ``lines``: a replica of each.
 
     Layers are split so that the slowest stage is fastest, experts balanced, at each of :data:`TYPICAL`; so that the
     fullest GPU is least full, which leaves room for more sequences; and in the ways between these.
     """
-    one_stage: list[tuple[range, ...]] = [(range(len(pricer.deployment.model.layers)),)]
-    _balance(pricer, [what for what in whole if what.stages > 1 and what not in pricer.balanced])
-    found: list[Variant] = []
+    lines = [pricer.lines(what)[0][0] for what in arranged] if lines is None else lines
     kind_of = pricer.deployment.model.kind_of
-    for what in whole:
-        splits = one_stage
-        if what.stages > 1:
-            middle = set(pricer.line(what, 0).kinds[1:-1])
-            splits = between(list(dict.fromkeys(pricer.balanced[what])), kind_of if len(middle) == 1 else ())
-        found += [Variant(what, ranges) for ranges in splits]
+    staged = [number for number, line in enumerate(lines) if len(line.kinds) > 1]
+    balanced = dict(zip(staged, _balanced(pricer, [lines[number] for number in staged]), strict=True))
+    found: list[Variant] = []
+    for number, (what, line) in enumerate(zip(arranged, lines, strict=True)):
+        splits: list[Split] = [(range(len(kind_of)),)]
+        if number in balanced:
+            middle = set(line.kinds[1:-1])
+            splits = between(list(dict.fromkeys(balanced[number])), kind_of if len(middle) == 1 else ())
+        found += [Variant(number, what, ranges) for ranges in splits]
     return found
 
 
-def _balance(pricer: Pricer, whole: Sequence[Arrangement]) -> None:
-    """Enter the balanced splits of arrangements: at each of :data:`TYPICAL`, then of memory."""
-    stages = [pricer.line(what, 0).kinds for what in whole]
-    used = sorted({kind for row in stages for kind in row})
-    weights = _weights(pricer, [pricer.kinds[kind] for kind in used]) if used else []
+def _balanced(pricer: Pricer, lines: Sequence[Line]) -> list[list[Split]]:
+    """Return the balanced splits of some replicas: at each of :data:`TYPICAL`, then of memory."""
+    used = sorted({kind for line in lines for kind in line.kinds})
+    every = list(pricer.kinds)
+    weights = _weights(pricer, [every[kind] for kind in used]) if used else []
     place = {kind: number for number, kind in enumerate(used)}
     kind_of = np.array(pricer.deployment.model.kind_of)
-    alike: dict[tuple[int, ...], list[tuple[Arrangement, list[int]]]] = {}
-    for what, row in zip(whole, stages, strict=True):
-        last = len(row) - 1
-        ends = [(place[kind], index == 0, index == last) for index, kind in enumerate(row)]
+    patterns: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
+    for number, line in enumerate(lines):
+        last = len(line.kinds) - 1
+        ends = [(place[kind], index == 0, index == last) for index, kind in enumerate(line.kinds)]
         rows = list(dict.fromkeys(ends))
-        alike.setdefault(tuple(map(rows.index, ends)), []).append((what, [kind for kind, _, _ in rows]))
-    for row_of, found in alike.items():
+        patterns.setdefault(tuple(map(rows.index, ends)), []).append((number, [kind for kind, _, _ in rows]))
+    balanced: list[list[Split]] = [[] for _ in lines]
+    for row_of, found in patterns.items():
         kinds = np.array([row for _, row in found]).T
         *times, memory = (weight.costs(kind_of, kinds, row_of) for weight in weights)
         first, then = Costs.joined([*times, memory]), Costs.joined([memory for _ in times] + times[-1:])
-        splits = cut_alike(first, then, row_of)  # all at once: each call costs more than what it does
-        for number, (what, _) in enumerate(found):
-            pricer.balanced[what] = splits[number :: len(found)]
+        splits = balanced_splits(first, then, row_of)  # all at once: each call costs more than what it does
+        for place_, (number, _) in enumerate(found):
+            balanced[number] = splits[place_ :: len(found)]
+    return balanced
 
 
-def between(splits: list[tuple[range, ...]], kind_of: Sequence[int] = ()) -> list[tuple[range, ...]]:
+def between(splits: list[Split], kind_of: Sequence[int] = ()) -> list[Split]:
     """Return splits and those on the way from one to the next: what suits a batch between theirs lies there.
 
     They are taken by the layers of the last stage, and every cut moves to that of the next in as many even steps as
@@ -155,7 +252,7 @@ def between(splits: list[tuple[range, ...]], kind_of: Sequence[int] = ()) -> lis
         steps = int(np.abs(cuts[1] - cuts[0]).max())
         for step in range(1, steps + 1):
             stops = [0, *np.round(cuts[0] + (cuts[1] - cuts[0]) * step / steps).astype(int).tolist()]
-            found[tuple(range(a, b) for a, b in pairwise(_evened(stops, kind_of)))] = None
+            found[ranges_of(_evened(stops, kind_of))] = None
     return [split for split in found if all(split)]
 
 
@@ -167,28 +264,38 @@ def _evened(stops: list[int], kind_of: Sequence[int]) -> list[int]:
     return [0, *(start + (stop - start) * index // middle for index in range(middle)), *stops[-2:]]
 
 
-def _shorter(split: tuple[range, ...]) -> list[tuple[range, ...]]:
+def _shorter(split: Split) -> list[Split]:
     """Return splits whose last stage has a layer fewer each, which the stage with fewest of the others gets."""
     found = []
     lengths = [len(stage) for stage in split]
     for _ in range(min(BEYOND, lengths[-1] - 1)):
         lengths[-1] -= 1
         lengths[int(np.argmin(lengths[:-1]))] += 1
-        stops = np.cumsum([0, *lengths]).tolist()
-        found.append(tuple(range(a, b) for a, b in pairwise(stops)))
+        found.append(ranges_of(np.cumsum([0, *lengths]).tolist()))
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Weights:
+    """What a layer of each kind, the embedding and the head take: ``kinds [kinds, stages]``, ``[stages]``."""
+
+    kinds: Array
+    first: Array
+    last: Array
+
+    def costs(self, kind_of: Index, stages: Index, row_of: Sequence[int]) -> Costs:
+        """What layers take on the ``stages [rows, pipelines]``, in the order of ``row_of``."""
+        ends = np.zeros((2, len(stages), 1))
+        ends[0, row_of[0]], ends[1, row_of[-1]] = 1.0, 1.0
+        layers = self.kinds[:, stages][kind_of].transpose(1, 2, 0)
+        return Costs(np.ascontiguousarray(layers), self.first[stages] * ends[0] + self.last[stages] * ends[1])
 
 
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
     model, phase = pricer.deployment.model, pricer.deployment.workload.phase
     table = StageTable.bare(stages, len(model.kinds))
-    parts, many = len(model.kinds) + 2, len(stages)
-    rows = np.tile(np.arange(many), parts)
-    one = np.repeat(np.eye(parts), many, axis=1)
-    held = StageShard(
-        tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds)), first=one[-2], last=one[-1]
-    )
+    rows, held = single_parts(model, len(stages))
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
 
     def shape(batch: float, *, whole: bool) -> StepShape:
@@ -197,10 +304,9 @@ def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
         return pricer.shape(table, rows, tp=tp, moe_tp=single, batch=np.full(len(rows), batch))
 
     found = [
-        pricer.seconds(table, rows, shape(batch, whole=whole), held)["step_s"]
-        for batch, whole in TYPICAL[phase]
+        pricer.seconds(table, rows, shape(batch, whole=whole), held).step_s for batch, whole in TYPICAL[phase]
     ]
     weights, cache = pricer.memory(table, rows, shape(1.0, whole=False), held, passing=False)
     found.append(np.asarray(weights + cache) / table.hbm_bytes[rows])
-    shaped = (values.reshape(parts, many) for values in found)
+    shaped = (values.reshape(-1, len(stages)) for values in found)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]

@@ -12,35 +12,11 @@ from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layout import Layout
-from cost.layouts.candidates import Variant
 from cost.layouts.front import pareto
+from cost.layouts.partition import Variant
+from cost.layouts.parts import StepParts
 from cost.money.bill import Totals
 from topology.base.shown import Shown
-
-
-@dataclass(frozen=True, eq=False)
-class StepParts:
-    """What steps are spent on; every array is ``[configurations]``.
-
-    Attributes
-    ----------
-    lower_step_s:
-        Seconds that no schedule can beat at data-sheet peaks.
-    bound_by:
-        What most of the step is spent on, as an index into ``limits``.
-    terms_s:
-        Seconds of the step by part; they add up to ``step_s``.
-    """
-
-    lower_step_s: NDArray[np.float64]
-    bound_by: NDArray[np.int64]
-    limits: tuple[str, ...]
-    terms_s: Mapping[str, NDArray[np.float64]]
-
-    def __call__(self, which: NDArray[np.int64]) -> StepParts:
-        """Return those of some of the configurations."""
-        terms = {name: seconds[which] for name, seconds in self.terms_s.items()}
-        return StepParts(self.lower_step_s[which], self.bound_by[which], self.limits, terms)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Layers to groups of GPUs whose order is free: which group holds which run, and in what order they follow.
 
-Where groups are alike the order does not matter, and a dynamic programme splits the layers
-(:mod:`cost.layouts.partition`). Where they differ in size, GPU or distance, it does: the embedding and the head take
-time and memory on two of them, dense layers come first, and each hand-over goes over its own links.
+Where groups are homogeneous the order does not matter (:mod:`cost.layouts.partition`). Where they differ in size,
+GPU or distance, it does: the embedding and the head take time and memory on two of them, dense layers come first, and
+each hand-over goes over its own links.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cost.layouts.arrays import Array, Index
+from cost.layouts.partition import Split
 from topology.base.errors import InputError
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Order = tuple[int, ...]
-Split = tuple[range, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,32 +53,25 @@ class OrderProblem:
         If shapes do not agree, a figure is negative or not a number, or there are fewer groups or layers than stages.
     """
 
-    kind_of: Ints
-    seconds: Floats
-    first_seconds: Floats
-    last_seconds: Floats
-    memory: Floats
-    fixed_memory: Floats
-    first_memory: Floats
-    last_memory: Floats
-    capacity: Floats
-    hop_seconds: Floats
-    back_seconds: Floats
+    kind_of: Index
+    seconds: Array
+    first_seconds: Array
+    last_seconds: Array
+    memory: Array
+    fixed_memory: Array
+    first_memory: Array
+    last_memory: Array
+    capacity: Array
+    hop_seconds: Array
+    back_seconds: Array
     stages: int
 
     def __post_init__(self) -> None:
         kinds, groups = self.seconds.shape
-        shapes = {
-            "memory": (kinds, groups),
-            "hop_seconds": (groups, groups),
-            "back_seconds": (groups, groups),
-            "first_seconds": (groups,),
-            "last_seconds": (groups,),
-            "fixed_memory": (groups,),
-            "first_memory": (groups,),
-            "last_memory": (groups,),
-            "capacity": (groups,),
-        }
+        shapes: dict[str, tuple[int, ...]] = {"memory": (kinds, groups)}
+        shapes |= dict.fromkeys(("hop_seconds", "back_seconds"), (groups, groups))
+        shapes |= dict.fromkeys(("first_seconds", "last_seconds", "fixed_memory", "first_memory"), (groups,))
+        shapes |= dict.fromkeys(("last_memory", "capacity"), (groups,))
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise InputError(f"{name}: shape {list(getattr(self, name).shape)}; expected {list(shape)}.")
@@ -109,10 +99,10 @@ class OrderProblem:
         return int(self.seconds.shape[1])
 
     @cached_property
-    def before(self) -> Ints:
+    def before(self) -> Index:
         """Layers of each kind before each cut, int64 ``[kinds, layers + 1]``."""
         kinds = np.arange(self.seconds.shape[0])[:, None]
-        ends: Ints = np.cumsum(self.kind_of[None, :] == kinds, axis=1)
+        ends: Index = np.cumsum(self.kind_of[None, :] == kinds, axis=1)
         return np.concatenate([np.zeros_like(ends[:, :1]), ends], axis=1)
 
     @cached_property
@@ -131,7 +121,7 @@ class OrderProblem:
             first.append(next(same, group))
         return tuple(first)
 
-    def _exchangeable(self, columns: Floats, one: int, other: int) -> bool:
+    def _exchangeable(self, columns: Array, one: int, other: int) -> bool:
         if not (columns[:, one] == columns[:, other]).all():
             return False
         swapped = np.arange(self.groups)
@@ -141,12 +131,12 @@ class OrderProblem:
             for hops in (self.hop_seconds, self.back_seconds)
         )
 
-    def counts(self, ranges: Split) -> Ints:
+    def counts(self, ranges: Split) -> Index:
         """Layers of each kind in each run, int64 ``[kinds, stages]``."""
         starts, stops = [run.start for run in ranges], [run.stop for run in ranges]
         return self.before[:, stops] - self.before[:, starts]
 
-    def stage_seconds(self, order: Sequence[int], ranges: Split) -> Floats:
+    def stage_seconds(self, order: Sequence[int], ranges: Split) -> Array:
         """Time of each stage, ``[stages]``."""
         groups = list(order)
         found = (self.counts(ranges) * self.seconds[:, groups]).sum(axis=0)
@@ -154,7 +144,7 @@ class OrderProblem:
         found[-1] += self.last_seconds[groups[-1]]
         return np.asarray(found)
 
-    def stage_memory(self, order: Sequence[int], ranges: Split) -> Floats:
+    def stage_memory(self, order: Sequence[int], ranges: Split) -> Array:
         """Bytes on a GPU of each stage, ``[stages]``."""
         groups = list(order)
         found = (self.counts(ranges) * self.memory[:, groups]).sum(axis=0) + self.fixed_memory[groups]
@@ -219,76 +209,6 @@ class StageOrder:
         return 0.0 if self.step_s <= 0 else max(0.0, 1 - self.bound_s / self.step_s)
 
 
-def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
-    """Return the split whose step is shortest with the groups in this order, or None where none has room: exact.
-
-    Notes
-    -----
-    A step is the larger of ``stages`` times the slowest stage and of the sum with the hops. With the slowest stage
-    at most ``m`` a dynamic programme finds the least sum; a smaller ``m`` never makes that smaller. So the best
-    lies where the two cross, found by bisection over the times that stages can have, from the least ``m`` on.
-    """
-    seconds, fits = _runs(problem, order)
-    seconds = np.where(fits, seconds, np.inf)
-    tour, depth = problem.tour_seconds(order), len(order)
-    slowest, found = _best_cuts(seconds, np.maximum)
-    if found is None:
-        return None
-    best: tuple[float, Split] = problem.step_seconds(order, found), found
-    # a stage slower than the best step allows is in no better split
-    times = np.unique(seconds[(seconds >= slowest) & (depth * seconds <= best[0])])
-    low, high = 0, len(times)
-    while low < high:
-        middle = (low + high) // 2 if low else 0
-        total, found = _best_cuts(np.where(seconds <= times[middle], seconds, np.inf), np.add)
-        if found is None:
-            low = middle + 1
-            continue
-        step = problem.step_seconds(order, found)
-        if step < best[0]:
-            best = step, found
-        if total + tour <= depth * float(problem.stage_seconds(order, found).max()):
-            high = middle  # a slower slowest stage only makes it worse
-        else:
-            low = middle + 1
-    return best[1]
-
-
-def _runs(problem: OrderProblem, order: Sequence[int]) -> tuple[Floats, Bools]:
-    """Seconds of layers ``i`` to ``j - 1`` on each stage ``[stages, i, j]``, infinite where empty; where they fit."""
-    groups, before = list(order), problem.before.astype(np.float64)
-    held = before[:, None, :] - before[:, :, None]
-    seconds = np.einsum("kij,ks->sij", held, problem.seconds[:, groups])
-    memory = np.einsum("kij,ks->sij", held, problem.memory[:, groups])
-    memory += problem.fixed_memory[groups][:, None, None]
-    seconds[0] += problem.first_seconds[groups[0]]
-    seconds[-1] += problem.last_seconds[groups[-1]]
-    memory[0] += problem.first_memory[groups[0]]
-    memory[-1] += problem.last_memory[groups[-1]]
-    cuts = np.arange(problem.layers + 1)
-    empty = cuts[:, None] >= cuts[None, :]
-    fits = memory <= problem.capacity[groups][:, None, None]
-    return np.where(empty, np.inf, seconds), fits
-
-
-def _best_cuts(runs: Floats, combine: np.ufunc) -> tuple[float, Split | None]:
-    """The least sum, or largest, over stages of ``runs [stages, i, j]``, and the split; None where none is finite."""
-    stages, count = len(runs), runs.shape[1] - 1
-    best = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
-    cuts = np.zeros((stages, count + 1), dtype=np.int64)
-    columns = np.arange(count + 1)
-    for stage in range(stages):
-        worst = combine(best[:, None], runs[stage])
-        cuts[stage] = worst.argmin(axis=0)
-        best = worst[cuts[stage], columns]
-    if not np.isfinite(best[count]):
-        return np.inf, None
-    found = [count]
-    for stage in range(stages - 1, -1, -1):
-        found.append(int(cuts[stage, found[-1]]))
-    return float(best[count]), tuple(range(a, b) for a, b in pairwise(found[::-1]))
-
-
 def least_tour(problem: OrderProblem) -> float:
     """Seconds of hops that no order is below.
 
@@ -305,7 +225,7 @@ def least_tour(problem: OrderProblem) -> float:
     return max(nearest, float(tree)) + float((problem.back_seconds + none).min())
 
 
-def _tree_edges(weights: Floats) -> Floats:
+def _tree_edges(weights: Array) -> Array:
     """Edges of the minimum spanning tree of a complete graph, shortest first, ``[groups - 1]`` (Prim)."""
     reached = weights[0].copy()
     left = np.ones(len(weights), dtype=bool)

@@ -9,21 +9,20 @@ import numpy as np
 
 from cost.deployment import USABLE_HBM, Deployment
 from cost.layout import StageSpec
+from cost.layouts.arrays import Array
 from cost.layouts.candidates import (
     MOST_STAGES,
     Arrangement,
     Group,
     arrangement_of,
-    arrangements,
     domain_gpus,
     equal_groups,
     group_sizes,
 )
-from cost.layouts.order_exchange import exchanged_order
-from cost.layouts.stage_order import Floats, OrderProblem
-from cost.layouts.stages import Pricer, Stage, StageTable
+from cost.layouts.order_search import exchanged_order
+from cost.layouts.stage_order import OrderProblem
+from cost.layouts.stages import Pricer, StageTable, single_parts
 from cost.machine import unlike_gpus
-from cost.model import StageShard
 from cost.terms.pipeline import hand_over
 from topology.cluster import Cluster
 
@@ -57,15 +56,12 @@ def order_problem(
     model, many = deployment.model, len(groups)
     total = sum(len(group) for group in groups)
     specs = [StageSpec(group, range(0)) for group in groups]
-    table = StageTable.bare([_stage(pricer, spec, total, stages) for spec in specs], len(model.kinds))
-    parts = len(model.kinds) + 2
-    rows, one = np.tile(np.arange(many), parts), np.repeat(np.eye(parts), many, axis=1)
-    kinds = tuple((layer, one[kind]) for kind, layer in enumerate(model.kinds))
-    held = StageShard(kinds, first=one[-2], last=one[-1])
-    batch = sequences / total
+    table = StageTable.bare([pricer.stage(spec, total, stages) for spec in specs], len(model.kinds))
+    rows, held = single_parts(model, many)
+    parts, batch = len(model.kinds) + 2, sequences / total
     ones = np.ones(len(rows), dtype=np.int64)
     shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
-    seconds = pricer.seconds(table, rows, shape, held)["step_s"].reshape(parts, many)
+    seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, many)
     weights, cache = pricer.memory(table, rows, shape, held, passing=False)
     passing = batch * np.asarray(pricer.memory(table, rows, shape, held)[1] - cache).reshape(parts, many)
     memory = np.asarray(weights + batch * cache).reshape(parts, many)
@@ -86,15 +82,7 @@ def order_problem(
     )
 
 
-def _stage(pricer: Pricer, spec: StageSpec, total: int, stages: int) -> Stage:
-    machine, domain_gpus, hbm_bytes = pricer.place(spec)
-    each = total / len(spec.gpus)
-    return Stage(len(spec.gpus), domain_gpus, machine, each, each / stages, hbm_bytes)
-
-
-def hop_seconds(
-    deployment: Deployment, groups: Sequence[StageSpec], sequences: float
-) -> tuple[Floats, Floats]:
+def hop_seconds(deployment: Deployment, groups: Sequence[StageSpec], sequences: float) -> tuple[Array, Array]:
     """Seconds of handing ``sequences`` to another group, and their sampled tokens, ``[groups, groups]`` each."""
     many = len(groups)
     forward, back = np.zeros((many, many)), np.zeros((many, many))
@@ -106,18 +94,11 @@ def hop_seconds(
     return forward, back
 
 
-def with_free_orders(pricer: Pricer) -> list[Arrangement]:
-    """Return all arrangements: groups in the order of the cluster, and where they differ in better ones."""
-    found = arrangements(pricer.deployment.cluster, pricer.deployment.model)
-    known = {(what.replicas, what.cut) for what in found}
-    return found + [what for what in unlike_arrangements(pricer) if (what.replicas, what.cut) not in known]
-
-
 def unlike_arrangements(pricer: Pricer) -> list[Arrangement]:
     """Return one replica over groups that differ, in each order that is best at one of :data:`SEQUENCES`.
 
     None where all domains are alike. Orders are found by exchanges, the same every time
-    (:func:`cost.layouts.order_exchange.exchanged_order`). Groups are whole domains, alike ones joined up to the size
+    (:func:`cost.layouts.order_search.exchanged_order`). Groups are whole domains, alike ones joined up to the size
     of the largest, and where GPUs differ equal cuts; all of them are stages, or the fastest kinds alone.
     """
     deployment = pricer.deployment

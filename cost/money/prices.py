@@ -22,7 +22,8 @@ from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
 from topology.cluster import Cluster
 from topology.physical import system_power
-from topology.spec import DomainSpec, GpuSpec
+from topology.spec import GpuSpec
+from topology.structures.domain import DomainSpec
 
 PRICE_BASES = ("owner", "neocloud", "rental", "list")
 """What an hour of a GPU costs whom: its owner, a smaller cloud, a tenant for three years, a cloud's public list."""

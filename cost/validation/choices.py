@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.layouts.candidates import batch_grid, group_widths, most_that_fit
+from cost.layouts.batches import batch_grid, most_that_fit
+from cost.layouts.candidates import group_widths
 from cost.memory import batch_room, even_memory
 from cost.model import Model
 from cost.serving.steady_state import PREFILL_KEEPS_BUSY

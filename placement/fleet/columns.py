@@ -261,8 +261,7 @@ def price_on(
         speeds=() if target is None else (target,),
         arranged=arranged,
     )
-    number = {id(one): place for place, one in enumerate(arranged)}
-    of = np.array([number[id(variant.arrangement)] for variant in found.variants], dtype=np.int64)
+    of = np.array([variant.number for variant in found.variants], dtype=np.int64)
     return found, of[found.layout]
 
 

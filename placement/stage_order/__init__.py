@@ -7,15 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.layouts.order_exchange import exchanged_order
-from cost.layouts.stage_order import (
-    OrderProblem,
-    StageOrder,
-    least_seconds,
-    least_tour,
-    most_seconds,
-    split_in_order,
-)
+from cost.layouts.order_search import exchanged_order, split_in_order
+from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, least_tour, most_seconds
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
 from topology.base.errors import InfeasibleError

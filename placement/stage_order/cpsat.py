@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cost.layouts.stage_order import OrderProblem, Split, least_tour, most_seconds, split_in_order
+from cost.layouts.order_search import split_in_order
+from cost.layouts.partition import Split
+from cost.layouts.stage_order import OrderProblem, least_tour, most_seconds
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within

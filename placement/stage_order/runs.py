@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.layouts.stage_order import Order, OrderProblem, Split, least_tour
+from cost.layouts.partition import Split
+from cost.layouts.stage_order import Order, OrderProblem, least_tour
 from placement.arrays import Bools, Floats
 from placement.budget import Budget
 from placement.cp_solver import solve_within

@@ -9,7 +9,8 @@ from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
 from cost.layout import StageSpec
 from cost.layouts.candidates import Group, domain_gpus
-from cost.layouts.stage_order import OrderProblem, StageOrder, split_in_order
+from cost.layouts.order_search import split_in_order
+from cost.layouts.stage_order import OrderProblem, StageOrder
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget

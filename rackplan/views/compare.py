@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from cost.calibration.errors import ErrorOf, error_to_dict
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.money import Bill, Totals
 from cost.money.bill import Bill, Totals
 from cost.workload import Workload
 from placement.compare import CompareRow

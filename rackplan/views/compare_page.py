@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from cost.calibration.errors import widest
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.money import Totals
 from cost.money.bill import Totals
 from cost.score import Score
 from placement.compare import CompareRow

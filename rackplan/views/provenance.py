@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.money import Bill
 from cost.money.bill import Bill
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text, View
 from rackplan.views.evidence import UsedFigure

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cost.deployment import Deployment
 from cost.experts.loads import read_loads
-from cost.money import PriceBook
 from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
 from cost.serving.limits import rounded_up

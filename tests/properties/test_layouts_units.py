@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.deployment import Deployment
-from cost.layouts import candidates, sweep
-from cost.layouts.candidates import arrangements
-from cost.layouts.lines import runs_of
+from cost.layouts import sweep
+from cost.layouts.arrays import numbered, runs_of
+from cost.layouts.candidates import _candidates, candidates
 from cost.layouts.partition import variants_of
-from cost.layouts.stages import Pricer, pipelines_of
-from cost.layouts.units import Widths, numbered, stage_seconds
+from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
+from cost.layouts.stages import Pricer
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import build_cluster, resolve_cluster
@@ -39,9 +39,8 @@ def test_numbers_of_distinct_values(values: list[int], more: int) -> None:
 def test_stages_are_sums_of_their_layers(model: str, workload: Workload, imbalance: float | None) -> None:
     deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model(model), workload)
     pricer = Pricer(deployment)
-    pipelines = pipelines_of(
-        pricer, variants_of(pricer, arrangements(deployment.cluster, deployment.model)[:12])
-    )
+    some = candidates(deployment.cluster, deployment.model).always[:12]
+    pipelines = pipelines_of(pricer, variants_of(pricer, some), [pricer.lines(what) for what in some])
     stages = pipelines.stages
     every = np.arange(len(stages.machine))
     one = np.ones(len(every), dtype=np.int64)
@@ -52,7 +51,7 @@ def test_stages_are_sums_of_their_layers(model: str, workload: Workload, imbalan
     found = stage_seconds(pricer, stages, every, every, asked)
     shape = pricer.shape(stages, every, tp=tp, moe_tp=one, batch=batch, imbalance=imbalance)
     told = pricer.seconds(stages, every, shape, stages.held(deployment, every))
-    assert found == pytest.approx(told["step_s"], rel=1e-12)
+    assert found == pytest.approx(told.step_s, rel=1e-12)
 
 
 def test_parts_of_a_few_are_those_of_all() -> None:
@@ -88,8 +87,7 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
         found = sweep(Deployment(build_cluster(spec), resolve_model("deepseek-v2-lite"), Workload()))
         return [np.asarray(values).tobytes() for values in found.columns().values()]
 
-    candidates._arrangements.cache_clear()
-    candidates._left_over.cache_clear()
+    _candidates.cache_clear()
     first = priced("hgx-h100@16", "2x")
     others = [priced("hgx-h200@16", "2x"), priced("hgx-h100@16", "0.5x"), priced("hgx-h100@24", "2x")]
     assert priced("hgx-h100@16", "2x") == first

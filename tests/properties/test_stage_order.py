@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds, split_in_order
+from cost.layouts.order_search import split_in_order
+from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds
 from placement.budget import Budget
 from placement.stage_order import _which, solve_order
 from placement.stage_order.cpsat import counts_within, search_order

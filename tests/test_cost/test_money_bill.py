@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.money import HOURS_PER_YEAR, PriceBook
 from cost.money.bill import HOURS_PER_YEAR, Bill
 from cost.money.prices import PriceBook
 from topology import InputError, resolve_cluster

@@ -11,7 +11,7 @@ from cost.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.evaluate import sweep
 from cost.layouts.stages import Pricer
-from cost.layouts.unlike_stages import order_problem, unlike_arrangements, with_free_orders
+from cost.layouts.unlike_stages import order_problem, unlike_arrangements
 from cost.workload import Workload
 from helpers import few_layers
 from topology import Cluster, build_cluster, resolve_cluster
@@ -57,7 +57,7 @@ def test_the_step_of_a_problem_is_that_of_the_sweep(cluster):
 def test_unlike_domains_come_in_a_better_order_than_that_of_the_cluster():
     where = deployment("gb200-nvl72@76")
     given = tuple(domain_gpus(where.cluster))
-    turned = [what for what in with_free_orders(Pricer(where)) if what.replicas == (given[::-1],)]
+    turned = [what for what in unlike_arrangements(Pricer(where)) if what.replicas == (given[::-1],)]
     assert turned
     found = sweep(where, cut_experts=False)
     best = found.layout_of(int(np.argmax(found.tok_s_per_gpu)))

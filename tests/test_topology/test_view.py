@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cost.money import PriceBook
+from cost.money.prices import PriceBook
 from topology import ClusterView, Fault, InputError, build_cluster, resolve_cluster
 from topology.build import rebuilt
 from topology.cluster_data import cluster_from_dict, cluster_to_dict

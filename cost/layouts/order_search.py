@@ -7,12 +7,72 @@ from itertools import permutations
 
 import numpy as np
 
-from cost.layouts.stage_order import Order, OrderProblem, StageOrder, split_in_order
+from cost.layouts.arrays import Array
+from cost.layouts.partition import Split, best_cuts, ranges_of
+from cost.layouts.stage_order import Order, OrderProblem, StageOrder
 
 WORK = 8e6
 """Steps of dynamic programmes, a few nanoseconds each, that exchanges are worth."""
 FEWEST, MOST = 16, 400
 """Orders tried at least and at most."""
+
+
+def split_in_order(problem: OrderProblem, order: Sequence[int]) -> Split | None:
+    """Return the split whose step is shortest with the groups in this order, or None where none has room: exact.
+
+    Notes
+    -----
+    A step is the larger of ``stages`` times the slowest stage and of the sum with the hops. With the slowest stage
+    at most ``m`` the dynamic programme (:func:`cost.layouts.partition.best_cuts`) finds the least sum; a smaller
+    ``m`` never makes that smaller. So the best lies where the two cross, found by bisection over the times that
+    stages can have, from the least ``m`` on.
+    """
+    seconds, tour, depth = _runs(problem, order), problem.tour_seconds(order), len(order)
+    slowest, found = _best_split(seconds, np.maximum)
+    if found is None:
+        return None
+    best: tuple[float, Split] = problem.step_seconds(order, found), found
+    # a stage slower than the best step allows is in no better split
+    times = np.unique(seconds[(seconds >= slowest) & (depth * seconds <= best[0])])
+    low, high = 0, len(times)
+    while low < high:
+        middle = (low + high) // 2 if low else 0
+        total, found = _best_split(np.where(seconds <= times[middle], seconds, np.inf), np.add)
+        if found is None:
+            low = middle + 1
+            continue
+        step = problem.step_seconds(order, found)
+        if step < best[0]:
+            best = step, found
+        if total + tour <= depth * float(problem.stage_seconds(order, found).max()):
+            high = middle  # a slower slowest stage only makes it worse
+        else:
+            low = middle + 1
+    return best[1]
+
+
+def _runs(problem: OrderProblem, order: Sequence[int]) -> Array:
+    """Seconds of runs of layers on each stage (:func:`best_cuts`), infinite where they have no room."""
+    groups, before, layers = list(order), problem.before.astype(np.float64), problem.layers
+    held = before[:, None, :] - before[:, :, None]
+    seconds = np.einsum("kij,ks->sij", held, problem.seconds[:, groups])
+    memory = np.einsum("kij,ks->sij", held, problem.memory[:, groups])
+    memory += problem.fixed_memory[groups][:, None, None]
+    seconds[0] += problem.first_seconds[groups[0]]
+    seconds[-1] += problem.last_seconds[groups[-1]]
+    memory[0] += problem.first_memory[groups[0]]
+    memory[-1] += problem.last_memory[groups[-1]]
+    seconds[memory > problem.capacity[groups][:, None, None]] = np.inf
+    stop = np.arange(layers + 1)
+    start = stop - layers + np.arange(layers)[:, None]
+    return np.where(start < 0, np.inf, seconds[:, np.maximum(start, 0), stop])[:, :, None]
+
+
+def _best_split(runs: Array, combine: np.ufunc) -> tuple[float, Split | None]:
+    """The least largest stage, or sum of all, and the split; None where none has room."""
+    value, stops = best_cuts(runs, range(len(runs)), combine)
+    best = float(value[0])
+    return best, ranges_of(stops[:, 0].tolist()) if np.isfinite(best) else None
 
 
 def exchanged_order(problem: OrderProblem, known: Sequence[Sequence[int]] = ()) -> StageOrder | None:
@@ -35,7 +95,7 @@ def exchanged_order(problem: OrderProblem, known: Sequence[Sequence[int]] = ()) 
 
 
 class _Exchange:
-    """The best of the orders that were tried; those that differ in groups alike count as one."""
+    """The best of the orders that were tried; orders that differ in exchangeable groups count as one."""
 
     def __init__(self, problem: OrderProblem, most: int) -> None:
         self.problem, self.most = problem, most

@@ -1,0 +1,64 @@
+"""What the steps of layouts are spent on, found for those that are shown: it costs far more than to price them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost.layouts.arrays import Array, Index, runs_of
+from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds
+from cost.layouts.stages import Pricer
+from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
+from cost.terms.work import IMBALANCE
+
+
+@dataclass(frozen=True, eq=False)
+class StepParts:
+    """What steps are spent on; every array is ``[configurations]``.
+
+    Attributes
+    ----------
+    lower_step_s:
+        Seconds that no schedule can beat at data-sheet peaks.
+    bound_by:
+        What most of the step is spent on, as an index into ``limits``.
+    terms_s:
+        Seconds of the step by part; they add up to ``step_s``.
+    """
+
+    lower_step_s: Array
+    bound_by: Index
+    limits: tuple[str, ...]
+    terms_s: Mapping[str, Array]
+
+
+def step_parts(pricer: Pricer, pipelines: Pipelines, variants: Index, asked: Widths) -> StepParts:
+    """Return what the steps of some configurations are spent on: those of the slowest pipeline of each.
+
+    ``variants``: the variant of each configuration.
+    """
+    of, every, step_s = pipeline_seconds(pricer, pipelines, variants, asked)
+    slowest = every[runs_of(of).argmax(step_s)]
+    line, rows = pipelines.rows(slowest)
+    at, stages = asked.rows(line), pipelines.stages
+    shape = pricer.shape(stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=asked.imbalance)
+    costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
+    runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
+    # one micro-batch for each stage goes round (:mod:`cost.score`)
+    terms = {name: runs.sum(times * seconds) for name, seconds in costs.terms_s.items()}
+    limits = {name: runs.sum(times * seconds) for name, seconds in costs.limits_s.items()}
+    hops_s = np.zeros(len(slowest))
+    for fabric, hop_s in pipelines.hops_s(slowest, asked.batch).items():
+        limits[fabric] = limits.get(fabric, 0.0) + hop_s
+        hops_s = hops_s + hop_s
+    if np.any(depth > 1):
+        one_pass_s = runs.sum(times * costs.step_s)
+        bubble_s = np.asarray(bubble_seconds(depth, runs.max(costs.step_s), one_pass_s, hops_s))
+        terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
+        limits[IMBALANCE] = bubble_s
+    peak_s = runs.sum(times * costs.lower_s) + asked.batch * pipelines.peak_s[slowest]
+    lower_s = np.maximum(peak_s, depth * runs.max(costs.lower_s))
+    most = np.argmax(list(limits.values()), axis=0) if limits else np.zeros(len(variants), dtype=np.int64)
+    return StepParts(lower_s, most, tuple(limits), terms)

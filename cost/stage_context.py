@@ -1,0 +1,267 @@
+"""What is known of a cluster, and of the GPUs of a stage in it: found when it is first needed, then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.calibration.serving import calibrated
+from cost.fabric_faults import FaultyFabric, faulty_links
+from cost.layout import Place
+from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
+from cost.model import Model
+from topology.cluster import Cluster
+from topology.drained import without_slow_links
+from topology.routes import Router
+from topology.scale_out import leaves_and_pods
+
+Ints = NDArray[np.int64]
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterContext:
+    """A cluster and a model: what deployments of the two share that differ in the rest."""
+
+    cluster: Cluster
+    model: Model
+    machines: dict[Conditions, Machines] = field(default_factory=dict)
+    answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
+        """Return what ``make`` made the first time that it was called with ``key``."""
+        if key not in self.answers:
+            self.answers[key] = make()
+        return cast(_Answer, self.answers[key])
+
+    @cached_property
+    def router(self) -> Router:
+        """Routes of the cluster."""
+        return Router(self.cluster)
+
+    @cached_property
+    def drained(self) -> list[tuple[tuple[str, ...], Router]]:
+        """Names of slow links, and the routes where those are out of service so that others stand in."""
+        return [(names, Router(cluster)) for names, cluster in without_slow_links(self.cluster)]
+
+    @cached_property
+    def fabric_faults(self) -> FaultyFabric | None:
+        """What is left of the links between domains; None where all of them work."""
+        between = faulty_links(self.cluster).between
+        return FaultyFabric(self.cluster, self.router, self.drained) if between else None
+
+    @cached_property
+    def fabric_note(self) -> str:
+        """What links between domains that are broken or slow leave to traffic; empty where all of them work."""
+        return "" if self.fabric_faults is None else self.fabric_faults.note
+
+    @cached_property
+    def leaf_and_pod(self) -> Ints:
+        """Leaf and pod of each GPU, ``[2, gpus]``."""
+        return np.array(leaves_and_pods(self.cluster.spec, self.cluster.gpus), dtype=np.int64)
+
+    @cached_property
+    def domain(self) -> Ints:
+        """Scale-up domain of each GPU, ``[gpus]``."""
+        return np.array([gpu.domain for gpu in self.cluster.gpus], dtype=np.int64)
+
+    @cached_property
+    def unlike(self) -> dict[int, tuple[float, int]]:
+        """GPUs that are unlike others of their kind (:func:`cost.machine.unlike_gpus`)."""
+        return unlike_gpus(self.cluster)
+
+    @cached_property
+    def one_chip(self) -> bool:
+        """Whether all GPUs are of one type."""
+        return len({domain.gpu.name for domain in self.cluster.spec.domains}) == 1
+
+    @cached_property
+    def hbm_differs(self) -> bool:
+        """Whether GPUs differ in capacity."""
+        return len({domain.gpu.hbm_bytes for domain in self.cluster.spec.domains}) > 1
+
+    @cached_property
+    def numbers(self) -> dict[Literal["gpu", "node", "rack"], Ints]:
+        """Number of the GPU, node and rack of each GPU, in order of appearance, ``[gpus]`` each."""
+        gpus = self.cluster.gpus
+        return {
+            "gpu": _first_seen([gpu.id for gpu in gpus]),
+            "node": _first_seen([gpu.node for gpu in gpus]),
+            "rack": _first_seen([gpu.rack for gpu in gpus]),
+        }
+
+
+def _first_seen(names: list[str]) -> Ints:
+    number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([number[name] for name in names], dtype=np.int64)
+
+
+def digest(*arrays: NDArray[Any]) -> bytes:
+    """Return a few bytes that are equal for equal arrays: those of 100,000 GPUs would be large keys."""
+    found = blake2b(digest_size=20)
+    for array in arrays:
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.digest()
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What machines depend on besides the cluster and the model (:class:`cost.deployment.Deployment`)."""
+
+    phase: str
+    kv_dtype: str
+    engine: str
+    efficiency: Efficiency | None
+
+
+@dataclass(frozen=True, eq=False)
+class Machines:
+    """What stages run on under some conditions, at any batch: by their GPUs, and by what their rates depend on.
+
+    Rates depend on the domains alone, or on the GPUs where those of a domain differ.
+    """
+
+    shared: ClusterContext
+    conditions: Conditions
+    stages: dict[tuple[int, ...], StageContext] = field(default_factory=dict)
+    by_place: dict[tuple[int, ...] | frozenset[int], Machine] = field(default_factory=dict)
+
+    def stage(self, gpus: tuple[int, ...]) -> StageContext:
+        """Return what is known of a stage on ``gpus``."""
+        found = self.stages.get(gpus)
+        if found is None:
+            found = self.stages[gpus] = StageContext(self, gpus)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class StageContext:
+    """The GPUs of a stage under the conditions of a deployment, whatever its layers and batch."""
+
+    machines: Machines
+    gpus: tuple[int, ...]
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self.machines.shared.cluster
+
+    @cached_property
+    def domains(self) -> Ints:
+        """Scale-up domain of each GPU, ``[gpus]``."""
+        return self.machines.shared.domain[list(self.gpus)]
+
+    @cached_property
+    def domain_set(self) -> frozenset[int]:
+        """Scale-up domains that the stage lies in."""
+        return frozenset(self.domains.tolist())
+
+    @cached_property
+    def smallest_part(self) -> int:
+        """GPUs of the stage in the scale-up domain that holds fewest of them."""
+        if len(self.domain_set) == 1:
+            return len(self.gpus)
+        return int(np.unique(self.domains, return_counts=True)[1].min())
+
+    @cached_property
+    def place(self) -> Place:
+        """Scale-up domain, leaf and pod that all GPUs of the stage lie in."""
+        where = self.domain_set, *map(set, self.machines.shared.leaf_and_pod[:, list(self.gpus)].tolist())
+        return Place(*(next(iter(each)) if len(each) == 1 else None for each in where))
+
+    @cached_property
+    def unlike(self) -> tuple[tuple[int, tuple[float, int]], ...]:
+        """Which GPUs are unlike others of their kind, by place, and in what (:func:`cost.machine.unlike_gpus`)."""
+        marks = self.machines.shared.unlike
+        gpus = self.gpus if marks else ()
+        return tuple((place, marks[gpu]) for place, gpu in enumerate(gpus) if gpu in marks)
+
+    @cached_property
+    def kind(self) -> tuple[object, ...]:
+        """Equal for stages that cost the same but for layers and experts: how GPUs share domains, kinds, faults."""
+        domains, order = np.unique(self.domains, return_inverse=True)
+        kinds = np.array(self._cluster.domain_kind)[domains]
+        return digest(order.astype(np.int32), kinds), self.unlike
+
+    @cached_property
+    def hbm_bytes(self) -> dict[int, float]:
+        """HBM of a GPU, as its driver reports it, of each domain that the stage lies in."""
+        return {domain: self._cluster.spec.domains[domain].gpu.hbm_bytes for domain in self.domain_set}
+
+    @cached_property
+    def alltoall_left(self) -> float:
+        """Part of its rate that an all-to-all between the domains of the stage has, 1 without faults."""
+        faults = self.machines.shared.fabric_faults
+        return 1.0 if faults is None or len(self.domain_set) == 1 else faults.alltoall(self.gpus)
+
+    @property
+    def rates(self) -> Rates:
+        """Peak rates of the slowest GPU; scores multiply BF16 besides the weights' types."""
+        return self.machine.rates
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What the stage runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
+        known = self.machines.by_place
+        where = self.gpus if self._routed or self._cluster.spec.slow_gpus else self.domain_set
+        if where not in known:
+            known[where] = self._machine()
+        return known[where]
+
+    def _machine(self) -> Machine:
+        conditions, rates = self.machines.conditions, self._rates()
+        domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
+        gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
+        efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
+        return Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
+
+    def _rates(self) -> Rates:
+        precision = self.machines.shared.model.precision
+        dtypes = [*precision.values(), "bf16", self.machines.conditions.kv_dtype]
+        rates = stage_rates(self._cluster, self.gpus, dtypes)
+        if self._routed:
+            rates = replace(rates, alltoall_bytes_per_s=self._uniform(rates.up_bytes_per_s))
+        return replace(rates, out_bytes_per_s=self.alltoall_left * rates.out_bytes_per_s)
+
+    @cached_property
+    def _routed(self) -> bool:
+        """Whether bytes take several links inside a domain, or some links are broken."""
+        spec = self._cluster.spec
+        some = not spec.switched and any(not spec.domains[d].switched for d in self.domain_set)
+        return some or spec.reshaped
+
+    def _uniform(self, alone: float) -> float:
+        """All-to-all bytes/s among the GPUs of the stage in one domain, the slowest such group; from the routes."""
+        shared = self.machines.shared
+        routers = [shared.router, *(router for _, router in shared.drained)]
+        found = max(router.uniform_within_domains(self.gpus) for router in routers)
+        return found if np.isfinite(found) else alone
+
+    @cached_property
+    def gpu_rates(self) -> GpuRates | None:
+        """Rates at which each GPU runs experts, over those of the stage; None where all are homogeneous."""
+        spec, shared = self._cluster.spec, self.machines.shared
+        if not spec.slow_gpus and shared.one_chip:
+            return None
+        gpus = [self._cluster.gpus[gpu] for gpu in self.gpus]
+        kinds = [(spec.domains[gpu.domain].gpu.name, spec.slow_gpus.get(gpu.id, 1.0)) for gpu in gpus]
+        if len(set(kinds)) == 1:
+            return None
+        own = {kind: self.machines.stage((gpu,)) for kind, gpu in zip(kinds, self.gpus, strict=True)}
+        rates = {kind: one.expert_rates for kind, one in own.items()}
+        over = np.array([rates[kind] for kind in kinds]).T / np.array(self.expert_rates)[:, None]
+        return GpuRates(over[0], over[1], np.maximum(over[2], 1.0), np.maximum(over[3], 1.0))
+
+    @property
+    def expert_rates(self) -> tuple[float, float, float, float]:
+        """Flop/s and HBM bytes/s of experts: what kernels reach, then at peak."""
+        machine, weights = self.machine, self.machines.shared.model.precision["experts"]
+        flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
+        fraction = machine.efficiency.reached(*machine.rates.fractions("experts", weights))
+        return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm

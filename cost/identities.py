@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from cost.catalog import catalog_figures
 from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param, multiply_dtype
 from cost.layout import StageSpec
 from cost.model import Model
-from cost.prices import figure_file
 from cost.step import even_step
 from cost.workload import StepShape
 from topology.base.figures import Figure
@@ -31,9 +31,8 @@ class CacheTier:
 
 def cache_tiers(gpu: GpuSpec) -> tuple[CacheTier, ...]:
     """Return the HBM of a GPU and the tiers below it, the fastest first."""
-    file = figure_file("cache_tiers", "tiers")
-    units = {"capacity_bytes": "byte", "bytes_per_s": "byte/s"}
-    below = (CacheTier(name, **file.figures(file.entry(name), units)) for name in file.names)
+    tiers = catalog_figures("cache_tiers", "tiers", {"capacity_bytes": "byte", "bytes_per_s": "byte/s"})
+    below = (CacheTier(name, **figures) for name, figures in tiers.items())
     return CacheTier("hbm", gpu.figure("hbm_bytes"), gpu.figure("hbm_bytes_per_s")), *below
 
 

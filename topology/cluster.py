@@ -150,21 +150,6 @@ class Cluster(Shown):
         return tuple(kinds.setdefault(domain, len(kinds)) for domain in self.spec.domains)
 
     @cached_property
-    def domain_kind(self) -> tuple[int, ...]:
-        """``[domains]`` the number of each domain's kind: equal specifications have the same, from 0 in order."""
-        kinds: dict[tuple[str, str, int], list[tuple[int, DomainSpec]]] = {}
-        found: list[int] = []
-        count = 0
-        for domain in self.spec.domains:
-            same = kinds.setdefault((domain.part, domain.title, domain.gpus), [])
-            kind = next((number for number, other in same if other == domain), count)
-            if kind == count:
-                same.append((count, domain))
-                count += 1
-            found.append(kind)
-        return tuple(found)
-
-    @cached_property
     def wiring(self) -> Wiring:
         """Nodes and links as arrays."""
         return self.lay()

@@ -25,9 +25,9 @@ from silicon import read_silicon
 from cost.calibration.first_token import (
     FirstTokenCalibration,
     first_token,
-    read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.calibration.tables import read_table
 from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
 
@@ -175,6 +175,10 @@ def fit(rows: Rows) -> dict[str, Any]:
     }
 
 
+def _read(data: object) -> FirstTokenCalibration:
+    return read_table(FirstTokenCalibration, data, OUT.name)
+
+
 def held(
     rows: Rows, calibration: FirstTokenCalibration
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
@@ -240,7 +244,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows.make(read_silicon(options.silicon, "ttft_ms"))
     data = fit(rows)
-    told = held(rows, read_first_token(data))
+    told = held(rows, _read(data))
     report_all("fitted", rows, told)
     aggregated = np.array([p.phase == "aggregated" for p in rows.points])
     data["fit"] = {
@@ -253,7 +257,7 @@ def main() -> None:
         of = folds_of(rows.points, options.folds)
         parts = [np.zeros(len(of), bool), np.zeros(len(of), bool), np.zeros(len(of))]
         for k in range(options.folds):
-            calibration = read_first_token(fit(rows.take(of != k)))
+            calibration = _read(fit(rows.take(of != k)))
             for whole, part in zip(parts, held(rows.take(of == k), calibration), strict=True):
                 whole[of == k] = part
         report_all(f"held out, {options.folds} folds", rows, (parts[0], parts[1], parts[2]))

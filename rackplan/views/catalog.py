@@ -9,7 +9,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from cost.names import without_owner
 from cost.prices import billed_figures
 from cost.resolve import (
     Published,
@@ -20,6 +19,7 @@ from cost.resolve import (
     published,
     resolve_model,
     spelled_models,
+    without_owner,
 )
 from rackplan.schemas.records import (
     CablingData,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from held_out import configurations, folds_of
 from scipy.optimize import linprog
 from silicon import read_silicon
 
@@ -227,14 +228,6 @@ def report_all(label: str, rows: Rows, told: tuple[NDArray[np.bool_], NDArray[np
             )
 
 
-def folds_of(points: Sequence[Point], folds: int) -> NDArray[np.int64]:
-    """Fold of each row; rows of one configuration stay together, whatever their concurrency."""
-    names = [f"{p.model}{p.cluster}{p.engine}{p.weights}{p.pool}{p.isl}{p.osl}" for p in points]
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    fold = np.random.default_rng(0).integers(folds, size=len(number))
-    return np.array([fold[number[name]] for name in names])
-
-
 def main() -> None:
     """Fit, report, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -254,9 +247,9 @@ def main() -> None:
         "disaggregated_inside": rounded(told[0][~aggregated].mean()),
     }
     if options.folds:
-        of = folds_of(rows.points, options.folds)
+        of = folds_of(configurations(rows.points), options.folds)
         parts = [np.zeros(len(of), bool), np.zeros(len(of), bool), np.zeros(len(of))]
-        for k in range(options.folds):
+        for k in sorted(set(of)):
             calibration = _read(fit(rows.take(of != k)))
             for whole, part in zip(parts, held(rows.take(of == k), calibration), strict=True):
                 whole[of == k] = part

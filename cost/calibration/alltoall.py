@@ -22,7 +22,7 @@ from topology.base.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")
 
-_UNITS = {
+UNITS = {
     "alpha_up_s": "s",
     "alpha_out_s": "s",
     "floor_s": "s",
@@ -167,11 +167,11 @@ class _File:
     def figure(self, key: str, given: object, where: str) -> Figure:
         """Return the coefficient ``key``; a text is the name of a shared one."""
         where = f"{where}: {key}"
-        if key not in _UNITS:
-            raise InputError(f"{where}: no such coefficient; known: {', '.join(_UNITS)}.")
+        if key not in UNITS:
+            raise InputError(f"{where}: no such coefficient; known: {', '.join(UNITS)}.")
         if isinstance(given, str):
-            return self._shared(given, _UNITS[key], where)
-        return self._figure(read_table(_Entry, given, where), _UNITS[key], where)
+            return self._shared(given, UNITS[key], where)
+        return self._figure(read_table(_Entry, given, where), UNITS[key], where)
 
     def _figure(self, entry: _Entry, unit: str, where: str) -> Figure:
         source = source_text(entry.source, self.sources, where) + (f" ({entry.note})" if entry.note else "")

@@ -265,11 +265,6 @@ def neighbour(chip: str) -> str:
     return file.chips[chip].neighbour or "" if chip in file.chips else ""
 
 
-def unmeasured_chips() -> tuple[str, ...]:
-    """Names of the chips that nobody measured in served requests, and of whose kernels something is known."""
-    return tuple(_shipped())
-
-
 def derate(chip: str) -> Mapping[str, Figure] | None:
     """Return the largest fractions of its peaks that kernels of an unmeasured chip reach, or nothing of another chip.
 

@@ -108,10 +108,16 @@ def read_pool(row: Row, prefix: str = "") -> Pool:
     InputError
         If the two sides do not use the same GPUs, or a pipeline is asked for whose widths are to be chosen.
     """
-    if any(row.text(prefix + name).lower() == BEST for name in _WIDTHS):
-        return _open_pool(row, prefix)
-    tp, ep, moe_tp, dp = (row.count(prefix + name) for name in _WIDTHS)
+    chosen = [row.text(prefix + name).lower() == BEST for name in _WIDTHS]
+    tp, ep, moe_tp, dp = (
+        0 if best else row.count(prefix + name) for name, best in zip(_WIDTHS, chosen, strict=True)
+    )
     stages = row.count(prefix + "stages", 1) or 1
+    slots = 0 if prefix else row.count("slots")
+    if any(chosen):
+        if stages > 1:
+            row.fail(prefix + "stages", f"widths that are {BEST!r} are chosen for one stage; leave it blank.")
+        return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
     workers = row.count(prefix + "workers", 1) or 1
     if not (tp or ep or moe_tp or dp):
         return NO_LAYOUT
@@ -127,19 +133,7 @@ def read_pool(row: Row, prefix: str = "") -> Pool:
             f"{prefix}ep",
             f"ep {ep} x moe_tp {moe_tp} is not tp {tp} x attention_dp {dp}: both are the GPUs of one stage.",
         )
-    slots = row.count(prefix + "slots") if not prefix else 0
     return Pool(tp, dp, ep, moe_tp, stages, workers, slots)
-
-
-def _open_pool(row: Row, prefix: str) -> Pool:
-    """The pool of which at least one width is ``best``: 0 in those that the model chooses."""
-    if row.count(prefix + "stages", 1) > 1:
-        row.fail(prefix + "stages", f"widths that are {BEST!r} are chosen for one stage; leave it blank.")
-    tp, ep, moe_tp, dp = (
-        0 if row.text(prefix + name).lower() == BEST else row.count(prefix + name) for name in _WIDTHS
-    )
-    slots = row.count(prefix + "slots") if not prefix else 0
-    return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
 
 
 _GB = 1e9
@@ -320,36 +314,28 @@ def _drafts(row: Row) -> tuple[int | None, float]:
 
 
 def _alltoall(row: Row, model: str) -> AllToAll:
-    shape = _shape(row, model)
+    shape = _shape(row, model) if model else {}
     return AllToAll(
         kernel=row.need("kernel"),
         tokens=row.positive("tokens_per_gpu"),
-        hidden=row.count("hidden") or shape["hidden"] or row.count("hidden", None, least=1),
-        experts=row.count("experts") or shape["experts"] or row.count("experts", None, least=1),
-        top_k=row.count("top_k") or shape["top_k"] or row.count("top_k", None, least=1),
+        hidden=row.count("hidden") or shape.get("hidden") or row.count("hidden", None, least=1),
+        experts=row.count("experts") or shape.get("experts") or row.count("experts", None, least=1),
+        top_k=row.count("top_k") or shape.get("top_k") or row.count("top_k", None, least=1),
         dispatch_dtype=_dtype(row, "dispatch_dtype", "fp8"),
         combine_dtype=_dtype(row, "combine_dtype", "bf16"),
-        groups=row.count("groups", shape["groups"]),
-        topk_groups=row.count("topk_groups", shape["topk_groups"]),
+        groups=row.count("groups", shape.get("groups", 0)),
+        topk_groups=row.count("topk_groups", shape.get("topk_groups", 0)),
     )
 
 
-def _shape(row: Row, model: str) -> dict[str, int]:
-    """Return the shape of the model's routed layers, zeros where no model is named or it routes nothing."""
-    names = ("hidden", "experts", "top_k", "groups", "topk_groups")
-    if not model:
-        return dict.fromkeys(names, 0)
+def _shape(row: Row, name: str) -> dict[str, int]:
+    """Return the shape of a model's routed layers."""
     try:
-        found = resolve_model(model)
+        model = resolve_model(name)
     except InputError as error:
         row.fail("model", str(error))
-    moe = found.moe
+    moe = model.moe
     if moe is None:
-        row.fail("model", f"{model} has no routed experts; leave it blank and give hidden, experts, top_k.")
-    return {
-        "hidden": found.hidden,
-        "experts": moe.experts,
-        "top_k": moe.top_k,
-        "groups": moe.groups if moe.groups > 1 else 0,
-        "topk_groups": moe.topk_groups if moe.groups > 1 else 0,
-    }
+        row.fail("model", f"{name} has no routed experts; leave it blank and give hidden, experts, top_k.")
+    shape = {"hidden": model.hidden, "experts": moe.experts, "top_k": moe.top_k}
+    return shape | ({"groups": moe.groups, "topk_groups": moe.topk_groups} if moe.groups > 1 else {})

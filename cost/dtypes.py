@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.reading import nearest
@@ -84,14 +85,72 @@ _TABLE = (
 )
 
 DTYPES = {entry.name: entry for entry in _TABLE}
-_ALIASES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "int4": "int4-g128",
-    "fp4": "nvfp4",
-}
+_PATTERNS = (
+    # By who writes it: globs of what is written, and the format; "" are people and publications.
+    ("", "bfloat16", "bf16"),
+    ("", "float16 half", "fp16"),
+    ("", "float32", "fp32"),
+    ("", "fp8-block block-fp8 w8a8-fp8 e4m3", "fp8"),
+    ("", "fp4 nv-fp4", "nvfp4"),
+    ("", "w8a8", "int8"),
+    ("", "int4 int4-wo w4a16 awq gptq", "int4-g128"),
+    ("torch_dtype", "bfloat16", "bf16"),
+    ("torch_dtype", "float16", "fp16"),
+    ("torch_dtype", "float32", "fp32"),
+    ("expert_dtype", "fp4", "mxfp4"),
+    ("expert_dtype", "fp8", "fp8"),
+    ("expert_dtype", "bf16", "bf16"),
+    # blocks of a scale, rows by columns; "-": none is given
+    ("weight_block_size", "128x128", "fp8"),
+    ("weight_block_size", "1x32", "mxfp8"),
+    ("weight_block_size", "-", "fp8-row"),
+    ("modelopt", "NVFP4 NVFP4_AWQ", "nvfp4"),
+    ("modelopt", "W4A16_NVFP4", "nvfp4-a16"),
+    ("modelopt", "FP8", "fp8-row"),
+    ("modelopt", "FP8_PB_WO", "fp8"),
+    ("modelopt", "MXFP4", "mxfp4"),
+    ("modelopt", "MXFP8", "mxfp8"),
+    # type and bits, strategy, size of a group (-1: none)
+    ("compressed-tensors", "float8:block:*", "fp8"),
+    ("compressed-tensors", "float8:*:32", "mxfp8"),
+    ("compressed-tensors", "float8:*", "fp8-row"),
+    ("compressed-tensors", "float4:*:16", "nvfp4"),
+    ("compressed-tensors", "float4:*:32", "mxfp4"),
+    ("compressed-tensors", "int8:*", "int8"),
+    # bits, size of a group (-1: a whole row), zero points
+    ("weight-only", "8:*", "int8"),
+    ("weight-only", "4:-1*", "int4-row"),
+    *(
+        ("weight-only", f"4:{group}{zero_points}", f"int4-g{group}{zero_points}")
+        for group in (32, 64, 128)
+        for zero_points in ("", "-zp")
+    ),
+)
+
+
+def format_called(text: str, by: str = "") -> str | None:
+    """Return the format that ``text`` means, None where it means none.
+
+    Parameters
+    ----------
+    by:
+        Who writes it: a quantiser or a key of a config (the dialects of the table); "": people, who may write a
+        mixture and the names of :data:`DTYPES` too.
+    """
+    if not by and (text in DTYPES or "*" in text):
+        return text
+    found = (
+        name
+        for dialect, globs, name in _PATTERNS
+        if dialect == by and any(fnmatchcase(text, glob) for glob in globs.split())
+    )
+    return next(found, None)
+
+
+def formats_of(by: str) -> list[str]:
+    """Return what a quantiser, or a key of a config, may call a format."""
+    return [glob for dialect, globs, _ in _PATTERNS if dialect == by for glob in globs.split()]
+
 
 # A cache keeps its scales apart or has none; only plain element types are offered.
 CACHE_DTYPES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp32": 4.0}
@@ -134,10 +193,10 @@ def dtype(name: str) -> Dtype:
     key = name.strip().lower()
     if "*" in key:
         return _parse_mixture(key)
-    found = DTYPES.get(_ALIASES.get(key, key))
+    found = format_called(key)
     if found is None:
-        raise InputError(f"`weights` {name!r}: no such format; {nearest(key, [*DTYPES, *_ALIASES])}")
-    return found
+        raise InputError(f"`weights` {name!r}: no such format; {nearest(key, [*DTYPES, *formats_of('')])}")
+    return DTYPES[found]
 
 
 def bytes_per_param(name: str) -> float:
@@ -155,7 +214,7 @@ def cache_bytes_per_element(name: str) -> float:
     """
     key = name.strip().lower()
     try:
-        return CACHE_DTYPES[_ALIASES.get(key, key)]
+        return CACHE_DTYPES[format_called(key) or key]
     except KeyError:
         raise InputError(
             f"`kv_dtype` {name!r}: no format of the KV cache; choose one of {', '.join(CACHE_DTYPES)}."

@@ -11,8 +11,8 @@ from typing import Any
 
 from cost.config.build import load_object, model_from_config
 from cost.config.positions import MOST_CONTEXT
+from cost.dtypes import format_called
 from cost.model import Model
-from cost.names import shortened, without_owner
 from topology.base.errors import InputError
 from topology.base.names import Names, plain_words
 from topology.base.reading import Fields, load_yaml
@@ -23,6 +23,12 @@ _CONFIG_FILE = "config.json"
 _HUB = re.compile(r"^(https?://)?(www\.)?(huggingface\.co|hf\.co)/", re.IGNORECASE)
 """What stands before an id in the address of its page."""
 _QUANT_FILE = "hf_quant_config.json"
+
+# Precisions at the end of a model's name tell the weights; the rest only what the weights were tuned for.
+_PRECISION = re.compile(r"-(nvfp4|mxfp4|mxfp8|fp4|fp8|bf16|awq|gptq|int4|int8|w4a16|w8a8)(-dynamic|-v\d+)?$")
+_TUNED = re.compile(
+    r"-(instruct|chat|base|hf|it|thinking|exp|terminus|block|preview|v0\.\d|\d{4}|\d+(\.\d+)?t|\d+e)$"
+)
 
 
 @spec
@@ -137,6 +143,47 @@ def model_called(text: str) -> str:
     )
 
 
+def checkpoint_called(text: str) -> tuple[str, str]:
+    """Return the model that ``text`` means, and the format of the weights at the end of its name ("" for none).
+
+    ``nvidia/DeepSeek-R1-NVFP4`` is ``deepseek-r1`` with weights in ``nvfp4``, of whichever owner.
+
+    Raises
+    ------
+    InputError
+        If it means none, or several.
+    """
+    words, weights = without_owner(text), ""
+    try:
+        return model_called(text), ""
+    except InputError:
+        while (name := spelled_models().spelled(words)) is None:
+            shorter, written = _shortened(words)
+            if shorter == words:
+                raise
+            words, weights = shorter, written or weights
+    return name, weights
+
+
+def _shortened(name: str) -> tuple[str, str]:
+    """Return ``name`` (plain words) without its last remark, and the format that this named; "" where it names none.
+
+    ``deepseek-r1-nvfp4`` is ``deepseek-r1`` in ``nvfp4``, ``kimi-k2-instruct`` is ``kimi-k2``. A name that ends in no
+    remark comes back as it is.
+    """
+    precision = _PRECISION.search(name)
+    if precision:
+        return name[: precision.start()], format_called(precision.group(1)) or ""
+    return _TUNED.sub("", name), ""
+
+
+def without_owner(text: str) -> str:
+    """Return the plain words of ``owner/model`` after the owner; a second model (``deepseek-v3/r1``) is none."""
+    name = plain_words(text)
+    _, slash, rest = name.partition("/")
+    return rest if slash and not re.fullmatch(r"[vr]\d+", rest) else name
+
+
 def _of_another_owner(text: str, name: str) -> bool:
     """Whether ``text`` is an id whose owner is not the one that the catalog knows to have quantised it so."""
     quantised = [one for one, found in _entry(name)["huggingface"].items() if found.quantization is not None]
@@ -164,7 +211,7 @@ def checkpoint_of(model: Model) -> str:
 def _hint(text: str) -> str:
     """Return what may have been meant: the same model in another format, or the nearest names."""
     known, words = spelled_models(), without_owner(text)
-    shorter, weights = shortened(words)
+    shorter, weights = _shortened(words)
     name = known.spelled(shorter) if weights else None
     if name is not None:
         return f"; for its {name} with weights in {weights} give `model` {name} `weights` {weights}."
@@ -173,7 +220,7 @@ def _hint(text: str) -> str:
     ):  # the name of a sister that the catalog lacks, but for its last words
         if known.spelled(shorter) is not None:
             return f"; did you mean {known.spelled(shorter)}?"
-        words, (shorter, weights) = shorter, shortened(shorter)
+        words, (shorter, weights) = shorter, _shortened(shorter)
     near = known.near(words)
     return f"; {near}" if near else "."
 

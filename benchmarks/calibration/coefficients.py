@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Points = list[tuple[float, float]]
 
-__all__ = ["CHIPS", "ENGINES", "FIXED", "Space", "distance", "efficiency", "peaks"]
+__all__ = ["CHIPS", "ENGINES", "FIXED", "Space", "efficiency"]
 
 ENGINES = ("trtllm", "sglang", "vllm")
 CHIPS = (
@@ -295,15 +295,3 @@ def efficiency(space: Space, x: NDArray[np.float64], chip: str, engine: str) -> 
     table = space.table(x, chip, engine)
     figures = {name: Figure(table[name], "1", Evidence.DERIVED, "fit") for name in COEFFICIENTS}
     return Efficiency(figures, chip, engine)
-
-
-@cache
-def peaks(chip: str) -> tuple[float, float]:
-    """BF16 flop/s and HBM bytes/s of a chip of the catalog."""
-    gpu = load_gpu(chip)
-    return gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s
-
-
-def distance(first: str, second: str) -> float:
-    """How far two chips are apart: in the logarithms of both peaks."""
-    return float(np.hypot(*(np.log(a / b) for a, b in zip(peaks(first), peaks(second), strict=True))))

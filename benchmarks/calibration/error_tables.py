@@ -188,12 +188,12 @@ def _factor(found: ErrorFigures) -> str:
 
 def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
     """Return every table: by name the titles of its first columns, and its rows."""
-    by_chip = {(chip,): cells[UNNAMED, ANY_PHASE] for chip, cells in table.chips.items()}
+    by_chip = {(name,): chip.everything for name, chip in table.chips.items()}
     by_phase = {
-        (chip, phase): cell
-        for chip, cells in table.chips.items()
-        for (engine, phase), cell in cells.items()
-        if engine == UNNAMED and phase != ANY_PHASE
+        (name, phase): cell
+        for name, chip in table.chips.items()
+        for phase, cell in chip.engines[UNNAMED].items()
+        if phase != ANY_PHASE
     }
     return {
         "served": (
@@ -213,9 +213,14 @@ def blocks(table: ErrorTable) -> dict[str, str]:
     return found | {"rows": rows, "trust": _trust(table), "short": _markdown(SHORT_HEAD, _short(table))}
 
 
+def _served(table: ErrorTable) -> dict[str, Cell]:
+    """Return all rows of each chip with served runs, the engine not named."""
+    return {name: chip.everything for name, chip in table.chips.items() if chip.rows_of == "served"}
+
+
 def _short(table: ErrorTable) -> list[tuple[str, ...]]:
     """Return the rows of :data:`SHORT_HEAD`: the chips with served runs, the engine not named; then all together."""
-    cells = {c: table.chips[c][UNNAMED, ANY_PHASE] for c, of in table.rows_of.items() if of == "served"}
+    cells = _served(table)
     found = []
     for chip, cell in {**cells, "all": table.served[UNNAMED]}.items():
         seen, out = cell.cross_validated, cell.left_out
@@ -235,10 +240,10 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _trust(table: ErrorTable) -> str:
     named, unnamed = table.served[NAMED], table.served[UNNAMED]
     seen, out = named.cross_validated, unnamed.left_out
-    chips = {c: cells[UNNAMED, ANY_PHASE] for c, cells in table.chips.items() if table.rows_of[c] == "served"}
+    chips = _served(table)
     best, worst = (pick(chips, key=lambda c: chips[c].cross_validated.median) for pick in (min, max))
     wide = table.widest_left_out()
-    band = table.chips[wide][UNNAMED, ANY_PHASE].left_out
+    band = table.chips[wide].everything.left_out
     published = table.published["tok/s/GPU"]
     if out is None or band is None:
         raise ValueError("served rows have no figures of chips left out.")

@@ -22,7 +22,7 @@ import numpy as np
 import yaml
 from scipy.optimize import least_squares
 
-from cost.calibration.alltoall import PATH, Kernel, read_kernels
+from cost.calibration.alltoall import PATH, UNITS, Kernel, read_kernels
 from cost.experts.volumes import Volumes
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.validation.predict import Case, alltoall_case
@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from cost.validation.point import Point
 
 POINTS = Path(__file__).parents[2] / "cost" / "validation" / "data" / "alltoall.csv"
-UNITS = {
-    "alpha_up_s": "s",
-    "alpha_out_s": "s",
-    "floor_s": "s",
-    "copy_bytes_per_s": "byte/s",
-    "up": "1",
-    "out": "1",
-}
-UNITS |= {"peer_s": "s", "vector_s": "s", "unpack_s": "s"}
 LARGEST_FRACTION = 0.95  # of a link's rate: more than any of the sources reports
 START = {"s": 15e-6, "byte/s": 500e9, "1": 0.8}  # where the search starts: no figure of any source
 START_FLOOR_S = 25e-6  # above the fixed part, else it tells nothing

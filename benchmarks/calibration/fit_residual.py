@@ -33,6 +33,7 @@ from held_out import (
     ask_held_out,
     chip_of,
     configurations,
+    folds_of,
     models_of,
     unnamed,
 )
@@ -171,11 +172,9 @@ def judged(found: HeldOut) -> tuple[Residual, dict[str, tuple[Array, Array]]]:
     nameless = found.cross_validated[UNNAMED][: len(served)]
     seen, m = told["cross_validated"], rows.measured
     names = configurations(served)
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     across, across_any = [], []
     for split in range(1, SPLITS + 1):
-        fold = np.random.default_rng(split).integers(found.folds, size=len(number))
-        parts = [str(fold[number[name]]) for name in names]
+        parts = [str(fold) for fold in folds_of(names, found.folds, split).tolist()]
         across.append(errors(m, seen * held_out_factors(rows, seen, parts)))
         of, factors = np.array(parts), np.ones(len(m))
         for part in np.unique(of):

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from held_out import configurations, folds_of
 from scipy.optimize import linprog
 from silicon import read_silicon
 
 from cost.calibration.first_token import (
     FirstTokenCalibration,
     first_token,
-    read_first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.calibration.tables import read_table
 from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
 
@@ -175,6 +176,10 @@ def fit(rows: Rows) -> dict[str, Any]:
     }
 
 
+def _read(data: object) -> FirstTokenCalibration:
+    return read_table(FirstTokenCalibration, data, OUT.name)
+
+
 def held(
     rows: Rows, calibration: FirstTokenCalibration
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
@@ -223,14 +228,6 @@ def report_all(label: str, rows: Rows, told: tuple[NDArray[np.bool_], NDArray[np
             )
 
 
-def folds_of(points: Sequence[Point], folds: int) -> NDArray[np.int64]:
-    """Fold of each row; rows of one configuration stay together, whatever their concurrency."""
-    names = [f"{p.model}{p.cluster}{p.engine}{p.weights}{p.pool}{p.isl}{p.osl}" for p in points]
-    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    fold = np.random.default_rng(0).integers(folds, size=len(number))
-    return np.array([fold[number[name]] for name in names])
-
-
 def main() -> None:
     """Fit, report, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -240,7 +237,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = Rows.make(read_silicon(options.silicon, "ttft_ms"))
     data = fit(rows)
-    told = held(rows, read_first_token(data))
+    told = held(rows, _read(data))
     report_all("fitted", rows, told)
     aggregated = np.array([p.phase == "aggregated" for p in rows.points])
     data["fit"] = {
@@ -250,10 +247,10 @@ def main() -> None:
         "disaggregated_inside": rounded(told[0][~aggregated].mean()),
     }
     if options.folds:
-        of = folds_of(rows.points, options.folds)
+        of = folds_of(configurations(rows.points), options.folds)
         parts = [np.zeros(len(of), bool), np.zeros(len(of), bool), np.zeros(len(of))]
-        for k in range(options.folds):
-            calibration = read_first_token(fit(rows.take(of != k)))
+        for k in sorted(set(of)):
+            calibration = _read(fit(rows.take(of != k)))
             for whole, part in zip(parts, held(rows.take(of == k), calibration), strict=True):
                 whole[of == k] = part
         report_all(f"held out, {options.folds} folds", rows, (parts[0], parts[1], parts[2]))

@@ -39,6 +39,7 @@ __all__ = [
     "ask_held_out",
     "chip_of",
     "configurations",
+    "folds_of",
     "models_of",
     "predict_held_out",
     "say",
@@ -48,7 +49,6 @@ __all__ = [
 PUBLISHED = Path(__file__).parents[2] / "cost" / "validation" / "data" / "published.csv"
 NAMED, UNNAMED = "named", "any"
 """Each row under the engine that it names; each as one is predicted that does not say its engine."""
-SEED = 0
 MOST_DRIFT = 0.01
 """Coefficients are written with some digits: more than that between them and a fit made now is another fit."""
 
@@ -91,7 +91,7 @@ def predict_held_out(
     in_sample = {
         kind: np.array([_value(p.value) for p in predict(named[kind], residual=False)]) for kind in named
     }
-    fold_of = _folds(configurations(points), folds)
+    fold_of = [str(fold + 1) for fold in folds_of(configurations(points), folds).tolist()]
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
     # leaving out a chip that no fit sees changes nothing, and models without served rows have no cell
     same = {
@@ -138,10 +138,11 @@ def configurations(points: Sequence[Point]) -> list[str]:
     return [f"{p.model} {p.cluster} {p.engine} {p.weights} {p.pool} {p.isl} {p.osl}" for p in points]
 
 
-def _folds(names: Sequence[str], folds: int) -> list[str]:
+def folds_of(names: Sequence[str], folds: int, seed: int = 0) -> NDArray[np.int64]:
+    """Return the fold of each row by the name of its configuration: those of one configuration stay together."""
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    fold = np.random.default_rng(SEED).integers(folds, size=len(number))
-    return [str(fold[number[name]] + 1) for name in names]
+    fold = np.random.default_rng(seed).integers(folds, size=len(number))
+    return np.array([fold[number[name]] for name in names])
 
 
 def chip_of(point: Point) -> str:

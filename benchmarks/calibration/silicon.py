@@ -33,10 +33,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cost.resolve import resolve_model
-from cost.validation.drafts import unstated_drafts
-from cost.validation.names import cluster_name, model_name
+from cost.resolve import checkpoint_called, resolve_model
 from cost.validation.point import Point, Pool
+from cost.validation.read import usual_drafts
+from topology.resolve import cluster_called
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,7 @@ MANY_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sampl
 LOG, DUMP = "gap-analysis", "db-dump"
 DRAFTING = ("deepseek-", "glm-", "qwen3.5-", "qwen3-next")  # models that come with modules for drafting
 SAME_RUNS = {"deepseek-v3": "deepseek-r1"}  # the benchmark's dumps call its R1 runs both
+SYSTEMS = {"gb200_sxm": "gb200-nvl72"}  # what the sample calls a rack
 FORMATS = {
     **dict.fromkeys(("fp8_block", "fp8_static", "fp8_ootb"), "fp8"),
     **dict.fromkeys(("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"), "mxfp4"),
@@ -87,9 +88,9 @@ def read_silicon(path: Path, quantity: str) -> list[Point]:
 
 
 def _point(row: Row) -> Point:
-    name, named = model_name(row["model_path"])
+    name, named = checkpoint_called(row["model_path"])
     model = resolve_model(name)
-    cluster, _ = cluster_name(row["system"])
+    cluster = cluster_called(SYSTEMS.get(row["system"], row["system"]))
     origin, engine = row["silicon_data_source"], row["backend"]
     logged, aggregated = LOG in origin, row["mode"] == "agg"
     weights, experts = _formats(row, model, named)
@@ -412,7 +413,7 @@ def _size(recipe: Recipe) -> tuple[int, int, int]:
 def _drafts(recipe: Recipe, key: Key) -> int:
     if recipe.drafts is not None:
         return recipe.drafts
-    return unstated_drafts(
+    return usual_drafts(
         key[1],
         key[2],
         each=key[6] / (recipe.pool.workers * recipe.pool.attention_dp),

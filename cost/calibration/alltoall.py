@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
 
-from cost.experts.volumes import FAMILIES, Family, require_family
+import pydantic
+from pydantic import Field, InstanceOf
+
+from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, read_table, source_text
+from cost.experts.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import Fields, load_yaml
-from topology.catalog import read_figure
-from topology.schema import Flag, Spec, Text, spec, validated
+from topology.base.reading import load_yaml
+from topology.base.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")
 
-_UNITS = {
+UNITS = {
     "alpha_up_s": "s",
     "alpha_out_s": "s",
     "floor_s": "s",
@@ -28,13 +32,23 @@ _UNITS = {
     "unpack_s": "s",
     "up": "1",
     "out": "1",
+    "notify_s": "s",
 }
 LOW_LATENCY_TOKENS = 1024
 """Low-latency kernels keep a buffer for every token of every peer; above this, those sources ran the others."""
 
 
-@spec
-class Kernel(Spec):
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class Fit:
+    """Measured rows of a kernel and how far the fit is off them, as fractions; no rows: not fitted."""
+
+    rows: Annotated[int, Field(strict=True, ge=0)] = 0
+    median_error: Annotated[Number, Field(ge=0)] = 0.0
+    worst_error: Annotated[Number, Field(ge=0)] = 0.0
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class Kernel:
     """One implementation of dispatch and combine.
 
     Attributes
@@ -49,25 +63,21 @@ class Kernel(Spec):
         Whether its family means this one where nobody says more.
     notify_s:
         Seconds of the exchange of counts before a dispatch and a combine, where it is timed apart from the rest.
-    rows, median_error, worst_error:
-        Measured rows of this kernel and how far the fit is off them, as fractions; no rows: not fitted.
     words, many_tokens:
         Groups of words, one of which occurs whole in other names of it; the kernel that such a name means above
         :data:`LOW_LATENCY_TOKENS` tokens per GPU.
     """
 
-    name: str
+    name: Text
     family: Family
     text: Text
     fabrics: tuple[Text, ...]
-    dispatch: Leg
-    combine: Leg
-    standard: Flag = False
-    notify_s: Figure | None = None
-    rows: int = 0
-    median_error: float = 0.0
-    worst_error: float = 0.0
-    words: tuple[tuple[str, ...], ...] = ()
+    dispatch: InstanceOf[Leg]
+    combine: InstanceOf[Leg]
+    standard: bool = False
+    notify_s: InstanceOf[Figure] | None = None
+    fit: Fit = Fit()
+    words: tuple[tuple[Text, ...], ...] = ()
     many_tokens: str = ""
 
     def figures(self) -> dict[str, Figure]:
@@ -101,7 +111,7 @@ class KernelUse:
 @cache
 def load_kernels() -> Mapping[str, Kernel]:
     """All kernels by name, in the order in which spellings are tried."""
-    return read_kernels(load_yaml(PATH, "all-to-all coefficients"))
+    return read_kernels(load_yaml(PATH, PATH.name))
 
 
 def kernel_names() -> tuple[str, ...]:
@@ -117,67 +127,70 @@ def read_kernels(data: object) -> dict[str, Kernel]:
     InputError
         If a key, unit or family in it is not known.
     """
-    file = Fields(data, "all-to-all coefficients")
-    texts = file.by_name("sources", Fields.text)
-    shared = file.parts("shared", lambda entry: _figure(entry, entry.text("unit"), texts))
-    table = file.by_name("kernels", Fields.sub)
-    kernels = {name: _kernel(name, entry, shared, texts) for name, entry in table.items()}
-    file.get("errors")  # of the fit and of its cross-validation, for readers
-    file.done()
-    return kernels
+    file = read_table(_File, data, PATH.name)
+    found = {}
+    for name, given in file.kernels.items():
+        where = f"{PATH.name}: kernels: {name}"
+        figures: dict[str, object] = {
+            way: Leg(
+                **{key: file.figure(key, one, f"{where}: {way}") for key, one in given.get(way, {}).items()}
+            )
+            for way in ("dispatch", "combine")
+        }
+        if "notify_s" in given:
+            figures["notify_s"] = file.figure("notify_s", given["notify_s"], where)
+        found[name] = read_table(Kernel, {**given, **figures, "name": name}, where)
+    return found
 
 
-def _kernel(name: str, fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Kernel:
-    fit = fields.sub("fit") if "fit" in fields else None
-    known = {
-        "name": name,
-        "family": require_family(fields.text("family")),
-        "dispatch": _leg(fields.sub("dispatch"), shared, texts),
-        "combine": _leg(fields.sub("combine"), shared, texts),
-        "notify_s": fields.part("notify_s", lambda one: _figure(one, "s", texts))
-        if "notify_s" in fields
-        else None,
-        "rows": fit.count("rows") if fit else 0,
-        "median_error": fit.number("median_error", least=0) if fit else 0.0,
-        "worst_error": fit.number("worst_error", least=0) if fit else 0.0,
-    }
-    given = {key: value for key, value in fields.data.items() if key != "fit"}
-    return validated(Kernel, {**given, **known}, fields.where)
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class _Entry:
+    """A figure as the file writes it: a fraction, a text with a unit, or the ``same`` as one that is shared."""
+
+    kind: Kind
+    source: Text
+    value: Positive | Text | None = None
+    same: Text | None = None
+    note: Text | None = None
+    unit: Text | None = None
 
 
-def _leg(fields: Fields, shared: Mapping[str, Figure], texts: Mapping[str, str]) -> Leg:
-    """A coefficient given as a text is the shared one of that name; ``same`` borrows one as weaker evidence."""
-    figures = {}
-    for key in fields.names():
-        if key not in _UNITS:
-            fields.fail(key, f"no such coefficient; known: {', '.join(_UNITS)}.")
-        if isinstance(fields.get(key), str):
-            figures[key] = _shared(fields.text(key), _UNITS[key], fields.at(key), shared)
-            continue
-        entry = fields.sub(key)
-        if "same" in entry:
-            found = _shared(entry.text("same"), _UNITS[key], entry.at("same"), shared)
-            figures[key] = replace(found, kind=entry.evidence(), source=entry.source(texts))
-            entry.done()
-        else:
-            figures[key] = _figure(entry, _UNITS[key], texts)
-            entry.done()
-    return Leg(**figures)
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class _File:
+    """The file; ``errors`` are of the fit and of its cross-validation, for readers."""
 
+    sources: Mapping[str, Text]
+    shared: Mapping[str, _Entry]
+    kernels: Mapping[str, Mapping[str, Any]]
+    errors: Mapping[str, Mapping[str, Number]] | None = None
 
-def _shared(name: str, unit: str, where: str, shared: Mapping[str, Figure]) -> Figure:
-    if name not in shared:
-        raise InputError(f"{where}: {name!r} is none of {', '.join(shared)}.")
-    if shared[name].unit != unit:
-        raise InputError(f"{where}: {name} is in {shared[name].unit}, but {unit} is needed here.")
-    return shared[name]
+    def figure(self, key: str, given: object, where: str) -> Figure:
+        """Return the coefficient ``key``; a text is the name of a shared one."""
+        where = f"{where}: {key}"
+        if key not in UNITS:
+            raise InputError(f"{where}: no such coefficient; known: {', '.join(UNITS)}.")
+        if isinstance(given, str):
+            return self._shared(given, UNITS[key], where)
+        return self._figure(read_table(_Entry, given, where), UNITS[key], where)
 
+    def _figure(self, entry: _Entry, unit: str, where: str) -> Figure:
+        source = source_text(entry.source, self.sources, where) + (f" ({entry.note})" if entry.note else "")
+        if entry.same is not None:
+            return replace(self._shared(entry.same, unit, where), kind=entry.kind, source=source)
+        if unit != "1":
+            value = parse_quantity(entry.value, unit, f"{where}: value")
+            return Figure(value, unit, entry.kind, source, str(entry.value))
+        if not isinstance(entry.value, float) or entry.value > 1:
+            raise InputError(f"{where}: value: {entry.value} is no fraction of a link's rate.")
+        return Figure(entry.value, unit, entry.kind, source, f"{entry.value:.3g}")
 
-def _figure(fields: Fields, unit: str, texts: Mapping[str, str]) -> Figure:
-    found = read_figure(fields, unit, texts)
-    if unit == "1" and found.value > 1:
-        fields.fail("value", f"{found.value} is no fraction of a link's rate.")
-    return replace(found, text=f"{found.value:.3g}") if unit == "1" else found
+    def _shared(self, name: str, unit: str, where: str) -> Figure:
+        if name not in self.shared:
+            raise InputError(f"{where}: {name!r} is none of {', '.join(self.shared)}.")
+        entry = self.shared[name]
+        if entry.unit != unit:
+            raise InputError(f"{where}: {name} is in {entry.unit}, but {unit} is needed here.")
+        return self._figure(entry, unit, f"{PATH.name}: shared: {name}")
 
 
 def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses: bool = False) -> KernelUse:

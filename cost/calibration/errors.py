@@ -6,26 +6,30 @@ docs/calibration.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
 from cost.deployment import Deployment
 from cost.layout import Layout
 from cost.machine import Efficiency
 from cost.written import CalibrationData
 from topology.base.errors import InputError
-from topology.base.reading import Fields, load_yaml, nearest
-from topology.schema import Count, Spec, at_least, spec, validated
+from topology.base.reading import nearest
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
 """Rows of all engines, each predicted under its own; under ``any`` each is predicted as if it did not say."""
-ANY_PHASE = "any"
-PHASES = (ANY_PHASE, "aggregated", "disaggregated")
+ANY_PHASE: Literal["any"] = "any"
+Phase = Literal["any", "aggregated", "disaggregated"]
+PHASES: tuple[Phase, ...] = (ANY_PHASE, "aggregated", "disaggregated")
 """Phases of served rows: one pool serves both phases of a request, or one prefills and another decodes."""
 LEAST_ROWS = 20
 """Fewer rows have no error of their own: a share of 80 % of them would rest on three rows or fewer."""
@@ -37,8 +41,8 @@ _ALONE = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE}
 """A pool priced alone is in rows of both kinds: who prefilled for it does not change its step."""
 
 
-@spec
-class ErrorFigures(Spec):
+@dataclass(frozen=True, config=CHECKED)
+class ErrorFigures:
     """Errors of some rows, as fractions.
 
     Attributes
@@ -53,15 +57,15 @@ class ErrorFigures(Spec):
         The least factor f with 80 % of the rows measured within ``[predicted / f, predicted * f]``; at least 1.
     """
 
-    median: Annotated[float, at_least(0.0)]
-    mean: Annotated[float, at_least(0.0)]
-    within_20_percent: Annotated[float, at_least(0.0, 1.0)]
-    bias: Annotated[float, at_least(-1.0)]
-    band: Annotated[float, at_least(1.0)]
+    median: Annotated[Number, Field(ge=0)]
+    mean: Annotated[Number, Field(ge=0)]
+    within_20_percent: Annotated[Number, Field(ge=0, le=1)]
+    bias: Annotated[Number, Field(ge=-1)]
+    band: Annotated[Number, Field(ge=1)]
 
 
-@spec
-class Cell(Spec):
+@dataclass(frozen=True, config=CHECKED)
+class Cell:
     """Some measured rows: how far off a fit to them is, one that did not see their configuration, their chip.
 
     ``left_out`` is None where leaving something out as a whole says nothing. Of a model it is that model.
@@ -73,7 +77,7 @@ class Cell(Spec):
     left_out: ErrorFigures | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class ErrorOf(ErrorFigures):
     """The error of predictions for one chip under one engine in one phase; of configurations that a fit did not see.
 
@@ -111,39 +115,45 @@ class ErrorOf(ErrorFigures):
         return bool(self.stand_in_for) or self.left_out_chip not in ("", self.chip)
 
 
+@dataclass(frozen=True, config=CHECKED)
+class ChipErrors:
+    """Cells of one chip by engine and phase, and what its rows are (:data:`KINDS`)."""
+
+    rows_of: Literal["served", "published"]
+    engines: Mapping[str, Mapping[Phase, Cell]]
+
+    def __post_init__(self) -> None:
+        for engine in (ANY_ENGINE, EACH_ENGINE):
+            if ANY_PHASE not in self.engines.get(engine, {}):
+                raise ValueError(f"engines: {engine}: {ANY_PHASE}: is missing.")
+
+    @property
+    def everything(self) -> Cell:
+        """All rows, as if none named its engine."""
+        return self.engines[ANY_ENGINE][ANY_PHASE]
+
+
+@dataclass(frozen=True, config=CHECKED)
 class ErrorTable:
     """Errors as a file holds them.
 
     Attributes
     ----------
-    chips:
-        Cells of each chip by (engine, phase), and what its rows are (:data:`KINDS`).
     served:
         All rows of served requests, by ``any`` and :data:`EACH_ENGINE`; ``left_out``: each with its chip left out.
     strata, models, published:
         Cells by what they are called: kinds of served rows, models, published figures.
-
-    Raises
-    ------
-    InputError
-        If something in it is missing, not known or out of range.
     """
 
-    def __init__(self, data: object) -> None:
-        file = Fields(data, "calibration errors")
-        self.source = file.text("source")
-        self.folds = file.count("folds", least=2)
-        self.served = _cells(file, "served")
-        self.rows_of: dict[str, str] = {}
-        self.chips: dict[str, dict[tuple[str, str], Cell]] = {}
-        for name, chip in file.by_name("chips", Fields.sub).items():
-            self.rows_of[name] = chip.choice("rows_of", KINDS)
-            self.chips[name] = _cells_of(chip.sub("engines"))
-            chip.done()
-        self.strata = _cells(file, "strata")
-        self.models = _cells(file, "models")
-        self.published = _cells(file, "published")
-        file.done()
+    source: Text
+    folds: Annotated[Count, Field(ge=2)]
+    served: Mapping[str, Cell]
+    chips: Mapping[str, ChipErrors]
+    strata: Mapping[str, Cell]
+    models: Mapping[str, Cell]
+    published: Mapping[str, Cell]
+
+    def __post_init__(self) -> None:
         self.widest_left_out()
 
     def widest_left_out(self) -> str:
@@ -154,28 +164,30 @@ class ErrorTable:
 
         Raises
         ------
-        InputError
+        ValueError
             If no chip has enough rows.
         """
         bands = {
-            name: cell.left_out.band
-            for name, cells in self.chips.items()
-            if (cell := cells[ANY_ENGINE, ANY_PHASE]).left_out is not None and cell.rows >= LEAST_ROWS
+            name: chip.everything.left_out.band
+            for name, chip in self.chips.items()
+            if chip.everything.left_out is not None and chip.everything.rows >= LEAST_ROWS
         }
         if not bands:
-            raise InputError(f"calibration errors: chips: none has {LEAST_ROWS} rows and `left_out`.")
+            raise ValueError(f"chips: none has {LEAST_ROWS} rows and `left_out`.")
         return max(bands, key=lambda name: bands[name])
 
-    def find(self, chip: str, engine: str, phase: str) -> tuple[str, str, Cell, str]:
+    def find(self, chip: str, engine: str, phase: Phase) -> tuple[str, Phase, Cell, str]:
         """Return engine, phase and cell with enough rows nearest to what is asked, and why it is another."""
-        cells, asked = self.chips[chip], (engine, phase)
+        engines = self.chips[chip].engines
+        cells = {(name, of): cell for name, phases in engines.items() for of, cell in phases.items()}
+        wanted = (engine, phase)
         wider = ANY_ENGINE if engine == ANY_ENGINE else EACH_ENGINE
         last = (wider, ANY_PHASE)
-        tried = dict.fromkeys([asked, (wider, phase), (engine, ANY_PHASE), last])
+        tried = (wanted, (wider, phase), (engine, ANY_PHASE))
         found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS), last)
-        words = " ".join(word for word in asked if word not in (ANY_ENGINE, ANY_PHASE))
-        rows = cells[asked].rows if asked in cells else 0
-        return *found, cells[found], "" if found == asked else f"since {rows} rows of {words} are too few"
+        words = " ".join(word for word in wanted if word not in (ANY_ENGINE, ANY_PHASE))
+        rows = cells[wanted].rows if wanted in cells else 0
+        return *found, cells[found], "" if found == wanted else f"since {rows} rows of {words} are too few"
 
     def of_prefill(self) -> str:
         """Return why rows of decoding stand for prefill: how often it was measured alone."""
@@ -183,29 +195,10 @@ class ErrorTable:
         return f"of decoding, since prefill alone has {rows} published figures"
 
 
-def _cells_of(engines: Fields) -> dict[tuple[str, str], Cell]:
-    found = {}
-    for engine in engines.names():
-        phases = engines.sub(engine)
-        for phase in phases.names():
-            if phase not in PHASES:
-                phases.fail(phase, f"no such phase; {nearest(phase, PHASES)}")
-            found[engine, phase] = validated(Cell, phases.get(phase), phases.at(phase))
-    for engine in (ANY_ENGINE, EACH_ENGINE):
-        if (engine, ANY_PHASE) not in found:
-            raise InputError(f"{engines.where}: {engine}: {ANY_PHASE}: is missing.")
-    return found
-
-
-def _cells(fields: Fields, key: str) -> dict[str, Cell]:
-    found = fields.sub(key)
-    return {name: validated(Cell, found.get(name), found.at(name)) for name in found.names()}
-
-
 @cache
 def error_table() -> ErrorTable:
     """Return the errors of the calibration that is shipped."""
-    return ErrorTable(load_yaml(PATH, "calibration errors"))
+    return load_table(ErrorTable, PATH)
 
 
 def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
@@ -228,7 +221,7 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
     own = cell.cross_validated
     borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
     of = table.widest_left_out() if borrowed else chip
-    left_out = table.chips[of][ANY_ENGINE, ANY_PHASE].left_out if borrowed else cell.left_out
+    left_out = table.chips[of].everything.left_out if borrowed else cell.left_out
     if borrowed and left_out is not None:
         own = replace(own, band=left_out.band)
     return ErrorOf(
@@ -240,7 +233,7 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
         left_out=left_out,
         left_out_chip=of if left_out is not None else "",
         stand_in_for=efficiency.stand_in_for,
-        rows_of=table.rows_of[chip],
+        rows_of=table.chips[chip].rows_of,
         note=note,
     )
 

@@ -9,12 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE
+from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table
 from cost.quantity import Quantity
-from topology.base.reading import Fields, load_yaml
-from topology.schema import Positive, Spec, spec, validated
 
 PATH = Path(__file__).with_name("first_token.yaml")
 DOMINATES = 2.0
@@ -30,56 +30,81 @@ QUEUED = (
 )
 
 
-@spec
-class Loaded(Spec):
-    """What load makes of an unloaded time: factors at ``knots`` requests per attention group.
+Factors = tuple[Positive, ...]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class Loaded:
+    """What load makes of an unloaded time: factors at the knots of the calibration.
 
     Attributes
     ----------
     fixed_s:
         Seconds besides prefill (network, tokenising, scheduling).
-    knots:
-        Requests per attention group, rising.
     low, middle, high:
-        Measured over unloaded time at each knot: the tenth, the half and nine tenths of the rows are below. Between
-        knots straight in logarithms of both, below the first as at the first, above the last as the last two say.
+        Measured over unloaded time at each knot: the tenth, the half and nine tenths of the rows are below.
     """
 
     fixed_s: Positive
-    knots: tuple[Positive, ...]
-    low: tuple[Positive, ...]
-    middle: tuple[Positive, ...]
-    high: tuple[Positive, ...]
-
-    def factor(self, name: str, requests: Quantity) -> NDArray[np.float64]:
-        """Return ``low``, ``middle`` or ``high`` at ``requests`` per attention group."""
-        knots, values = np.log(self.knots), np.log(getattr(self, name))
-        at = np.log(np.maximum(np.asarray(requests, dtype=np.float64), self.knots[0]))
-        slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
-        beyond = np.maximum(0.0, at - knots[-1]) * slope
-        found: NDArray[np.float64] = np.exp(np.interp(at, knots, values) + beyond)
-        return found
+    low: Factors
+    middle: Factors
+    high: Factors
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class FirstTokenCalibration:
     """Factors by engine of one pool for both phases, of two pools, and where a queue forms.
 
-    ``queue`` holds, for one pool and for two, the factors of what Little's law gives below which a tenth and nine
-    tenths of the rows are; ``fit`` the rows that all of it was fitted to, and the shares that the intervals hold.
+    ``knots`` are requests per attention group, rising. ``queue`` holds, for one pool and for two, the factors of what
+    Little's law gives below which a tenth and nine tenths of the rows are; ``fit`` the rows that all of it was fitted
+    to, and the shares that the intervals hold.
     """
 
-    source: str
-    fit: Mapping[str, float]
+    source: Text
+    fit: Mapping[str, Number]
+    knots: Factors
     engines: Mapping[str, Loaded]
     two_pools: Loaded
-    queue: Mapping[str, tuple[float, float]]
+    queue: Mapping[str, tuple[Positive, Positive]]
+
+    def __post_init__(self) -> None:
+        knots = self.knots
+        if len(knots) < 2 or any(after <= before for before, after in pairwise(knots)):
+            raise ValueError("knots: expected two or more rising counts of requests.")
+        if ANY_ENGINE not in self.engines:
+            raise ValueError(f"engines: {ANY_ENGINE} is missing.")
+        for one in (*self.engines.values(), self.two_pools):
+            if not len(one.low) == len(one.middle) == len(one.high) == len(knots):
+                raise ValueError(f"low, middle and high need a factor for each of {len(knots)} knots.")
+            if any(
+                not low <= middle <= high
+                for low, middle, high in zip(one.low, one.middle, one.high, strict=True)
+            ):
+                raise ValueError("factors must rise from low to high at each knot.")
+        if set(self.queue) != {"aggregated", "disaggregated"}:
+            raise ValueError("queue: expected aggregated and disaggregated.")
+        for phase, (low, high) in self.queue.items():
+            if low > high:
+                raise ValueError(f"queue: {phase}: expected two factors that rise.")
 
     def loaded(self, engine: str, phase: str) -> Loaded:
         """Return the factors of an engine, those of all engines together where it was not measured."""
         if phase == "disaggregated":
             return self.two_pools
         return self.engines.get(engine or ANY_ENGINE, self.engines[ANY_ENGINE])
+
+    def factor(self, factors: Factors, requests: Quantity) -> NDArray[np.float64]:
+        """Return ``factors`` of the knots at ``requests`` per attention group.
+
+        Between knots straight in logarithms of both, below the first as at the first, above the last as the last two
+        say.
+        """
+        knots, values = np.log(self.knots), np.log(factors)
+        at = np.log(np.maximum(np.asarray(requests, dtype=np.float64), self.knots[0]))
+        slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
+        beyond = np.maximum(0.0, at - knots[-1]) * slope
+        found: NDArray[np.float64] = np.exp(np.interp(at, knots, values) + beyond)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +169,7 @@ def first_token(
     unloaded = loaded.fixed_s + prefill
     queued = waiting > unloaded * (DOMINATES - 1)
     queue_low, queue_high = known.queue[phase]
-    low, middle, high = (loaded.factor(name, each) for name in ("low", "middle", "high"))
+    low, middle, high = (known.factor(one, each) for one in (loaded.low, loaded.middle, loaded.high))
     return FirstToken(
         unloaded,
         prefill,
@@ -156,47 +181,7 @@ def first_token(
     )
 
 
-def read_first_token(data: object) -> FirstTokenCalibration:
-    """Return the calibration that a file's contents hold.
-
-    Raises
-    ------
-    InputError
-        If something in it is missing, not known, or no rising interval.
-    """
-    file = Fields(data, "first_token")
-    source, fit = file.text("source"), file.by_name("fit", Fields.number)
-    knots = file.numbers("knots")
-    if len(knots) < 2 or any(b <= a for a, b in pairwise(knots)):
-        file.fail("knots", "expected two or more rising counts of requests.")
-    found = file.parts("engines", lambda fields: _loaded(fields, knots))
-    if ANY_ENGINE not in found:
-        file.fail("engines", f"{ANY_ENGINE} is missing.")
-    two_pools = _loaded(file.sub("two_pools"), knots)
-    queue = file.sub("queue")
-    factors = {}
-    for phase in ("aggregated", "disaggregated"):
-        low, high = queue.numbers(phase, 2)
-        if low > high:
-            queue.fail(phase, "expected two factors that rise.")
-        factors[phase] = (low, high)
-    queue.done()
-    file.done()
-    return FirstTokenCalibration(source, fit, found, two_pools, factors)
-
-
-def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
-    found = validated(Loaded, {**fields.data, "knots": knots}, fields.where)
-    low, middle, high = found.low, found.middle, found.high
-    if {len(low), len(middle), len(high)} != {len(knots)}:
-        fields.fail("low", f"low, middle and high need a factor for each of {len(knots)} knots.")
-    for factors in zip(low, middle, high, strict=True):
-        if list(factors) != sorted(factors):
-            fields.fail("low", f"{', '.join(map(str, factors))} must rise from low to high.")
-    return found
-
-
 @cache
 def first_token_calibration() -> FirstTokenCalibration:
-    """Return the committed calibration (``benchmarks/calibration/fit_first_token.py``)."""
-    return read_first_token(load_yaml(PATH, "first_token"))
+    """Return the committed calibration (``benchmarks/calibration/fit_ttft.py``)."""
+    return load_table(FirstTokenCalibration, PATH)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Literal
 
+import pydantic
+
+from cost.calibration.tables import CHECKED, Share, Text, load_table, one_of, source_text
 from cost.machine import COEFFICIENTS, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.reading import nearest
 from topology.base.units import parse_quantity
 from topology.catalog import gpu_names, load_gpu
 from topology.spec import GPU_FIGURES
@@ -19,11 +22,11 @@ PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))
 KERNEL_FRACTIONS = tuple(name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links."))
 """Coefficients that are fractions of a chip's peak."""
-_ROUNDING = 0.00051
-"""How far a value of three decimals may lie from its rate over its peak."""
+Fraction = Annotated[str, one_of("fraction of a chip's peak", lambda: KERNEL_FRACTIONS)]
+Gpu = Annotated[str, one_of("GPU in the catalog", gpu_names)]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class KernelRate:
     """One measurement of one kernel.
 
@@ -33,25 +36,31 @@ class KernelRate:
         One of the fractions of a chip's peaks in :data:`cost.machine.COEFFICIENTS`.
     chip:
         GPU of the catalog that it ran on.
-    fraction:
-        The rate over the peak, with the kernel, its rate and the publication as source.
-    rate:
-        The measured rate in flop/s or bytes/s.
+    rate, value:
+        The measured rate, and what part of the peak it is, to three decimals.
     peak:
         Name of the catalog's figure that it is divided by, ``bf16_flop_per_s`` for one.
     kernel:
         The kernel, and the engine or library that it is of.
     """
 
-    coefficient: str
-    chip: str
-    fraction: Figure
-    rate: Figure
-    peak: str
-    kernel: str
+    coefficient: Fraction
+    chip: Gpu
+    kernel: Text
+    rate: Text
+    peak: Annotated[str, one_of("peak", lambda: _PEAKS)]
+    value: Share
+    kind: Literal["measured"]
+    source: Text
+    note: Text | None = None
+
+    @property
+    def peak_figure(self) -> Figure:
+        """The catalog's figure of the peak."""
+        return load_gpu(self.chip).figures[self.peak]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class KernelFigures:
     """The measurements of a file.
 
@@ -61,90 +70,29 @@ class KernelFigures:
         Chips of the catalog by architecture.
     without:
         By architecture the coefficients that it has no units for, with the reason.
-    rates:
+    kernels:
         All measurements.
     """
 
-    architectures: Mapping[str, tuple[str, ...]]
-    without: Mapping[str, Mapping[str, str]]
-    rates: tuple[KernelRate, ...]
+    sources: Mapping[str, Text]
+    architectures: Mapping[str, tuple[Gpu, ...]]
+    without: Mapping[str, Mapping[Fraction, Text]]
+    kernels: tuple[KernelRate, ...]
 
-
-def read_kernel_rates(data: object, where: str = "kernel rates") -> KernelFigures:
-    """Return the measurements that a file's contents hold.
-
-    Raises
-    ------
-    InputError
-        If something is missing, not known, above its peak, or not the quotient of its rate and its peak.
-    """
-    file = Fields(data, where)
-    texts = file.by_name("sources", Fields.text)
-    chips = file.by_name("architectures", Fields.texts)
-    homes = {chip: name for name, members in chips.items() for chip in members}
-    without = {
-        name: _reasons(fields, name, chips) for name, fields in file.by_name("without", Fields.sub).items()
-    }
-    rates = tuple(_rate(fields, texts, homes) for fields in file.subs("kernels"))
-    file.done()
-    for rate in rates:
-        if rate.coefficient in without.get(homes[rate.chip], {}):
-            raise InputError(
-                f"{where}: {rate.chip}: {rate.coefficient} has a rate, and stands under `without`."
-            )
-    return KernelFigures(chips, without, rates)
-
-
-def _reasons(fields: Fields, name: str, chips: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    if name not in chips:
-        raise InputError(f"{fields.where}: no such architecture; {nearest(name, chips)}")
-    return {_fraction(key, fields.at(key)): fields.text(key) for key in fields.names()}
-
-
-def _fraction(name: str, where: str) -> str:
-    """Return the name of a coefficient that is a fraction of a chip's peak."""
-    if name not in KERNEL_FRACTIONS:
-        raise InputError(
-            f"{where}: {name!r} is no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}"
-        )
-    return name
-
-
-def _rate(fields: Fields, sources: Mapping[str, str], homes: Mapping[str, str]) -> KernelRate:
-    coefficient = _fraction(fields.text("coefficient"), fields.at("coefficient"))
-    chip, peak, kernel = fields.text("chip"), fields.text("peak"), fields.text("kernel")
-    source, text = fields.source(sources), fields.text("rate")
-    if chip not in homes:
-        fields.fail("chip", f"{chip!r} is in no architecture; {nearest(chip, homes)}")
-    if peak not in _PEAKS or (peak == "hbm_bytes_per_s") != coefficient.startswith("hbm."):
-        fields.fail("peak", f"{peak!r} is no peak that {coefficient} is a fraction of.")
-    gpu, unit = load_gpu(chip), GPU_FIGURES[peak]
-    if peak not in gpu.figures:
-        fields.fail("peak", f"the catalog has no {peak} of {chip}.")
-    most = gpu.figures[peak]
-    rate = parse_quantity(text, unit, fields.at("rate"))
-    value, kind = fields.number("value"), fields.evidence()
-    if kind is not Evidence.MEASURED:
-        fields.fail("kind", f"a kernel's rate is measured, not {kind.label}.")
-    if value > 1 or abs(value - rate / most.value) > _ROUNDING:
-        fields.fail("value", f"{value} is not {text} over {most.text} of {chip}: {rate / most.value:.3f}.")
-    note = f"; {fields.text('note')}" if "note" in fields else ""
-    fields.done()
-    origin = f"{source} ({kernel} on {chip}: {text} of {most.text}{note})"
-    return KernelRate(
-        coefficient,
-        chip,
-        Figure(rate / most.value, "1", kind, origin, f"{value:.3f}"),
-        Figure(rate, unit, kind, source, text),
-        peak,
-        kernel,
-    )
+    def fraction(self, rate: KernelRate) -> Figure:
+        """Return a rate over its peak, with the kernel, its rate and the publication as source."""
+        where, peak = f"{PATH.name}: {rate.kernel}", rate.peak_figure
+        value = parse_quantity(rate.rate, peak.unit, where) / peak.value
+        note = f"; {rate.note}" if rate.note else ""
+        origin = f"{rate.kernel} on {rate.chip}: {rate.rate} of {peak.text}{note}"
+        source = f"{source_text(rate.source, self.sources, where)} ({origin})"
+        return Figure(value, "1", Evidence.MEASURED, source, f"{value:.3f}")
 
 
 @cache
 def kernel_rates() -> KernelFigures:
     """Return the measurements that ship with rackplan."""
-    return read_kernel_rates(load_yaml(PATH, "kernel rates"))
+    return load_table(KernelFigures, PATH)
 
 
 def architectures() -> tuple[str, ...]:
@@ -192,11 +140,14 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
     figures = kernel_rates()
     if architecture not in figures.architectures:
         raise InputError(f"architecture {architecture!r}: {nearest(architecture, figures.architectures)}")
-    _fraction(coefficient, "published rates")
+    if coefficient not in KERNEL_FRACTIONS:
+        raise InputError(
+            f"{coefficient!r} is no fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
+        )
     chips = figures.architectures[architecture]
     found = [
-        rate.fraction
-        for rate in figures.rates
+        figures.fraction(rate)
+        for rate in figures.kernels
         if rate.coefficient == coefficient
         and (rate.chip == chip if chip else rate.chip in chips)
         and peak in ("", rate.peak)
@@ -216,61 +167,62 @@ WIDE, EIGHT = "attention.decode.bf16", "attention.decode.fp8"
 UNMEASURED = Path(__file__).with_name("unmeasured.yaml")
 
 
-def read_unmeasured(data: object, where: str = "unmeasured chips") -> Mapping[str, Mapping[str, Figure]]:
-    """Return the largest fractions of their peaks that kernels are taken to reach, by chip and coefficient.
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class _Assumed:
+    value: Share
+    kind: Literal["assumed"]
+    source: Text
+    note: Text | None = None
 
-    A published rate goes before what the file assumes, and that before what it says of the chip under ``like``.
 
-    Raises
-    ------
-    InputError
-        If something is missing, not known, above 1, or said although a rate was published.
-    """
-    file = Fields(data, where)
-    texts, table = file.by_name("sources", Fields.text), file.by_name("chips", Fields.sub)
-    file.done()
-    chips: dict[str, dict[str, Figure]] = {}
-    for chip, fields in table.items():
-        if chip not in gpu_names():
-            raise InputError(f"{fields.where}: no such GPU in the catalog; {nearest(chip, gpu_names())}")
-        given = fields.sub("fractions")
-        found = {name: _assumed_fraction(given.sub(name), name, chip, texts) for name in given.names()}
-        alike: Mapping[str, Figure] = {}
-        if "like" in fields:
-            other = fields.text("like")
-            if other not in chips:
-                fields.fail("like", f"{other!r} doesn't stand above {chip}.")
-            alike = {name: _as_of(other, figure) for name, figure in chips[other].items()}
-        if "neighbour" in fields and (other := fields.text("neighbour")) not in gpu_names():
-            fields.fail("neighbour", f"no such GPU in the catalog; {nearest(other, gpu_names())}")
-        fields.done()
-        chips[chip] = {**alike, **found, **_published(chip)}
-        if EIGHT not in chips[chip] and WIDE in chips[chip]:
-            chips[chip][EIGHT] = _halved(chips[chip][WIDE])
-        missing = [name for name in KERNEL_FRACTIONS if _has_units(chip, name) and name not in chips[chip]]
-        if missing:
-            raise InputError(f"{fields.where}: nothing on {', '.join(missing)}.")
-        chips[chip] = {name: chips[chip][name] for name in KERNEL_FRACTIONS if _has_units(chip, name)}
-    return chips
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class _Unmeasured:
+    fractions: Mapping[Fraction, _Assumed]
+    like: Gpu | None = None
+    neighbour: Gpu | None = None
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class UnmeasuredChips:
+    """Chips that nobody measured; a chip given as ``like`` another comes after it."""
+
+    sources: Mapping[str, Text]
+    chips: Mapping[Gpu, _Unmeasured]
+
+    def reach(self) -> Mapping[str, Mapping[str, Figure]]:
+        """Return the largest fractions of their peaks that kernels are taken to reach, by chip and coefficient.
+
+        A published rate goes before what the file assumes, and that before what it says of the chip under ``like``.
+
+        Raises
+        ------
+        InputError
+            If nothing is known of a coefficient.
+        """
+        chips: dict[str, dict[str, Figure]] = {}
+        for chip, given in self.chips.items():
+            where = f"{UNMEASURED.name}: chips: {chip}"
+            found: dict[str, Figure] = {}
+            if given.like is not None:
+                found = {name: _as_of(given.like, figure) for name, figure in chips[given.like].items()}
+            for name, entry in given.fractions.items():
+                note = f"; {entry.note}" if entry.note else ""
+                source = source_text(entry.source, self.sources, f"{where}: {name}") + note
+                found[name] = Figure(entry.value, "1", Evidence.ASSUMED, source, f"{entry.value:g}")
+            found |= _published(chip)
+            if EIGHT not in found and WIDE in found:
+                found[EIGHT] = _halved(found[WIDE])
+            wanted = [name for name in KERNEL_FRACTIONS if _has_units(chip, name)]
+            if missing := [name for name in wanted if name not in found]:
+                raise InputError(f"{where}: nothing on {', '.join(missing)}.")
+            chips[chip] = {name: found[name] for name in wanted}
+        return chips
 
 
 def _halved(figure: Figure) -> Figure:
     """Scores over an FP8 cache multiplied in BF16, as fractions of twice the peak: safe where nobody measured."""
     source = f"scores over an FP8 cache as over one in BF16: {figure.source}"
     return Figure(figure.value / 2, "1", Evidence.ASSUMED, source, f"{figure.value / 2:g}")
-
-
-def _assumed_fraction(fields: Fields, name: str, chip: str, sources: Mapping[str, str]) -> Figure:
-    if name not in KERNEL_FRACTIONS:
-        raise InputError(f"{fields.where}: no fraction of a chip's peak; {nearest(name, KERNEL_FRACTIONS)}")
-    if name in _published(chip):
-        raise InputError(f"{fields.where}: a rate was published, which goes before what is assumed.")
-    value, kind, source = fields.number("value", most=1), fields.evidence(), fields.source(sources)
-    if kind is not Evidence.ASSUMED:
-        fields.fail("kind", f"without a rate it is assumed, not {kind.label}.")
-    note = f"; {fields.text('note')}" if "note" in fields else ""
-    fields.done()
-    return Figure(value, "1", kind, f"{source}{note}", f"{value:g}")
 
 
 def _as_of(chip: str, figure: Figure) -> Figure:
@@ -298,20 +250,20 @@ def _best(chip: str, name: str, *, own: bool) -> Figure | None:
 
 
 @cache
-def _shipped() -> Mapping[str, Mapping[str, Figure]]:
-    return read_unmeasured(load_yaml(UNMEASURED, "unmeasured chips"))
+def unmeasured() -> UnmeasuredChips:
+    """Return what is assumed of chips that nobody measured."""
+    return load_table(UnmeasuredChips, UNMEASURED)
 
 
 @cache
+def _shipped() -> Mapping[str, Mapping[str, Figure]]:
+    return unmeasured().reach()
+
+
 def neighbour(chip: str) -> str:
     """Return the measured chip whose coefficients an unmeasured one takes, where the nearest is of another kind."""
-    chips = Fields(load_yaml(UNMEASURED, "unmeasured chips"), "unmeasured chips").sub("chips")
-    return chips.sub(chip).text("neighbour", "") if chip in chips else ""
-
-
-def unmeasured_chips() -> tuple[str, ...]:
-    """Names of the chips that nobody measured in served requests, and of whose kernels something is known."""
-    return tuple(_shipped())
+    file = unmeasured()
+    return file.chips[chip].neighbour or "" if chip in file.chips else ""
 
 
 def derate(chip: str) -> Mapping[str, Figure] | None:

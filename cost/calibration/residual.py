@@ -8,23 +8,24 @@ decode step, its centres a part of the measured runs (Rasmussen and Williams, Ga
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
+from pydantic import Field, create_model
 
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
+from cost.calibration.tables import CHECKED, Count, Positive, Share, Text, one_of, read_table
 from cost.quantity import Quantity
 from topology.base.errors import InputError, MissingFigureError
-from topology.base.reading import Fields, load_yaml
-from topology.base.table import Table
+from topology.base.reading import load_yaml
 from topology.base.units import added
-from topology.schema import Positive, Spec, spec, validated
 
 Array = NDArray[np.float64]
 
@@ -64,12 +65,40 @@ class Centres:
     coefficients: Array
 
 
-@spec
-class ResidualError(Spec):
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class ResidualError:
     """Errors of the time per token as fractions: by the physics alone, and corrected; each median and mean."""
 
     physics: tuple[Positive, Positive]
     corrected: tuple[Positive, Positive]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class ResidualFigures:
+    """The file beside the centres: where they are from, how many there are, and how the correction was judged."""
+
+    source: Text
+    rows: Count
+    centres: Count
+    length: Share
+    errors: Mapping[str, ResidualError]
+
+    def __post_init__(self) -> None:
+        for name in ("cross_validated", "model_left_out", "chip_left_out"):
+            if name not in self.errors:
+                raise ValueError(f"errors: {name}: it is missing.")
+
+
+_Cell = Annotated[float, Field(allow_inf_nan=False)]
+_Centre = create_model(  # type: ignore[call-overload]
+    "_Centre",
+    phase=Annotated[str, one_of("phase", lambda: PHASES)],
+    engine=Annotated[str, one_of("measured engine", engine_names)],
+    architecture=Annotated[str, one_of("architecture", architectures)],
+    **dict.fromkeys(SHARES, Annotated[_Cell, Field(ge=0, le=1)]),
+    **dict.fromkeys((*FEATURES[len(SHARES) :], "coefficient"), _Cell),
+)
+"""A line of the file of centres, by column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,38 +218,25 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     InputError
         If something is missing, not known or no finite number; if a row is short, long or a duplicate.
     """
-    file = Fields(data, "residual")
-    source, count, length = file.text("source"), file.count("rows"), file.number("length", most=1)
-    given = file.sub("errors")
-    errors = {name: validated(ResidualError, given.get(name), given.at(name)) for name in given.names()}
-    for name in ("cross_validated", "model_left_out", "chip_left_out"):
-        if name not in errors:
-            file.fail("errors", f"{name}: it is missing.")
-    centres = file.count("centres")
-    file.done()
-    found = _centres(rows)
-    seen = sum(len(one.coefficients) for one in found.values())
-    if seen != centres:
-        raise InputError(f"residual.csv: {seen} centres; residual.yaml says {centres}: they are of two fits.")
-    return Residual(source, count, length, errors, found)
-
-
-def _centres(rows: Iterable[list[str]]) -> dict[Kind, Centres]:
+    figures = read_table(ResidualFigures, data, FIGURES.name)
     head, *lines = [*rows] or [[]]
     if tuple(head) != COLUMNS:
-        raise InputError(f"residual.csv: the first line must be {','.join(COLUMNS)}.")
+        raise InputError(f"{PATH.name}: the first line must be {','.join(COLUMNS)}.")
     known: dict[Kind, dict[tuple[float, ...], float]] = {}
-    for row in Table("residual.csv", COLUMNS, lines).rows():
-        kind = Kind(
-            row.choice("phase", PHASES),
-            row.choice("engine", engine_names()),
-            row.choice("architecture", architectures()),
-        )
-        shares = [row.number(name, None, most=1) for name in SHARES]
-        others = [row.number(name, None, least=-math.inf) for name in COLUMNS[3 + len(SHARES) :]]
-        *features, coefficient = (*shares, *others)
-        mine = known.setdefault(kind, {})
+    for number, line in enumerate(lines, start=2):
+        where = f"{PATH.name}: row {number}"
+        if len(line) != len(COLUMNS):
+            raise InputError(f"{where}: {len(line)} cells; expected {len(COLUMNS)}.")
+        phase, engine, architecture, *features, coefficient = vars(
+            read_table(_Centre, dict(zip(COLUMNS, line, strict=True)), where)
+        ).values()
+        mine = known.setdefault(Kind(phase, engine, architecture), {})
         if tuple(features) in mine:
-            raise InputError(f"{row.where}: duplicate centre.")
+            raise InputError(f"{where}: duplicate centre.")
         mine[tuple(features)] = coefficient
-    return {kind: Centres(np.array([*mine]), np.array([*mine.values()])) for kind, mine in known.items()}
+    if len(lines) != figures.centres:
+        raise InputError(
+            f"{PATH.name}: {len(lines)} centres; {FIGURES.name} says {figures.centres}: they are of two fits."
+        )
+    found = {kind: Centres(np.array([*mine]), np.array([*mine.values()])) for kind, mine in known.items()}
+    return Residual(figures.source, figures.rows, figures.length, figures.errors, found)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
 
 from cost.calibration.kernels import brought_down, derate, neighbour
+from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table, one_of
 from cost.machine import COEFFICIENTS, Efficiency, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import Fields, load_yaml, nearest
 from topology.catalog import gpu_names, load_gpu
 from topology.spec import GpuSpec
 
@@ -52,7 +56,7 @@ def _between(points: Sequence[tuple[float, float]], at: float) -> float:
     return points[-1][1]
 
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[Positive, Positive]]
 
 
 PATH = Path(__file__).with_name("serving.yaml")
@@ -80,7 +84,25 @@ def peak_of(gpu: GpuSpec, coefficient: str) -> float:
     return gpu.dense_flop_per_s(unit if unit in (*_UNITS, "int8") else "bf16")
 
 
-@dataclass(frozen=True)
+def _ordered(points: Points, *, rates: bool) -> Points:
+    if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
+        raise ValueError("expected pairs [figure, value], figures rising.")
+    if rates and (most := max(value for _, value in points)) > 1:
+        raise ValueError(f"{most} is no fraction of a peak.")
+    order = [x * y for x, y in points] if rates else [-y for _, y in points]
+    if any(after < before for before, after in pairwise(order)):
+        raise ValueError("a better figure would give a slower kernel.")
+    return points
+
+
+Coefficient = Annotated[str, one_of("coefficient", lambda: COEFFICIENTS)]
+Curve = Annotated[Points, AfterValidator(lambda points: _ordered(points, rates=True))]
+"""Points ``(peak, fraction)``; rates ``peak * fraction`` never fall."""
+Delay = Annotated[Points, AfterValidator(lambda points: _ordered(points, rates=False))]
+"""Points ``(BF16 flop/s, value)``; values never rise."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Tables:
     """Coefficients before they are read off for a chip.
 
@@ -113,43 +135,37 @@ class Tables:
         return found
 
 
+@dataclass(frozen=True, config=CHECKED)
 class Calibration:
-    """The calibration file: tables, the chips that were measured, and how far off the fit is.
+    """The calibration file: tables, the chips that were measured, and how far off the fit is."""
 
-    Raises
-    ------
-    InputError
-        If something in it is missing, not known, or would let a better figure give a slower kernel.
-    """
+    source: Text
+    fit: Mapping[str, Number]
+    chips: Annotated[tuple[Text, ...], Field(min_length=1)]
+    shared: Mapping[Coefficient, Positive]
+    curves: Mapping[Coefficient, Curve]
+    delays: Mapping[str, Mapping[Coefficient, Delay]]
 
-    def __init__(self, data: object) -> None:
-        file = Fields(data, "calibration")
-        self.source = file.text("source")
-        self.fit = file.by_name("fit", Fields.number)
-        self.chips = file.texts("chips")
-        self.tables = Tables(
-            curves=_points(file.sub("curves"), rates=True),
-            delays=file.parts("delays", lambda one: _points(one, rates=False)),
-            shared=_shared(file.sub("shared")),
-        )
-        file.done()
-        self._check()
-
-    def _check(self) -> None:
-        """Every coefficient is there, under every engine and where nobody says which; chips were measured."""
-        if not self.chips:
-            raise InputError("calibration: chips: none is named; expected the chips that were measured.")
-        if ANY_ENGINE not in self.tables.delays:
-            raise InputError(f"calibration: delays: {ANY_ENGINE} is missing.")
-        for engine, delays in self.tables.delays.items():
+    def __post_init__(self) -> None:
+        for name, value in self.shared.items():
+            if value > 1 and is_fraction(name):
+                raise ValueError(f"shared: {name}: {value} is no fraction of a peak.")
+        if ANY_ENGINE not in self.delays:
+            raise ValueError(f"delays: {ANY_ENGINE} is missing.")
+        for engine, delays in self.delays.items():
             for name in COEFFICIENTS:
-                if name not in {**self.tables.curves, **delays, **self.tables.shared}:
-                    raise InputError(f"calibration: engine {engine}: {name} is missing.")
+                if name not in {**self.curves, **delays, **self.shared}:
+                    raise ValueError(f"engine {engine}: {name} is missing.")
+
+    @property
+    def tables(self) -> Tables:
+        """The coefficients of the file."""
+        return Tables(self.curves, self.delays, self.shared)
 
     @property
     def engines(self) -> tuple[str, ...]:
         """Names of the engines that were measured."""
-        return tuple(name for name in self.tables.delays if name != ANY_ENGINE)
+        return tuple(name for name in self.delays if name != ANY_ENGINE)
 
     def efficiency(self, gpu: GpuSpec, engine: str) -> Efficiency:
         """Return the coefficients of a chip, marked as assumed where nobody measured it."""
@@ -161,7 +177,7 @@ class Calibration:
         if stand_in_for and derate(gpu.name):
             # fractions of the neighbour at its own peaks, so that rates keep the order of what kernels reach
             same = self.tables.of(load_gpu(chip), engine)
-            values |= {name: same[name] for name in self.tables.curves}
+            values |= {name: same[name] for name in self.curves}
         table = {}
         for name in COEFFICIENTS:
             unit = "s" if name.startswith("delay.") else "1"
@@ -195,51 +211,9 @@ class Calibration:
         return min(self.chips, key=distance)
 
 
-def _points(fields: Fields, *, rates: bool) -> dict[str, list[tuple[float, float]]]:
-    """Points of each coefficient: figures rise; of rates the product never falls, of delays the value never rises."""
-    found = {}
-    for name in fields.names():
-        _known(name, fields)
-        points = [_pair(item, fields.at(name)) for item in fields.items(name)]
-        if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
-            fields.fail(name, "expected pairs [figure, value], figures rising.")
-        if rates and any(value > 1 for _, value in points):
-            fields.fail(name, f"{max(v for _, v in points)} is no fraction of a peak.")
-        order = [x * y for x, y in points] if rates else [-y for _, y in points]
-        if any(after < before for before, after in pairwise(order)):
-            fields.fail(name, "a better figure would give a slower kernel.")
-        found[name] = points
-    return found
-
-
-def _pair(item: object, where: str) -> tuple[float, float]:
-    if (
-        isinstance(item, list)
-        and len(item) == 2
-        and all(isinstance(part, (int, float)) and math.isfinite(part) and part > 0 for part in item)
-    ):
-        return float(item[0]), float(item[1])
-    raise InputError(f"{where}: {item!r} is no pair of numbers above 0.")
-
-
-def _shared(fields: Fields) -> dict[str, float]:
-    found = {}
-    for name in fields.names():
-        _known(name, fields)
-        found[name] = fields.number(name)
-        if found[name] > 1 and is_fraction(name):
-            fields.fail(name, f"{found[name]} is no fraction of a peak.")
-    return found
-
-
-def _known(name: str, fields: Fields) -> None:
-    if name not in COEFFICIENTS:
-        fields.fail(name, f"no such coefficient; {nearest(name, COEFFICIENTS)}")
-
-
 @cache
 def _calibration() -> Calibration:
-    return Calibration(load_yaml(PATH, "calibration"))
+    return load_table(Calibration, PATH)
 
 
 def calibrated_chips() -> tuple[str, ...]:
@@ -267,7 +241,7 @@ def accept_length(draft_tokens: int) -> float:
             f"`draft_tokens` {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "
             "give `accept_length`."
         )
-    return _calibration().tables.shared[f"accept.{draft_tokens}"]
+    return _calibration().shared[f"accept.{draft_tokens}"]
 
 
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:

@@ -1,7 +1,7 @@
 """The table of families: one row each, in the order of their ancestry; a new family is a new row.
 
-What a row cannot say is a function in :mod:`cost.config.exceptions`. No row takes a default that published configs
-of the family do not rely on.
+What a row cannot say is a function in :mod:`cost.config.latent`, :mod:`cost.config.linear` or
+:mod:`cost.config.exceptions`. No row takes a default that published configs of the family do not rely on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost.config import exceptions as own
-from cost.config.exceptions import DEEPSEEK_MOE
+from cost.config import latent, linear
 from cost.config.facts import REQUIRED
 from cost.config.family import (
     Count,
@@ -58,7 +58,7 @@ _GLM_MOE = replace(
     shared=Count("n_shared_experts", least=0),
     groups=True,
 )
-_DEEPSEEK_V3_MOE = replace(DEEPSEEK_MOE, router_bias=True)
+_DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
 _GATED_SHARED = Routed(
     shared=1, shared_width=Count("shared_expert_intermediate_size"), shared_gate=True, sparse=by_step
 )
@@ -493,26 +493,26 @@ TABLE = (
         "deepseek",
         "DeepSeekMoE 16B (remote code): plain attention, 64 routed and 2 shared experts.",
         Grouped(bias=_BIAS),
-        DEEPSEEK_MOE,
+        latent.DEEPSEEK_MOE,
     ),
     Family(
         "deepseek_v2",
         "DeepSeek-V2 and V2-Lite: latent attention; the router has no bias.",
-        own.latent_everywhere,
-        DEEPSEEK_MOE,
+        latent.latent_everywhere,
+        latent.DEEPSEEK_MOE,
         ignore="mlp_bias",
     ),
     Family(
         "deepseek_v3 kimi_k2 glm4_moe_lite",
         "DeepSeek-V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash: a correction bias in the router (`noaux_tc`).",
-        own.latent_everywhere,
+        latent.latent_everywhere,
         _DEEPSEEK_V3_MOE,
         drafts=True,
     ),
     Family(
         "deepseek_v32 glm_moe_dsa",
         "DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads.",
-        own.indexed,
+        latent.indexed,
         _DEEPSEEK_V3_MOE,
         drafts=True,
         ignore="mlp_bias index_share_for_mtp_iteration",
@@ -520,9 +520,9 @@ TABLE = (
     Family(
         "deepseek_v4",
         "DeepSeek-V4: compressed attention, residual streams, experts everywhere (the first by hash).",
-        own.v4_attention,
-        own.v4_experts,
-        besides=own.v4_mixing,
+        latent.v4_attention,
+        latent.v4_experts,
+        besides=latent.v4_mixing,
         drafts=True,
         must={
             "attention_bias": (False, "false"),
@@ -535,28 +535,28 @@ TABLE = (
     Family(
         "qwen3_next qwen3_5_moe_text",
         "Qwen3-Next and Qwen3.5 with experts and a gated shared one.",
-        own.gated_delta,
+        linear.gated_delta,
         replace(_GATED_SHARED, experts=experts_in("num_experts")),
         drafts=True,
         must=_GATED_MUST,
     ),
-    Family("qwen3_5_text", "Qwen3.5 without experts.", own.gated_delta, drafts=True, must=_GATED_MUST),
+    Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta, drafts=True, must=_GATED_MUST),
     Family(
         "kimi_linear",
         "Kimi Linear and the language model of Kimi K3, which adds gates, narrower experts and block residuals.",
-        own.kimi_attention,
-        own.kimi_experts,
-        besides=own.kimi_residuals,
+        linear.kimi_attention,
+        linear.kimi_experts,
+        besides=linear.kimi_residuals,
         drafts=True,
         ignore="mla_use_nope use_grouped_topk activation_situ_beta activation_situ_linear_beta attn_res_block_size",
-        before=own.kimi_names,
+        before=linear.kimi_names,
     ),
     Family(
         "glm5_next_text",
         "GLM-5.3-Flash: Kimi delta attention, latent attention with an index of pooled keys, residual streams.",
-        own.glm5_next_attention,
+        linear.glm5_next_attention,
         _DEEPSEEK_V3_MOE,
-        besides=lambda f, hidden: (own.mixing(hidden, f.count("hc_mult")), 0),
+        besides=lambda f, hidden: (latent.mixing(hidden, f.count("hc_mult")), 0),
         drafts=True,
         must={
             "mhc": (True, "true: without residual streams the model is another one"),

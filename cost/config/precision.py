@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from cost.config.facts import Facts
 from cost.config.family import Decoder
 from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
-from cost.dtypes import dtype, mixture
+from cost.dtypes import dtype, format_called, formats_of, mixture
 from cost.model import MoeFfn
 from topology.base.errors import InputError
 
@@ -210,8 +210,6 @@ class Patterns:
 # The precision of each class: from the quantiser's section, `torch_dtype`, or an override.
 
 _CLASSES = (*MATMUL_CLASSES, "router", "embedding", "head", "norm")
-_TORCH = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-_EXPERT_DTYPES = {"fp4": "mxfp4", "fp8": "fp8", "bf16": "bf16"}
 
 
 def _stored(top: Facts, text: Facts) -> tuple[str, str]:
@@ -219,10 +217,8 @@ def _stored(top: Facts, text: Facts) -> tuple[str, str]:
     for facts in (text, top):
         for key in ("torch_dtype", "dtype"):
             if facts.has(key):
-                value = facts.text(key).removeprefix("torch.")
-                if value not in _TORCH:
-                    facts.must_be(key, f"one of {', '.join(_TORCH)}")
-                return _TORCH[value], key
+                found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
+                return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
     return "bf16", ""
 
 
@@ -295,8 +291,8 @@ def read_precision(
         source = "assumed bf16: the config has no quantization_config, torch_dtype or dtype"
     for facts in (text, section):
         if facts is not None and facts.has("expert_dtype") and not explicit:
-            key = facts.choice("expert_dtype", tuple(_EXPERT_DTYPES))
-            precision["experts"] = _EXPERT_DTYPES[key]
+            key = facts.choice("expert_dtype", formats_of("expert_dtype"))
+            precision["experts"] = format_called(key, "expert_dtype") or key
             source += f", expert_dtype {key}"
             break
     return precision, source

@@ -6,22 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cost.config.facts import Facts
-from cost.dtypes import DTYPES
+from cost.dtypes import format_called, formats_of
 from topology.base.reading import shown
 
 # The classes of weights that a token is multiplied with inside the layers; quantisers take these.
 MATMUL_CLASSES = ("experts", "shared", "attention", "dense")
-_FP8_BLOCK = 128
-_MX_BLOCK = 32
-_MODELOPT = {
-    "NVFP4": "nvfp4",
-    "NVFP4_AWQ": "nvfp4",
-    "W4A16_NVFP4": "nvfp4-a16",
-    "FP8": "fp8-row",
-    "FP8_PB_WO": "fp8",
-    "MXFP4": "mxfp4",
-    "MXFP8": "mxfp8",
-}
 
 
 @dataclass(frozen=True)
@@ -59,16 +48,18 @@ def _names(f: Facts, *keys: str) -> tuple[str, ...]:
     return ()
 
 
+def _block(f: Facts, key: str) -> str:
+    """Return the shape of the blocks that share a scale, as the table of formats writes it."""
+    return "x".join(map(repr, f.items(key)))
+
+
 def _fp8(f: Facts) -> Scheme:
     """DeepSeek's and transformers' FP8: 128 x 128 blocks, or one scale a tensor where no block is given."""
     kept = _names(f, "modules_to_not_convert", "ignored_layers")
-    dtype = "fp8-row"
-    if f.has("weight_block_size"):
-        block = f.items("weight_block_size")
-        known = {(_FP8_BLOCK, _FP8_BLOCK): "fp8", (1, _MX_BLOCK): "mxfp8"}
-        dtype = next((name for shape, name in known.items() if block == list(shape)), "")
-        if not dtype:
-            f.must_be("weight_block_size", "[128, 128] or [1, 32]")
+    block = _block(f, "weight_block_size") if f.has("weight_block_size") else "-"
+    dtype = format_called(block, "weight_block_size")
+    if dtype is None:
+        f.must_be("weight_block_size", "[128, 128] or [1, 32]")
     if f.has("quantized_layers") and f.data["quantized_layers"]:
         return Scheme("fp8, some modules by modelopt", (*_by_module(f), Rule(dtype)), kept)
     return Scheme("fp8", (Rule(dtype),), kept)
@@ -84,32 +75,27 @@ def _mxfp4(f: Facts) -> Scheme:
     return Scheme("mxfp4", (Rule("mxfp4"),), _names(f, "modules_to_not_convert"), classes=("experts",))
 
 
-def _int4(f: Facts, group: int, *, zero_points: bool) -> str:
-    """Return the name of INT4 in groups of ``group`` (-1: a whole row)."""
-    if group == -1:
-        return "int4-row"
-    name = f"int4-g{group}" + ("-zp" if zero_points else "")
-    if name not in DTYPES:
+def _weight_only(f: Facts, bits: int, group: int, *, zero_points: bool) -> str:
+    """Return the format of weights in groups (-1: a whole row) that multiply in BF16."""
+    dtype = format_called(f"{bits}:{group}{'-zp' if zero_points else ''}", "weight-only")
+    if dtype is None:
         f.refuse(f"quantization_config: INT4 in groups of {group} is not known; known are 32, 64 and 128.")
-    return name
+    return dtype
 
 
-def _weight_only(f: Facts, bits_key: str, group_key: str, *, zero_points: bool) -> str:
-    """Return the format of GPTQ and AWQ weights."""
-    bits = f.count(bits_key)
-    group = f.count(group_key, least=-1)
-    if bits == 8:
-        return "int8"
-    if bits != 4:
-        f.must_be(bits_key, "4 or 8")
-    return _int4(f, group, zero_points=zero_points)
+def _bits(f: Facts, key: str) -> int:
+    bits = f.count(key)
+    if bits not in (4, 8):
+        f.must_be(key, "4 or 8")
+    return bits
 
 
 def _gptq(f: Facts) -> Scheme:
     """GPTQ: packed zero points in every group."""
     if f.has("dynamic") and f.data["dynamic"]:
         f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give `weights`.")
-    dtype = _weight_only(f, "bits", "group_size", zero_points=True)
+    group = f.count("group_size", least=-1)
+    dtype = _weight_only(f, _bits(f, "bits"), group, zero_points=True)
     kept = _names(f, "modules_to_not_convert")
     return Scheme("gptq", (Rule(dtype),), kept, takes_head=f.flag("lm_head", default=False))
 
@@ -117,8 +103,9 @@ def _gptq(f: Facts) -> Scheme:
 def _awq(f: Facts) -> Scheme:
     """AWQ; older files call the keys ``w_bit`` and ``q_group_size``."""
     bits = "bits" if f.has("bits") else "w_bit"
-    group = "group_size" if f.has("group_size") else "q_group_size"
-    dtype = _weight_only(f, bits, group, zero_points=f.flag("zero_point", default=True))
+    group = f.count("group_size" if f.has("group_size") else "q_group_size", least=-1)
+    zero_points = f.flag("zero_point", default=True)
+    dtype = _weight_only(f, _bits(f, bits), group, zero_points=zero_points)
     return Scheme("awq", (Rule(dtype),), _names(f, "modules_to_not_convert"))
 
 
@@ -128,21 +115,13 @@ def _compressed_dtype(f: Facts, group: Facts) -> str:
     bits, kind = weights.count("num_bits"), weights.choice("type", ("float", "int"))
     strategy = weights.text("strategy", "tensor")
     size = weights.count("group_size", default=-1, least=-1)
-    if kind == "int":
-        if bits == 8:
-            return "int8"
-        if bits == 4:
-            symmetric = weights.flag("symmetric", default=True)
-            return _int4(f, size if strategy == "group" else -1, zero_points=not symmetric)
-    if kind == "float" and bits == 8:
-        if strategy == "block":
-            if weights.items("block_structure") != [_FP8_BLOCK, _FP8_BLOCK]:
-                weights.must_be("block_structure", "[128, 128]")
-            return "fp8"
-        return "mxfp8" if size == _MX_BLOCK else "fp8-row"
-    if kind == "float" and bits == 4 and size in (16, _MX_BLOCK):
-        return "nvfp4" if size == 16 else "mxfp4"
-    return weights.must_be("num_bits", "4 or 8 in a known grouping")
+    if (kind, bits) == ("int", 4):
+        symmetric = weights.flag("symmetric", default=True)
+        return _weight_only(f, bits, size if strategy == "group" else -1, zero_points=not symmetric)
+    if (kind, bits, strategy) == ("float", 8, "block") and _block(weights, "block_structure") != "128x128":
+        weights.must_be("block_structure", "[128, 128]")
+    dtype = format_called(f"{kind}{bits}:{strategy}:{size}", "compressed-tensors")
+    return dtype or weights.must_be("num_bits", "4 or 8 in a known grouping")
 
 
 def _compressed(f: Facts) -> Scheme:
@@ -172,10 +151,11 @@ def _modelopt(f: Facts) -> Scheme:
 
 
 def _modelopt_dtype(f: Facts) -> str:
-    algorithm = f.text("quant_algo")
-    if algorithm not in _MODELOPT:
-        f.must_be("quant_algo", f"one of {', '.join(_MODELOPT)} (`weights` says the precision without it)")
-    return _MODELOPT[algorithm]
+    dtype = format_called(f.text("quant_algo"), "modelopt")
+    if dtype is None:
+        known = ", ".join(formats_of("modelopt"))
+        f.must_be("quant_algo", f"one of {known} (`weights` says the precision without it)")
+    return dtype
 
 
 def _by_module(f: Facts) -> tuple[Rule, ...]:

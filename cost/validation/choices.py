@@ -134,10 +134,10 @@ def _choose(point: Point) -> Choice:
     if not rows or not np.isfinite(rates).any():
         return Choice(None, "nothing that the model may choose serves the row")
     best = rows[int(np.nanargmax(rates))]
-    said = _said(point, prefill, best)
+    text = _description(point, prefill, best)
     if not kept:
-        said += f"; nothing keeps {point.tpot_limit_ms:.4g} ms a token, this comes nearest"
-    return Choice(best, said)
+        text += f"; nothing keeps {point.tpot_limit_ms:.4g} ms a token, this comes nearest"
+    return Choice(best, text)
 
 
 def _rate_of(point: Point) -> Point:
@@ -289,17 +289,17 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     return found
 
 
-def _said(asked: Point, prefill: Pool | None, best: Point) -> str:
+def _description(row: Point, prefill: Pool | None, best: Point) -> str:
     """What was chosen, in a line."""
     parts = []
     if prefill is not None and prefill.best and best.prefill_pool is not None:
         parts.append(f"prefill {_label(best.prefill_pool)}")
-    if asked.pool.best:
-        name = "" if asked.phase == "aggregated" else f"{asked.phase} " if prefill is None else "decode "
+    if row.pool.best:
+        name = "" if row.phase == "aggregated" else f"{row.phase} " if prefill is None else "decode "
         parts.append(f"{name}{_label(best.pool)}")
-    if asked.batch == math.inf:
+    if row.batch == math.inf:
         batch = best.batch or best.concurrency / best.pool.gpus
-        within = f" and keep {asked.tpot_limit_ms:.4g} ms a token" if asked.tpot_limit_ms else ""
+        within = f" and keep {row.tpot_limit_ms:.4g} ms a token" if row.tpot_limit_ms else ""
         parts.append(f"{batch:.4g} sequences a GPU, the most that fit{within}")
     return "; ".join(parts)
 

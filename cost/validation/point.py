@@ -183,6 +183,11 @@ class Point:
         """Whether the row leaves its layout or its batch to the model."""
         return self.batch == math.inf or self.pool.best or bool(self.prefill_pool and self.prefill_pool.best)
 
+    @property
+    def stated_prefill(self) -> Pool | None:
+        """The pool that prefills, where the row says how its GPUs work together."""
+        return self.prefill_pool if self.prefill_pool and self.prefill_pool.tp else None
+
 
 @dataclass(frozen=True)
 class Prediction:

@@ -3,66 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
+from cost.dtypes import dtype
 from cost.experts.volumes import Routing, Volumes, alltoall_volumes
+from cost.resolve import model_names, resolve_model
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.validation.choices import choices
 from cost.validation.point import NO_LAYOUT, Point, Prediction
 from cost.validation.serving import predict_serving
 from topology.base.errors import InputError
+from topology.base.reading import nearest
+from topology.catalog import cluster_names
 from topology.resolve import resolve_cluster
 from topology.structures.domain import DomainSpec
 
-Predictor = Callable[[Sequence[Point]], Sequence[Prediction]]
+ALLTOALL = "alltoall"
+"""The phase of points that are the time of one dispatch or combine; all others are of served models."""
 
 
-ALLTOALL, SERVING = "alltoall", "serving"
-"""The two kinds of predictors: of all-to-all times, and of everything a served model does."""
-
-
-def predict(
-    points: Sequence[Point], predictors: Mapping[str, Predictor] | None = None, *, residual: bool = True
-) -> list[Prediction]:
+def predict(points: Sequence[Point], *, residual: bool = True) -> list[Prediction]:
     """Return a prediction for each point, in their order; one without a value says why.
 
     Parameters
     ----------
-    predictors:
-        By :data:`ALLTOALL` and :data:`SERVING`, what predicts such points; None: the model's own.
     residual:
-        Whether the model's own adds the learned correction (:mod:`cost.calibration.residual`).
+        Whether to add the learned correction (:mod:`cost.calibration.residual`).
     """
-    points, chosen_by_model, reasons = _as_stated(points)
-    found = [Prediction(None, reason) for reason in reasons]
-    for kind in (ALLTOALL, SERVING):
-        chosen = [
+    stated, chosen = list(points), [""] * len(points)
+    found = [Prediction(None, _unpredictable(point)) for point in points]
+    left = [i for i, point in enumerate(points) if point.is_open and not found[i].reason]
+    for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
+        if choice.point is None:
+            found[i] = Prediction(None, choice.text)
+        else:
+            stated[i], chosen[i] = choice.point, choice.text
+    for of_kernels in (True, False):
+        mine = [
             i
             for i, point in enumerate(points)
-            if not reasons[i] and (point.phase == ALLTOALL) == (kind == ALLTOALL)
+            if not found[i].reason and (point.phase == ALLTOALL) == of_kernels
         ]
-        if chosen:
-            predictor = (predictors or _own_predictors(residual=residual))[kind]
-            for i, prediction in zip(chosen, predictor([points[i] for i in chosen]), strict=True):
-                found[i] = replace(_finite(prediction), chosen=chosen_by_model[i])
+        given = [stated[i] for i in mine]
+        told = predict_alltoall(given) if of_kernels else predict_serving(given, residual=residual)
+        for i, prediction in zip(mine, told, strict=True):
+            found[i] = replace(_finite(prediction), chosen=chosen[i])
     return found
-
-
-def _as_stated(points: Sequence[Point]) -> tuple[list[Point], list[str], list[str]]:
-    """Return the points with what the model chooses for them, what that was, and why one cannot be predicted."""
-    stated, texts = list(points), [""] * len(points)
-    reasons = [_unpredictable(point) for point in points]
-    left = [i for i, point in enumerate(points) if point.is_open and not reasons[i]]
-    if left:
-        for i, choice in zip(left, choices([points[i] for i in left]), strict=True):
-            if choice.point is None:
-                reasons[i] = choice.text
-            else:
-                stated[i], texts[i] = choice.point, choice.text
-    return stated, texts, reasons
 
 
 def _finite(prediction: Prediction) -> Prediction:
@@ -70,11 +59,6 @@ def _finite(prediction: Prediction) -> Prediction:
     if prediction.value is None or (math.isfinite(prediction.value) and prediction.value > 0):
         return prediction
     return Prediction(None, f"the model gives {prediction.value:g}")
-
-
-def _own_predictors(*, residual: bool) -> Mapping[str, Predictor]:
-    """Return the model's own predictors."""
-    return {ALLTOALL: predict_alltoall, SERVING: partial(predict_serving, residual=residual)}
 
 
 def unpredictable(point: Point) -> str:
@@ -87,7 +71,12 @@ def _unpredictable(point: Point) -> str:
     reason = _unknown("cluster", point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason
-    return _unknown("model", point.model) or _unknown_dtype(point) or _incomplete(point)
+    reasons = [
+        _unknown("model", point.model),
+        *(_unknown("format", name) for name in (point.weights, point.experts_dtype) if name),
+        _incomplete(point),
+    ]
+    return next(filter(None, reasons), "")
 
 
 def _incomplete(point: Point) -> str:
@@ -105,33 +94,25 @@ def _incomplete(point: Point) -> str:
     return next((reason for reason, lacking in lacks.items() if lacking), "")
 
 
-@lru_cache(maxsize=256)
+@cache
 def _unknown(what: str, name: str) -> str:
-    """Return why nothing goes by the ``name`` of a ``cluster`` or ``model``; empty where something does."""
-    from cost.resolve import model_names, resolve_model
-    from topology.base.reading import nearest
-    from topology.catalog import cluster_names
-
-    names = cluster_names() if what == "cluster" else model_names()
-    files = (".yaml", ".yml") if what == "cluster" else (".json",)
-    if name not in names and not name.lower().endswith(files):
-        return f"{what} {name!r} is not in the catalog; {nearest(name, names)}"
+    """Return why nothing goes by the ``name`` of a ``cluster``, ``model`` or format; empty where something does."""
+    names, suffixes, read = _KNOWN[what]
+    if names and name not in names() and not name.lower().endswith(suffixes):
+        return f"{what} {name!r} is not in the catalog; {nearest(name, names())}"
     try:
-        resolve_cluster(name) if what == "cluster" else resolve_model(name)
+        read(name)
     except InputError as error:
         return str(error)
     return ""
 
 
-def _unknown_dtype(point: Point) -> str:
-    from cost.dtypes import dtype
-
-    try:
-        for name in filter(None, (point.weights, point.experts_dtype)):
-            dtype(name)
-    except InputError as error:
-        return str(error)
-    return ""
+_Known = tuple[Callable[[], Collection[str]] | None, tuple[str, ...], Callable[[str], object]]
+_KNOWN: Mapping[str, _Known] = {
+    "cluster": (cluster_names, (".yaml", ".yml"), resolve_cluster),
+    "model": (model_names, (".json",), resolve_model),
+    "format": (None, (), dtype),
+}
 
 
 # All-to-all: measured dispatches and combines.

@@ -156,46 +156,51 @@ def _cache_dtype(point: Point, engine: str) -> str:
 def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
     model = _model(key.model, key.weights, key.experts_dtype)
     domain = _cluster(key.cluster).spec.domains[0]
-    domain_gpus = key.gpus_per_domain or domain.gpus
+    domain_gpus = float(key.gpus_per_domain or domain.gpus)
     chosen = [points[i] for i in index]
 
     def column(get: Callable[[Point], float]) -> NDArray[np.float64]:
         return np.array([get(point) for point in chosen], dtype=np.float64)
 
-    requests = Requests(
-        isl=column(lambda p: p.isl or p.context),
-        osl=column(lambda p: p.osl or 1),
-        concurrency=column(lambda p: p.concurrency or p.batch * p.pool.gpus),
-        draft_tokens=column(lambda p: p.draft_tokens),
-        accept_length=column(lambda p: p.accept_length),
-    )
-    context = column(lambda p: p.context or p.isl + p.osl / 2)
+    def shape(pools: Sequence[Pool]) -> StepShape:
+        names = ("tp", "attention_dp", "ep", "moe_tp", "slots")
+        widths = np.array([[getattr(pool, name) for pool in pools] for name in names], dtype=np.float64)
+        each = np.full(len(pools), domain_gpus)
+        return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=each)
+
     imbalance = column(lambda p: p.imbalance)
     phase = "prefill" if key.phase == "prefill" else "decode"
-    pools = [p.pool for p in chosen]
+    dtypes = (*model.precision.values(), "bf16", key.kv_dtype)
     return Group(
         index=np.array(index),
         phase=key.phase,
         model=model,
         gpu=domain.gpu,
-        rates=_rates(
-            key.cluster,
-            key.up_bytes_per_s,
-            key.out_bytes_per_s,
-            (*model.precision.values(), "bf16", key.kv_dtype),
-        ),
+        rates=_rates(key.cluster, key.up_bytes_per_s, key.out_bytes_per_s, dtypes),
         engine=key.engine,
         kernel=key.kernel,
         overlap=key.overlap,
         workload=Workload(kv_dtype=key.kv_dtype, phase=phase),
-        pool=replace(_shape(pools, domain_gpus), imbalance=imbalance, context=context),
+        pool=replace(
+            shape([p.pool for p in chosen]),
+            imbalance=imbalance,
+            context=column(lambda p: p.context or p.isl + p.osl / 2),
+        ),
         prefill_pool=replace(
-            _shape([_prefill(p) for p in chosen], domain_gpus),
+            shape([p.stated_prefill or p.pool for p in chosen]),
             imbalance=imbalance if key.phase == "prefill" else np.zeros(len(chosen)),
         ),
         workers=column(lambda p: p.pool.workers),
-        prefill_workers=column(_prefill_workers),
-        requests=requests,
+        prefill_workers=column(
+            lambda p: (p.stated_prefill.workers if p.stated_prefill else 0) or UNSTATED_WORKERS
+        ),
+        requests=Requests(
+            isl=column(lambda p: p.isl or p.context),
+            osl=column(lambda p: p.osl or 1),
+            concurrency=column(lambda p: p.concurrency or p.batch * p.pool.gpus),
+            draft_tokens=column(lambda p: p.draft_tokens),
+            accept_length=column(lambda p: p.accept_length),
+        ),
         batch=column(lambda p: p.batch),
         tokens=column(lambda p: p.tokens),
         recorded=np.array([p.drafts_recorded for p in chosen]),
@@ -206,38 +211,7 @@ def _group(key: _Key, points: Sequence[Point], index: list[int]) -> Group:
 
 def _gpus(point: Point) -> float:
     """GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open."""
-    if point.gpus:
-        return float(point.gpus)
-    if point.phase != "disaggregated":
-        return float(point.pool.gpus)
-    prefill = _prefill(point).gpus if _stated(point) else 0
-    return float(point.pool.gpus + prefill) if prefill else math.nan
-
-
-def _stated(point: Point) -> bool:
-    """Whether the row says which GPUs prefill."""
-    return point.prefill_pool is not None and point.prefill_pool.tp > 0
-
-
-def _prefill_workers(point: Point) -> float:
-    workers = _prefill(point).workers if _stated(point) else 0
-    return float(workers) or UNSTATED_WORKERS
-
-
-def _prefill(point: Point) -> Pool:
-    """Return the pool that prefills; one like the decode pool where the row does not say."""
-    return point.prefill_pool if _stated(point) and point.prefill_pool else point.pool
-
-
-def _shape(pools: Sequence[Pool], domain_gpus: int) -> StepShape:
-    def column(name: str) -> NDArray[np.float64]:
-        return np.array([getattr(pool, name) for pool in pools], dtype=np.float64)
-
-    return StepShape(
-        tp=column("tp"),
-        attention_dp=column("attention_dp"),
-        ep=column("ep"),
-        moe_tp=column("moe_tp"),
-        slots=column("slots"),
-        domain_gpus=np.full(len(pools), float(domain_gpus)),
-    )
+    if point.gpus or point.phase != "disaggregated":
+        return point.gpus or point.pool.gpus
+    prefill = point.stated_prefill
+    return point.pool.gpus + prefill.gpus if prefill and prefill.gpus else math.nan

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import Any
 
 from cost.money.prices import billed_figures
-from cost.names import without_owner
 from cost.resolve import (
     Published,
     hugging_face_ids,
@@ -20,6 +19,7 @@ from cost.resolve import (
     published,
     resolve_model,
     spelled_models,
+    without_owner,
 )
 from rackplan.schemas.records import (
     CablingData,

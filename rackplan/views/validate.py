@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cost.validation.point import Point, Prediction
-from cost.validation.predict import Predictor, predict
+from cost.validation.predict import predict
 from cost.validation.statistics import (
     Errors,
     errors_of,
@@ -56,15 +56,9 @@ class Validation(Shown):
         return errors_of(self.points, self.predictions)
 
 
-def validation(
-    name: str,
-    points: Sequence[Point],
-    predictors: Mapping[str, Predictor] | None = None,
-    *,
-    residual: bool = True,
-) -> Validation:
+def validation(name: str, points: Sequence[Point], *, residual: bool = True) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    return Validation(name, points, predict(points, predictors, residual=residual), residual)
+    return Validation(name, points, predict(points, residual=residual), residual)
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cost.validation.point import AllToAll, Point, Pool, Prediction
-from cost.validation.predict import ALLTOALL, SERVING, predict, unpredictable
+from cost.validation.predict import predict, unpredictable
 from cost.validation.statistics import errors_of
 
 POINT = Point(
@@ -49,27 +49,30 @@ def test_quantities_are_kept_separate():
     assert found["tpot_ms"].mean_abs_error == pytest.approx(0.25)
 
 
-def test_each_kind_has_its_predictor():
+def test_each_kind_has_its_predictor(monkeypatch):
     times = AllToAll("DeepEP LL", 128, 7168, 256, 8, "fp8", "bf16")
     other = replace(POINT, phase="alltoall", quantity="dispatch_us", alltoall=times)
     seen = []
 
     def fake(name):
-        def predictor(chosen):
+        def predictor(chosen, **_):
             seen.append((name, [point.id for point in chosen]))
             return [Prediction(float(len(chosen)))] * len(chosen)
 
         return predictor
 
     rows = [POINT, other, replace(POINT, id="b"), replace(POINT, cluster="l40s")]
-    found = predict(rows, {ALLTOALL: fake(ALLTOALL), SERVING: fake(SERVING)})
+    for name in ("alltoall", "serving"):
+        monkeypatch.setattr(f"cost.validation.predict.predict_{name}", fake(name))
+    found = predict(rows)
     assert [one.value for one in found] == [2.0, 1.0, 2.0, None]
-    assert sorted(seen) == [(ALLTOALL, ["a"]), (SERVING, ["a", "b"])]
+    assert sorted(seen) == [("alltoall", ["a"]), ("serving", ["a", "b"])]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
-def test_values_that_are_no_time_are_no_predictions(value):
-    (found,) = predict([POINT], {SERVING: lambda _: [Prediction(value)]})
+def test_values_that_are_no_time_are_no_predictions(value, monkeypatch):
+    monkeypatch.setattr("cost.validation.predict.predict_serving", lambda *_, **__: [Prediction(value)])
+    (found,) = predict([POINT])
     assert found.value is None
     assert "the model gives" in found.reason
 

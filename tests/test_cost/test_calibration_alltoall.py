@@ -93,8 +93,8 @@ def test_every_coefficient_has_evidence_and_a_source():
                 assert figure.kind in {Evidence.DERIVED, Evidence.ASSUMED}
                 assert figure.value > 0
         if any(figure.kind is Evidence.DERIVED for figure in kernel.dispatch.figures().values()):
-            assert kernel.rows or kernel.name in {"hybridep-32", "nccl-all-gather"}
-            assert kernel.median_error <= 0.06
+            assert kernel.fit.rows or kernel.name in {"hybridep-32", "nccl-all-gather"}
+            assert kernel.fit.median_error <= 0.06
 
 
 def change(path, value):

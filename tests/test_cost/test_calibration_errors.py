@@ -25,6 +25,7 @@ from cost.calibration.errors import (
     widest,
 )
 from cost.calibration.serving import calibrated
+from cost.calibration.tables import read_table
 from cost.deployment import Deployment
 from cost.machine import PEAK
 from cost.resolve import resolve_model
@@ -130,15 +131,15 @@ CELL = ("chips", "gb200", "engines", "any", "any")
         (changed(*CELL), "gb200.*any: any: is missing"),
         (changed(*CELL, "rows", to=0), "rows"),
         (changed(*CELL, "in_sample", "median", to=-0.1), "median: -0.1 must be a number of 0 or more"),
-        (changed(*CELL, "in_sample", "within_20_percent", to=1.1), "within_20_percent: 1.1 .*from 0 to 1"),
+        (changed(*CELL, "in_sample", "within_20_percent", to=1.1), "within_20_percent: 1.1 .*at most 1"),
         ({**SHIPPED, "chips": {"h20-sxm": SHIPPED["chips"]["h20-sxm"]}}, "none has 20 rows"),
-        ([], "calibration errors"),
+        ([], "errors.yaml"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError, match=words) as refused:
-        ErrorTable(data)
+        read_table(ErrorTable, data, "errors.yaml")
     assert "\n" not in str(refused.value)
 
 

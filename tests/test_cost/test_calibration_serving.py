@@ -25,6 +25,7 @@ from cost.calibration.serving import (
     peak_of,
     require_engine,
 )
+from cost.calibration.tables import read_table
 from cost.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.base.errors import InputError, MissingFigureError
@@ -130,7 +131,7 @@ def test_tokens_that_drafts_yield():
 
 
 def tables():
-    return Calibration(SHIPPED).tables
+    return read_table(Calibration, SHIPPED, "serving.yaml").tables
 
 
 def test_a_chip_reads_its_own_figures_off_the_curves():
@@ -194,26 +195,29 @@ changed = partial(helpers.changed, SHIPPED)
     ("data", "words"),
     [
         (changed("source"), "source"),
-        (changed("chips", to=[]), "chips: none is named"),
+        (changed("chips", to=[]), "chips: "),
         (changed("curves", "hbm.cache", to="fast"), "curves: hbm.cache"),
         (changed("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
-        (changed("curves", "hbm.cache", to=[[1e12, 0.0]]), "is no pair of numbers above 0"),
+        (
+            changed("curves", "hbm.cache", to=[[1e12, 0.0]]),
+            "hbm.cache: 0: 1: 0.0 must be a number greater than 0",
+        ),
         (changed("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
         (changed("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
         (changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
         (
             changed("curves", "hbm.cash", to=[[1e12, 0.5]]),
-            "hbm.cash: no such coefficient; did you mean hbm.cache",
+            "'hbm.cash' is no coefficient; did you mean hbm.cache",
         ),
         (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is no fraction"),
         (changed("more", to=1), "more"),
-        ([], "calibration"),
+        ([], "serving.yaml"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError) as refused:
-        Calibration(data)
+        read_table(Calibration, data, "serving.yaml")
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -227,5 +231,5 @@ def test_broken_files_are_refused(data, words):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
-    with pytest.raises(InputError, match=rf"^calibration: engine .*{missing} is missing"):
-        Calibration(data)
+    with pytest.raises(InputError, match=rf"^serving.yaml: engine .*{missing} is missing"):
+        read_table(Calibration, data, "serving.yaml")

@@ -7,14 +7,16 @@ import yaml
 
 from cost.calibration.kernels import (
     UNMEASURED,
+    UnmeasuredChips,
+    architecture_of,
     brought_down,
     derate,
     published_best,
-    read_unmeasured,
-    unmeasured_chips,
+    unmeasured,
 )
 from cost.calibration.serving import calibrated, calibrated_chips
-from topology.base.errors import InputError
+from cost.calibration.tables import read_table
+from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence
 from topology.catalog import gpu_names, load_gpu
 
@@ -23,8 +25,8 @@ NOT_YET = {"rubin", "rubin-ultra", "gb300", "lecture"}  # no kernel ran, or a me
 
 
 def test_every_chip_is_measured_or_derated_or_not_to_be_had():
-    assert not set(calibrated_chips()) & set(unmeasured_chips())
-    assert {*calibrated_chips(), *unmeasured_chips(), *NOT_YET} == set(gpu_names())
+    assert not set(calibrated_chips()) & set(unmeasured().chips)
+    assert {*calibrated_chips(), *unmeasured().chips, *NOT_YET} == set(gpu_names())
 
 
 def test_a_published_rate_goes_before_what_is_assumed():
@@ -36,7 +38,7 @@ def test_a_published_rate_goes_before_what_is_assumed():
     assert reach["experts.fp8"].source.startswith("as mi300x: ROCm/aiter")
 
 
-@pytest.mark.parametrize("chip", unmeasured_chips())
+@pytest.mark.parametrize("chip", unmeasured().chips)
 @pytest.mark.parametrize("stand_in", ["h200-sxm", "gb200", "h20-sxm"])
 def test_coefficients_never_pass_what_kernels_reach(chip, stand_in):
     fitted = calibrated(load_gpu(stand_in)).table
@@ -62,49 +64,48 @@ def test_a_fraction_falls_by_the_ratio_of_the_kernels():
     assert table["gemm.fp8"].value < derate("mi355x")["gemm.fp8"].value
 
 
+def test_nothing_is_assumed_of_what_was_published():
+    for chip, given in unmeasured().chips.items():
+        for name in given.fractions:
+            with pytest.raises(MissingFigureError):
+                published_best(
+                    architecture_of(chip),
+                    name,
+                    chip=chip,
+                    peak="bf16_flop_per_s" if name == "attention.prefill" else "",
+                )
+
+
 @pytest.mark.parametrize(
-    ("chip", "change", "message"),
+    ("path", "change", "message"),
     [
-        ("mi300x", {"like": "mi355x"}, r"like: 'mi355x' doesn't stand above mi300x"),
-        ("mi300x", {"speed": 1}, "unknown key `speed`"),
-        ("mi300x", {"neighbour": "h300"}, "neighbour: no such GPU in the catalog; did you mean"),
-        ("tpu-v6e", {"like": None}, "like"),
+        (("mi300x",), {"speed": 1}, "mi300x: speed: unknown key"),
+        (("mi300x",), {"neighbour": "h300"}, "neighbour: 'h300' is no GPU in the catalog; did you mean"),
         (
-            "tpu-v7",
-            {"fractions": {"gemm.bf61": {}}},
+            ("tpu-v7", "fractions"),
+            {"gemm.bf61": {}},
             r"no fraction of a chip's peak; did you mean gemm\.bf16",
         ),
-        ("mi355x", {"fractions": {"hbm.cache": {}}}, "a rate was published"),
+        (
+            ("trainium2", "fractions", "hbm.cache"),
+            {"value": 1.2},
+            r"value: 1\.2 must be a number of at most 1",
+        ),
+        (("trainium2", "fractions", "hbm.cache"), {"kind": "measured"}, "'measured' is not one of 'assumed'"),
+        (
+            ("trainium2", "fractions", "hbm.cache"),
+            {"source": "hearsay"},
+            "'hearsay' is not among the file's sources",
+        ),
+        ((), {"mi301x": {"fractions": {}}}, "'mi301x' is no GPU in the catalog; did you mean"),
+        (("trainium2",), {"fractions": {}}, r"trainium2: nothing on .*hbm\.cache"),
     ],
 )
-def test_chips_that_cannot_be_are_refused(chip, change, message):
+def test_files_that_cannot_be_are_refused(path, change, message):
     data = copy.deepcopy(SHIPPED)
-    data["chips"][chip].update(change)
+    entry = data["chips"]
+    for key in path:
+        entry = entry[key]
+    entry.update(change)
     with pytest.raises(InputError, match=message):
-        read_unmeasured(data)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"value": 1.2}, r"1\.2 must be a number greater than zero, at most 1"),
-        ({"kind": "measured"}, "without a rate it is assumed, not measured"),
-        ({"source": "hearsay"}, "'hearsay' is not among the file's sources"),
-    ],
-)
-def test_fractions_that_cannot_be_are_refused(change, message):
-    data = copy.deepcopy(SHIPPED)
-    data["chips"]["trainium2"]["fractions"]["hbm.cache"].update(change)
-    with pytest.raises(InputError, match=message):
-        read_unmeasured(data)
-
-
-def test_unknown_chips_and_gaps_are_refused():
-    data = copy.deepcopy(SHIPPED)
-    data["chips"]["mi301x"] = {"fractions": {}}
-    with pytest.raises(InputError, match="mi301x: no such GPU in the catalog; did you mean"):
-        read_unmeasured(data)
-    data = copy.deepcopy(SHIPPED)
-    del data["chips"]["trainium2"]["fractions"]["hbm.cache"]
-    with pytest.raises(InputError, match=r"trainium2: nothing on hbm\.cache"):
-        read_unmeasured(data)
+        read_table(UnmeasuredChips, data, "unmeasured.yaml").reach()

@@ -14,8 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.validation.point import AllToAll, Point, Pool
-from cost.validation.points_csv import BEST, COLUMNS, LARGEST, UNKNOWN
-from cost.validation.read import read_measurements, shipped_files
+from cost.validation.read import (
+    BEST,
+    COLUMNS,
+    LARGEST,
+    UNKNOWN,
+    read_measurements,
+    shipped_files,
+    usual_drafts,
+)
 from topology.base.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
@@ -144,10 +151,9 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
 @pytest.mark.parametrize(
     ("column", "text", "name", "value"),
     [
-        ("cluster", "H20-96G", "cluster", "hgx-h20"),
+        ("cluster", "H20 96GB", "cluster", "hgx-h20"),
         ("cluster", "NVIDIA GB200 NVL72", "cluster", "gb200-nvl72"),
-        ("cluster", "Ascend 910C (per NPU = 2 dies)", "cluster", "cm384"),
-        ("model", "DeepSeek-V3/R1", "model", "deepseek-v3"),
+        ("cluster", "Ascend 910C", "cluster", "cm384"),
         ("model", "Kimi-K2 (384 experts)", "model", "kimi-k2"),
         ("model", "nvidia/DeepSeek-R1-0528-NVFP4-v2", "weights", "nvfp4"),
         ("model", "meta-llama/Meta-Llama-3.1-70B-Instruct", "model", "llama-3.1-70b"),
@@ -155,7 +161,7 @@ def test_blank_widths_follow_from_the_others(tmp_path, cells, pool):
         ("phase", " Decode ", "phase", "decode"),
         ("overlap", "TRUE", "overlap", True),
         ("overlap", "TBO", "overlap", True),
-        ("draft_tokens", "MTP", "draft_tokens", 1),  # data-parallel attention, one engine: unstated_drafts
+        ("draft_tokens", "MTP", "draft_tokens", 1),  # data-parallel attention, one engine: usual_drafts
         ("draft_tokens", "2", "accept_length", 0.0),  # as calibrated
         ("nic_gb_s", "25", "out_bytes_per_s", 25e9),
         ("quantity", "TPOT", "quantity", "tpot_ms"),
@@ -319,3 +325,23 @@ def test_points_come_back_from_their_text(
     path = tmp_path_factory.mktemp("points") / "points.csv"
     path.write_text(points_text([point]), encoding="utf-8", newline="")
     assert read_measurements(path) == [point]
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "each", "data_parallel", "disaggregated", "drafts"),
+    [
+        ("sglang", "deepseek-r1", 500, True, True, 2),
+        ("sglang", "qwen3.5-397b-a17b", 1, False, False, 3),
+        ("vllm", "glm-5", 1, False, False, 2),
+        ("trtllm", "deepseek-r1", 1000, False, False, 3),
+        ("trtllm", "deepseek-r1", 1, True, False, 1),
+        ("trtllm", "deepseek-r1", 25, True, True, 3),
+        ("trtllm", "deepseek-r1", 25.1, True, True, 2),
+        ("trtllm", "deepseek-r1", 60, True, True, 2),
+        ("trtllm", "deepseek-r1", 61, True, True, 1),
+        ("", "deepseek-r1", 61, True, True, 1),
+    ],
+)
+def test_drafts_without_a_number(engine, model, each, data_parallel, disaggregated, drafts):
+    found = usual_drafts(engine, model, each=each, data_parallel=data_parallel, disaggregated=disaggregated)
+    assert found == drafts

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cost.validation.point import Point, Prediction
-from cost.validation.predict import ALLTOALL, SERVING
 from cost.validation.read import shipped_files
 
 HEADER = "id,quantity,measured,phase,model,cluster,attention_dp,batch_per_gpu,context,pair\n"
@@ -21,7 +20,7 @@ ROWS = (
 )
 
 
-def made_up(points: Sequence[Point]) -> list[Prediction]:
+def made_up(points: Sequence[Point], **_: object) -> list[Prediction]:
     """A tenth too much for throughput, half for times."""
     return [Prediction(point.measured * (1.1 if "tok" in point.quantity else 0.5)) for point in points]
 
@@ -29,8 +28,8 @@ def made_up(points: Sequence[Point]) -> list[Prediction]:
 @pytest.fixture
 def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of four rows, and a predictor that needs no model."""
-    own = dict.fromkeys((ALLTOALL, SERVING), made_up)
-    monkeypatch.setattr("cost.validation.predict._own_predictors", lambda **_: own)
+    monkeypatch.setattr("cost.validation.predict.predict_serving", made_up)
+    monkeypatch.setattr("cost.validation.predict.predict_alltoall", made_up)
     path = tmp_path / "points.csv"
     path.write_text(HEADER + ROWS)
     return path

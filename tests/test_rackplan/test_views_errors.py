@@ -14,7 +14,7 @@ from helpers import error_of
 
 Run = Callable[..., Any]
 
-SERVED = [chip for chip, kind in error_table().rows_of.items() if kind == "served"]
+SERVED = [chip for chip, of in error_table().chips.items() if of.rows_of == "served"]
 DENSE, MOE = ("--model", "llama-3.1-8b"), ("--model", "mixtral-8x7b")
 FAST = ("--time-limit", "0", "-o", "plan")
 

@@ -1,0 +1,112 @@
+"""The one reader of coefficient tables: dataclasses that check themselves, and errors as one line with the place.
+
+A table is a pydantic dataclass with :data:`CHECKED`: no key but its own, no text for a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from topology.base.errors import InputError
+from topology.base.figures import Evidence
+from topology.base.reading import load_yaml, nearest, shown
+
+T = TypeVar("T")
+CHECKED = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
+    """Return the check that a text is one of ``known``; ``what`` messages call such a thing."""
+
+    def check(name: str) -> str:
+        if name not in known():
+            raise ValueError(f"{shown(name)} is no {what}; {nearest(name, known())}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _evidence(label: object) -> Evidence:
+    labels = {kind.label: kind for kind in Evidence}
+    if label not in labels:
+        raise ValueError(f"{shown(label)} is no kind of evidence; {nearest(str(label), labels)}")
+    return labels[label]
+
+
+Kind = Annotated[Evidence, BeforeValidator(_evidence)]
+"""A kind of evidence, by its label."""
+
+
+def source_text(name: str, sources: Mapping[str, str], where: str) -> str:
+    """Return the text of one of a table's sources.
+
+    Raises
+    ------
+    InputError
+        If it has no such source.
+    """
+    if name not in sources:
+        raise InputError(f"{where}: source: {shown(name)} is not among the file's sources.")
+    return sources[name]
+
+
+def load_table(kind: type[T], path: Path) -> T:
+    """Return the table in a YAML file; messages call it by the file's name."""
+    return read_table(kind, load_yaml(path, path.name), path.name)
+
+
+def read_table(kind: type[T], data: object, where: str) -> T:
+    """Return the table that plain data holds.
+
+    Raises
+    ------
+    InputError
+        If a key is missing or unknown, or a value cannot be; in one line that names the place.
+    """
+    try:
+        return _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise InputError(f"{where}: {sentence(error)}") from None
+
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+_PROBLEMS = {
+    "missing": "the key is missing.",
+    "unexpected_keyword_argument": "unknown key.",
+    "greater_than": "{} must be a number greater than {gt:g}.",
+    "greater_than_equal": "{} must be a number of {ge:g} or more.",
+    "less_than_equal": "{} must be a number of at most {le:g}.",
+    "float_type": "{} must be a number.",
+    "finite_number": "{} must be a finite number.",
+    "float_parsing": "{} must be a number.",
+    "int_type": "{} must be a whole number.",
+    "literal_error": "{} is not one of {expected}.",
+    "value_error": "{error}",
+}
+
+
+def sentence(error: ValidationError) -> str:
+    """Return the first of pydantic's errors as one line: the place, the value and what was expected."""
+    first = error.errors(include_url=False)[0]
+    place = ": ".join(str(part) for part in first["loc"])
+    problem = _PROBLEMS.get(first["type"], "{}: " + first["msg"].replace("{", "{{").replace("}", "}}"))
+    text = problem.format(shown(first["input"]), **first.get("ctx", {}))
+    return f"{place}: {text}" if place else text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.draw.parts import Links
+from topology.draw.fold import Links
 
 
 def links(*edges: tuple[int, float, float]) -> Links:

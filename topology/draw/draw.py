@@ -10,13 +10,12 @@ from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import physical_line, subtitles, title
-from topology.draw.nodes_view import MOST_IN_CIRCLE, draw_nodes_view, fits, nodes_of_domain
+from topology.draw.grid import draw_rack, draw_torus, one_rack
+from topology.draw.nodes import MOST_IN_CIRCLE, draw_nodes, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
-from topology.draw.rack_view import draw_rack_view, one_rack
 from topology.draw.render import FORMATS, render
-from topology.draw.tiers_view import TieredView
-from topology.draw.torus_view import draw_torus_view, torus_notes
+from topology.draw.tiers import draw_tiers
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.structures import structure_of
 
@@ -105,19 +104,18 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     domain = painter.cluster.spec.domains[number]
     picture = structure_of(domain).picture
     if level == "fabric":
-        TieredView(painter).draw()
+        draw_tiers(painter)
     elif level == "nodes":
-        return draw_nodes_view(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
+        return draw_nodes(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
     elif picture == "grid":
-        draw_torus_view(painter, number)
-        return torus_notes(domain)
+        return draw_torus(painter, number)
     elif level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
         names, notes = nodes_of_domain(painter, number)
-        return [*notes, *draw_nodes_view(painter, names)]
+        return [*notes, *draw_nodes(painter, names)]
     elif one_rack(painter, number):
-        draw_rack_view(painter, number)
+        draw_rack(painter, number)
     else:
-        TieredView(painter, number).draw()
+        draw_tiers(painter, number)
     return []
 
 

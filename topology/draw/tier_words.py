@@ -9,8 +9,8 @@ from typing import Any
 from topology.base.names import natural
 from topology.base.units import format_number, plural
 from topology.draw.captions import broken_lines, chips_text
+from topology.draw.fold import Links, Switch, most_common
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Switch, most_common
 from topology.fabrics import fabric_of
 
 _MOST_PAIRS = 6
@@ -89,6 +89,11 @@ class TierWords:
         out = self.spec.scale_out
         return ["leaf, one per rail", *(["and plane"] if out is not None and out.planes > 1 else [])]
 
+    def gpus(self) -> list[str]:
+        """Name the rows of GPUs."""
+        by = ["by domain", "and node"] if self.number is None else ["by node"]
+        return [f"{self.noun}s {by[0]}", *by[1:]]
+
     def up(self) -> list[str]:
         """Say what goes up from each switch of the first tier, and how it compares with what comes from below."""
         links, which = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
@@ -117,8 +122,8 @@ class TierWords:
         """Say what goes from each GPU (or host) to the first tier."""
         if self.number is not None:
             return self._scale_up_words(self.number)
-        linked = [host for host in self.fold.hosts if host.up and not host.broken]
-        whole = [Links.sum(host.up.values()) for host in linked]
+        linked = [host for host in self.fold.hosts if host.up.count and not host.broken]
+        whole = [host.up for host in linked]
         shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
         each, which = most_common(share for share in shares if share is not None)
         if each.count and which == "each" and None not in shares:

@@ -10,7 +10,7 @@ import yaml
 
 from topology import resolve_cluster
 from topology.draw import dot_source
-from topology.draw.canvas import FAULT, SLOW_FILL
+from topology.draw.palette import FAULT, SLOW_FILL
 
 PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
 LEAVES: dict[str, Any] = {

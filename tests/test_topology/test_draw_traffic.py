@@ -10,8 +10,8 @@ import yaml
 
 from topology import InputError, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source
-from topology.draw.canvas import FAULT
 from topology.draw.overlay import Usage
+from topology.draw.palette import FAULT
 from topology.routes import link_loads, pattern_traffic
 from topology.routes.traffic import traffic_matrix
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from topology.base.units import plural
-from topology.draw.canvas import SMALL_POINTS, text_width
+from topology.draw.canvas import text_width
 from topology.draw.captions import kind_title
 from topology.draw.fold import Group, Host, Pod, Shape, Switch
 from topology.draw.painter import Painter
@@ -255,7 +255,7 @@ def _rows(
 def header_width(painter: Painter, rows: Sequence[Row], shared: str = "") -> int:
     """Return the width of the row headers; ``shared`` is the tag that the block has as a whole."""
     texts = [row_header(painter, row, shared) for row in rows if row.host is not None]
-    return max([_LEAST_HEADER, *(text_width(text, SMALL_POINTS) + 4 for text in texts)])
+    return max([_LEAST_HEADER, *(text_width(text) + 4 for text in texts)])
 
 
 def row_header(painter: Painter, row: Row, shared: str) -> str:

@@ -7,22 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topology.base.units import plural
-from topology.draw.canvas import (
-    BAND_INK,
-    FAULT,
-    FAULT_FILL,
-    INK,
-    NVLINK,
-    NVLINK_FILL,
-    QUIET,
-    SMALL_POINTS,
-    Sheet,
-    cell,
-    fitting,
-    named,
-    text_width,
-    wrapped,
-)
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Sheet, cell, fitting, named, text_width, wrapped
 from topology.draw.captions import common_head, ids_text, ranges, scale_up_words
 from topology.draw.choose import Block, Column, header_width, row_header
 from topology.draw.fold import Pod, Switch, most_common
@@ -106,15 +92,15 @@ def _leaf_box(
     ``inner`` is the width of the ``blocks`` below; under one block by rails each leaf is over its rail.
     """
     if not leaves:
-        sheet = Sheet(inner, QUIET)
-        sheet.line("no link to the fabric", 14, width=round(inner) - 4, size=SMALL_POINTS, ink=FAULT)
+        sheet = Sheet(inner, palette.QUIET)
+        sheet.line("no link to the fabric", 14, width=round(inner) - 4, ink=palette.FAULT)
         return sheet, {}
     names = [leaf.id for leaf in leaves]
     links, which = most_common(leaf.side for leaf in leaves)
     local = f"{which} to the others: {links.text().removesuffix(' each way')}" if links.count else ""
     word, title = _words(leaves)
     texts = [title, local, *painter.marks.lines(names)]
-    wide = float(max(70, *(text_width(text, SMALL_POINTS) + 10 for text in texts)))
+    wide = float(max(70, *(text_width(text) + 10 for text in texts)))
     planes, below, over = planes_of(leaves), blocks[0], False
     rows: list[list[str]] = []
     span = 1
@@ -127,26 +113,26 @@ def _leaf_box(
         shown = leaves[:_MOST_CELLS]
         short = [_short(leaf, leaves) for leaf in shown]
         wide = max(wide, min(inner, 300))
-        size = max([cell_width, *(text_width(text, SMALL_POINTS) + 4 for text in short)])
+        size = max([cell_width, *(text_width(text) + 4 for text in short)])
         span = max(1, min(len(shown), int(max(wide, 150) // (size + 1))))
         wide = max(wide, span * (size + 1) + 3)
         size = (round(wide) - 3) // span - 1
         cells = [_leaf(painter, leaf, text, size) for leaf, text in zip(shown, short, strict=True)]
         rows = [cells[i : i + span] for i in range(0, len(cells), span)]
-    sheet = Sheet(wide, NVLINK if leaves[0].tier == "chip" else QUIET)
-    for part in wrapped(title, wide - 6, SMALL_POINTS) if over else [title]:
-        sheet.line(part, 14, colspan=span, size=SMALL_POINTS, width=round(wide) - 4)
+    sheet = Sheet(wide, palette.NVLINK if leaves[0].tier == "chip" else palette.QUIET)
+    for part in wrapped(title, wide - 6) if over else [title]:
+        sheet.line(part, 14, colspan=span, width=round(wide) - 4)
     for row in rows:
         sheet.add(row, 16)
     if rows and not over and len(leaves) > _MOST_CELLS:
         more = plural(len(leaves) - _MOST_CELLS, word)
-        sheet.line(f"and {more} more", 12, colspan=span, size=SMALL_POINTS)
+        sheet.line(f"and {more} more", 12, colspan=span)
     if local:
-        look = {"bgcolor": "#ffffff", "ink": INK}
+        look = {"bgcolor": "#ffffff", "ink": palette.INK}
         if painter.usage is not None:
             share = painter.usage.busiest(painter.around(names, names))
             look = {"bgcolor": painter.usage.colour(share), "ink": painter.usage.ink(share)}
-        sheet.line(local, 13, colspan=span, size=SMALL_POINTS, **look)
+        sheet.line(local, 13, colspan=span, **look)
     painter.add_faults(sheet, names, span, width=wide - 8)
     if over:
         return sheet, {leaf.id: below.rail_x(leaf.rail or 0) - wide / 2 for leaf in leaves}
@@ -158,15 +144,15 @@ def _rail_row(painter: Painter, leaves: Sequence[Switch], below: BlockView, plan
     """Return a cell for the leaf of each rail, red where a rail has none; before them, which plane of several."""
     by_rail = {leaf.rail: leaf for leaf in leaves}
     name = common_head([leaf.id for leaf in leaves]).partition(".")[0] if planes > 1 else ""
-    cells = [cell(fitting(name, below.header - 4, SMALL_POINTS), width=below.header, size=SMALL_POINTS)]
+    cells = [cell(fitting(name, below.header - 4), width=below.header)]
     for rail in range(below.columns):
         leaf = by_rail.get(rail)
         if leaf is None:
-            look = {"ink": FAULT, "size": SMALL_POINTS}
+            look = {"ink": palette.FAULT}
             cells.append(cell("none", width=below.cell_width, height=16, **look))
             continue
         name = _short(leaf, leaves)
-        fits = text_width(name, SMALL_POINTS) <= below.cell_width
+        fits = text_width(name) <= below.cell_width
         cells.append(_leaf(painter, leaf, name if fits else f"l{rail}", below.cell_width))
     return cells
 
@@ -176,7 +162,7 @@ def _leaf(painter: Painter, leaf: Switch, name: str, width: int) -> str:
     words = painter.marks.of(leaf.id)
     if not words:
         return painter.rail_cell(leaf.rail, width, name, height=16)
-    style = {"bgcolor": FAULT_FILL, "ink": FAULT, "border": 1, "color": FAULT, "size": SMALL_POINTS}
+    style = {"bgcolor": palette.FAULT_FILL, "ink": palette.FAULT, "border": 1, "color": palette.FAULT}
     return cell(name, width=width, height=16, **named("switch", leaf.id, *words), **style)
 
 
@@ -207,42 +193,42 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     band = _band(painter, block) if painter.opened is None else []
     texts = [
         text_width(title, 9, bold=True) + 8,
-        *(text_width(line, SMALL_POINTS) + 12 for line, _, _ in band),
+        *(text_width(line) + 12 for line, _, _ in band),
     ]
     header = header_width(painter, block.rows, shared)
     wide = max(header + columns * (cell_width + 1) + 4, 130, *texts)
     header = round(wide) - columns * (cell_width + 1) - 4
-    sheet, span = Sheet(wide, NVLINK), columns + 1
+    sheet, span = Sheet(wide, palette.NVLINK), columns + 1
     rails = {painter.cluster.gpus[i].rail for host in block.hosts for i in host.gpus}
     cabled = {leaf.rail for leaf in pod.leaves if leaf.rail is not None}
     planes = planes_of(pod.leaves)
     by_rail = len(cabled) > 1 and bool(planes) and max(rails, default=0) < columns <= painter.fold.rails
     if by_rail:
-        look = {"width": cell_width, "height": 13, "size": SMALL_POINTS, "ink": FAULT, "bgcolor": FAULT_FILL}
+        look = {"width": cell_width, "height": 13, "ink": palette.FAULT, "bgcolor": palette.FAULT_FILL}
         cells = [
             painter.rail_cell(r, cell_width, f"r{r}", height=13) if r in cabled else cell(f"r{r}", **look)
             for r in range(columns)
         ]
         sheet.add([cell("", width=header), *cells], 13)
-    sheet.line(title, 15, bold=True, colspan=span, **_named_block(block))
+    sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span, **_named_block(block))
     if others := sorted({*block.others} - {*block.numbers}):
-        sheet.line(f"and {ranges(others)}", 13, colspan=span, size=SMALL_POINTS)
+        sheet.line(f"and {ranges(others)}", 13, colspan=span)
     for row in block.rows:
         if row.host is None:
-            sheet.line(row.header, 14, colspan=span, size=SMALL_POINTS, bold=True)
+            sheet.line(row.header, 14, colspan=span, bold=True)
             continue
         places = painter.places(row.host)
         for start in range(0, len(places), columns):
             part = places[start : start + columns]
             first = {} if start else painter.named_host(row.host)
             text = "" if start else row_header(painter, row, shared)
-            head = cell(text, width=header, size=SMALL_POINTS, align="left", **first)
+            head = cell(text, width=header, align="left", **first)
             sheet.add([head, *(painter.gpu(place, cell_width) for place in part)], 14)
             painter.add_tags(sheet, part, [cell("", width=header, height=12)])
         names = [row.host.id, *painter.gpu_ids([row.host])]
         painter.add_faults(sheet, names, span, 2, width=wide - 8)
     for line, fill, ink in band:
-        sheet.line(line, 13, colspan=span, bgcolor=fill, size=SMALL_POINTS, ink=ink)
+        sheet.line(line, 13, colspan=span, bgcolor=fill, ink=ink)
     return BlockView(block, sheet, by_rail, header, columns, cell_width)
 
 
@@ -266,9 +252,12 @@ def _band(painter: Painter, block: Block) -> list[tuple[str, str, str]]:
         texts.insert(0, f"part of {painter.domain_name(block.numbers[0])}, which has")
     if len(block.rows) > 1 and block.single:
         texts.insert(0, "each row is a domain")
-    lines = [(text, NVLINK_FILL, BAND_INK) for text in texts]
+    lines = [(text, palette.NVLINK_FILL, palette.BAND_INK) for text in texts]
     numbers = (*block.numbers, *block.others)
-    lines += [(text, FAULT_FILL, FAULT) for text in painter.marks.lines(painter.fold.chip_ids(numbers), 2)]
+    lines += [
+        (text, palette.FAULT_FILL, palette.FAULT)
+        for text in painter.marks.lines(painter.fold.chip_ids(numbers), 2)
+    ]
     if (usage := painter.usage) is not None:
         share = usage.busiest(usage.inside(numbers))
         lines.append((f"busiest scale-up link: {percent(share)}", usage.colour(share), usage.ink(share)))
@@ -294,11 +283,11 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in [above, *lines]))
     head: Sheet | None = None
     if leaves or painter.opened is None:
-        head = Sheet(wide, QUIET, dashed=True)
-        head.line(above, 20, width=wide - 4, size=SMALL_POINTS)
-    body = Sheet(wide, NVLINK, dashed=True)
+        head = Sheet(wide, palette.QUIET, dashed=True)
+        head.line(above, 20, width=wide - 4)
+    body = Sheet(wide, palette.NVLINK, dashed=True)
     body.line("", 6)
     for i, line in enumerate(lines):
-        body.line(line, 15, bold=i == 0, width=wide - 4)
+        body.line(line, 15, bold=i == 0, size=TEXT_POINTS, width=wide - 4)
     body.line("", 6)
     return ColumnView(column, f"more{column.pods[0].number}", head, [BlockView(None, body)], wide)

@@ -9,7 +9,7 @@ from topology.base.errors import InputError
 from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
-from topology.draw.captions import physical_line, subtitles, title
+from topology.draw.captions import subtitles, title
 from topology.draw.grid import draw_rack, draw_torus, one_rack
 from topology.draw.nodes import MOST_IN_CIRCLE, draw_nodes, fits, nodes_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
@@ -87,11 +87,10 @@ def dot_source(
     canvas = Canvas(title(cluster))
     painter = Painter(canvas, cluster, overlay, traffic)
     chosen = _automatic(painter) if chosen == "auto" else chosen
-    opened = painter.opened = None if chosen in ("fabric", "nodes") else number
+    painter.opened = None if chosen in ("fabric", "nodes") else number
     notes = _draw(painter, chosen, number)
     canvas.subtitles = [
-        *subtitles(cluster, opened),
-        physical_line(cluster),
+        *subtitles(cluster, painter.opened),
         *notes,
         *painter.marks.summary(),
         *(painter.usage.subtitles() if painter.usage else []),

@@ -9,22 +9,8 @@ from itertools import product
 from typing import Any
 
 from topology.base.units import plural
-from topology.draw.canvas import (
-    BAND_INK,
-    FAULT,
-    FAULT_FILL,
-    NVLINK,
-    NVLINK_FILL,
-    OUTLINE,
-    QUIET,
-    SMALL_POINTS,
-    Point,
-    Sheet,
-    cell,
-    named,
-    table,
-    text_width,
-)
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Point, Sheet, cell, named, table, text_width
 from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place
@@ -71,7 +57,12 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
         target = places.get(following, i + 1)
         if not links.count or target >= len(planes):
             continue
-        style: dict[str, Any] = {"colour": NVLINK, "width": 3.0, "dashed": links.degraded, "links": links}
+        style: dict[str, Any] = {
+            "colour": palette.NVLINK,
+            "width": 3.0,
+            "dashed": links.degraded,
+            "links": links,
+        }
         right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
         painter.label((right - 2, middle - 18), links)
         left, there = corners[target][0], corners[target][1] + grid.middle
@@ -84,7 +75,7 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
             (f"from{i}", end, (left - 46, there), plane.rest),
         )
         for name, edge, place, words in stubs:
-            painter.canvas.text(name, place, [f"to {_words(words)}"], BAND_INK)
+            painter.canvas.text(name, place, [f"to {_words(words)}"], palette.BAND_INK)
             painter.link((edge, (name, place)), pairs, **style)
     painter.draw_legend((0.0, y + tall + 20))
     return _torus_notes(painter.spec.domains[number])
@@ -170,9 +161,9 @@ class _Torus:
         gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
         lines = (f"x {count} alike" if same else f"{count} more, not all alike", which, gpus)
         wide = max(text_width(text, 9, bold=True) for text in lines) + 10
-        sheet = Sheet(wide + 4, NVLINK, dashed=True)
+        sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
         for i, text in enumerate(lines):
-            sheet.line(text, 16 if i else 18, bold=i == 0, width=wide)
+            sheet.line(text, 16 if i else 18, bold=i == 0, size=TEXT_POINTS, width=wide)
         return _Plane(rest[-1], sheet, left_out=True)
 
     def _plane(self, rest: Coordinate) -> _Plane:
@@ -185,8 +176,8 @@ class _Torus:
         ]
         title = f"{_words(rest) or 'x down, y across'} {self.painter.tag(shown)}".strip()
         span = 2 * columns + 1
-        sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, OUTLINE)
-        sheet.line(title, 15, bold=True, colspan=span)
+        sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, palette.OUTLINE)
+        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span)
         sheet.add(self._down_row(-1, rest, columns), _STUB)
         for row in range(rows):
             cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
@@ -198,7 +189,7 @@ class _Torus:
             sheet.add(cells, 18)
             sheet.add(self._down_row(row, rest, columns), _STUB)
         if rows < self.rows or columns < self.columns:
-            sheet.line(f"... {self.rows} x {self.columns} in all", 14, colspan=span, size=SMALL_POINTS)
+            sheet.line(f"... {self.rows} x {self.columns} in all", 14, colspan=span)
         self.painter.add_faults(sheet, self.members[rest], span, 4)
         return _Plane(rest, sheet)
 
@@ -225,7 +216,7 @@ class _Torus:
             return cell("", width=width, height=height)
         data = self.painter.cluster.graph.get_edge_data(one, two)
         broken = data is None or data["health"] < 1
-        colour = FAULT if broken else self.painter.colour([(one, two)], NVLINK)
+        colour = palette.FAULT if broken else self.painter.colour([(one, two)], palette.NVLINK)
         bar = table([["<td></td>"]], fixedsize="true", width=width, height=height, bgcolor=colour)
         return f'<td tooltip="{one} - {two}" href="#">{bar}</td>'
 
@@ -278,15 +269,15 @@ def draw_rack(painter: Painter, number: int) -> None:
         if links.count:
             width, middle = 1.0 + min(3.0, links.count / 72), y + sheet.height / 2
             line = ((name, (rack.width - 2, middle)), ("band", (x + 2, middle)))
-            painter.link(line, pairs, colour=NVLINK, width=width, dashed=links.degraded, links=links)
+            painter.link(line, pairs, colour=palette.NVLINK, width=width, dashed=links.degraded, links=links)
         y += sheet.height + _SPACE
     what = ("rack", hosts[0].rack) if len({host.rack for host in hosts}) == 1 else ("domain", f"d{number}")
     whole = named(*what, f"{what[0]} of {plural(len(rack.gpus), painter.noun)}")
     size = (_BAND, y - top + _SPACE)
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
-    html = table(band, border=1, color=NVLINK, bgcolor=NVLINK_FILL)
+    html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
-    painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), BAND_INK)
+    painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), palette.BAND_INK, TEXT_POINTS)
     painter.draw_legend((0.0, y + 14))
 
 
@@ -302,7 +293,7 @@ class _Rack:
         self.gpus = painter.gpu_ids(self.hosts)
         self.columns = max(host.places for host in self.hosts)
         self.cpus = self._figure("node_cpus")
-        self.head = max(text_width(self._title(h), SMALL_POINTS, bold=True) + 8 for h in self.hosts)
+        self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
         self.cell = painter.detail_width(_GPU, self.columns, _MOST_TRAY_DETAIL)
         out, raw = painter.spec.scale_out, painter.fold.raw
         own = painter.plain and (not raw or self.columns <= painter.fold.rails)  # else GPUs share NICs
@@ -330,15 +321,15 @@ class _Rack:
             (self.columns * (self.cell + 1), f"{self.painter.noun}s"),
             (self.columns * self.nic, f"NICs by rail{self.rate}"),
         ]
-        look: dict[str, object] = {"height": _ROW - 2, "size": SMALL_POINTS, "ink": QUIET}
+        look: dict[str, object] = {"height": _ROW - 2, "ink": palette.QUIET}
         return table([[cell(text, width=wide, **look) for wide, text in columns if wide]], width=self.width)
 
     def node_tray(self, host: Host) -> Tray:
         """Return the tray of one host."""
         painter, places = self.painter, self.painter.places(host)
         spare = self.columns - len(places)
-        sheet = Sheet(self.width, OUTLINE)
-        small: dict[str, object] = {"height": _ROW, "size": SMALL_POINTS}
+        sheet = Sheet(self.width, palette.OUTLINE)
+        small: dict[str, object] = {"height": _ROW}
         head = painter.named_host(host)
         cells = [cell(self._title(host), width=self.head, bold=True, align="left", **small, **head)]
         cells += [cell("CPU", width=_CPU, bgcolor="#e4e4e4", **small) for _ in range(self.cpus)]
@@ -362,7 +353,7 @@ class _Rack:
         text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
         if isinstance(place, int):
             return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
-        return cell(text, width=self.nic, height=_ROW, size=SMALL_POINTS, bgcolor="#ececec", ink=QUIET)
+        return cell(text, width=self.nic, height=_ROW, bgcolor="#ececec", ink=palette.QUIET)
 
     def switch_trays(self) -> list[Tray]:
         """Return the trays of switch chips; one box of all of them where a tray holds an unknown number."""
@@ -375,14 +366,14 @@ class _Rack:
 
     def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
         """Return one tray of switch chips."""
-        sheet = Sheet(self.width, NVLINK)
-        small: dict[str, object] = {"height": _ROW, "size": SMALL_POINTS}
+        sheet = Sheet(self.width, palette.NVLINK)
+        small: dict[str, object] = {"height": _ROW}
         names = [chip.id for chip in chips]
         if self.domain.links_bundled:
-            look = {"bgcolor": NVLINK_FILL, "ink": BAND_INK, "size": SMALL_POINTS}
+            look = {"bgcolor": palette.NVLINK_FILL, "ink": palette.BAND_INK}
             sheet.line(UNCOUNTED, _ROW, width=self.width - 4, **look)
         else:
-            head = max(self.head, text_width(title, SMALL_POINTS, bold=True) + 4)
+            head = max(self.head, text_width(title, bold=True) + 4)
             row = min(len(chips), _CHIPS_IN_ROW)
             wide = int((self.width - head - 4) // row) - 1
             for start in range(0, len(chips), row):
@@ -396,11 +387,11 @@ class _Rack:
     def _chip(self, chip: Switch, wide: int) -> str:
         """Return the cell of one switch chip."""
         words = self.painter.marks.of(chip.id)
-        fill, ink = (FAULT_FILL, FAULT) if words else (NVLINK_FILL, BAND_INK)
+        fill, ink = (palette.FAULT_FILL, palette.FAULT) if words else (palette.NVLINK_FILL, palette.BAND_INK)
         short = chip.id.rpartition(".")[2]
         text = f"{'NVSwitch' if self.domain.fabric.kind == 'nvlink' else 'switch'} {short}"
-        text = text if text_width(text, SMALL_POINTS) <= wide else short
-        look: dict[str, object] = {"width": wide, "height": _ROW, "size": SMALL_POINTS}
+        text = text if text_width(text) <= wide else short
+        look: dict[str, object] = {"width": wide, "height": _ROW}
         return cell(text, bgcolor=fill, ink=ink, **look, **named("switch", chip.id, *words))
 
     def words(self) -> list[str]:

@@ -9,19 +9,8 @@ from math import cos, pi, sin
 
 from topology.base.names import natural
 from topology.base.units import plural
-from topology.draw.canvas import (
-    FAULT,
-    NVLINK,
-    NVLINK_FILL,
-    OUTLINE,
-    QUIET,
-    SMALL_POINTS,
-    Point,
-    cell,
-    named,
-    table,
-    text_width,
-)
+from topology.draw import palette
+from topology.draw.canvas import Point, cell, named, table, text_width
 from topology.draw.captions import UNCOUNTED
 from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
@@ -219,7 +208,7 @@ class _View:
             if number + 1 < len(self.rows):
                 words = self._gap_words(number)
                 drop = max(_DROP if len(self.links) < _MANY else 1.6 * _DROP, 15.0 * len(words) + 16)
-                self.canvas.text(f"gap{number}", (caption, y + drop / 2), words, QUIET)
+                self.canvas.text(f"gap{number}", (caption, y + drop / 2), words, palette.QUIET)
                 y += drop
         for ends in self.lines:
             self._line(ends)
@@ -240,7 +229,7 @@ class _View:
             self._box(name, texts[name])
         middle = {name: (self.x[name], self.y[name] + height / 2) for name in self.gpus}
         for a, b in self.lines:
-            self._draw((a, b), (middle[a], middle[b]), NVLINK)
+            self._draw((a, b), (middle[a], middle[b]), palette.NVLINK)
         self.painter.draw_legend((0.0, 2 * down + height + 20))
         kinds = Counter(self._of(ends).text() for ends in self.links)
         if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
@@ -259,7 +248,9 @@ class _View:
         tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
         line = ((_box_name(ends[0]), places[0]), (_box_name(ends[1]), places[1]))
         dashed = links.degraded or not pairs
-        self.painter.link(line, pairs, colour=colour if pairs else FAULT, width=1.4, dashed=dashed, tip=tip)
+        self.painter.link(
+            line, pairs, colour=colour if pairs else palette.FAULT, width=1.4, dashed=dashed, tip=tip
+        )
 
     def _line(self, ends: Ends) -> None:
         """Draw one link between two rows, or between neighbours of one row."""
@@ -381,10 +372,14 @@ class _View:
         words = painter.marks.of(name) if name not in self.graph else self._faults(name)
         chip = kind in ("switch", "upper")
         usual = (
-            (NVLINK_FILL, NVLINK) if chip else ("#ffffff", OUTLINE) if kind == "gpu" else ("#ececec", QUIET)
+            (palette.NVLINK_FILL, palette.NVLINK)
+            if chip
+            else ("#ffffff", palette.OUTLINE)
+            if kind == "gpu"
+            else ("#ececec", palette.QUIET)
         )
         found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
-        fill, line = min(found, key=lambda mark: mark[1] != FAULT, default=usual)
+        fill, line = min(found, key=lambda mark: mark[1] != palette.FAULT, default=usual)
         inside, number = round(width) - 2, painter.fold.number.get(name)
         extra: list[list[str]] = []
         if number is not None:
@@ -394,7 +389,7 @@ class _View:
                 extra.append([painter.gpu(number, inside, 18)])
             if painter.plain and rail is not None and not self.direct:
                 extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
-        look: dict[str, object] = {"size": SMALL_POINTS, "width": inside}
+        look: dict[str, object] = {"width": inside}
         look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
         what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")
         first = {"bold": True} | (named(what, name, *words) if what else {})
@@ -423,7 +418,7 @@ def _title(bundle: Sequence[str]) -> str:
 
 def _width(lines: Sequence[str]) -> int:
     """Return the least width of a box with some lines of text."""
-    return max([_NARROWEST, *(text_width(line, SMALL_POINTS, bold=True) + 8 for line in lines)])
+    return max([_NARROWEST, *(text_width(line, bold=True) + 8 for line in lines)])
 
 
 def _box_name(name: str) -> str:

@@ -13,18 +13,8 @@ from math import isfinite
 from topology.base.errors import InputError
 from topology.base.units import format_number, format_quantity, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import (
-    FAULT,
-    FAULT_FILL,
-    INK,
-    SLOW,
-    SLOW_FILL,
-    TEXT_POINTS,
-    Point,
-    cell,
-    table,
-    text_width,
-)
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Point, cell, table, text_width
 from topology.draw.captions import noun, slow_gpus
 from topology.draw.fold import Fold
 from topology.routes import LinkLoads
@@ -107,9 +97,9 @@ def legend(
     """Return a legend as a table, and its width: text, fill and ink of each swatch, then words, each with its ink."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
     size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
-    cells = [cell(text, bgcolor=fill, ink=ink, **size) for text, fill, ink in swatches]
+    cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
     for text, ink in words:
-        cells += [cell("", width=8), cell(text, ink=ink, align="left")]
+        cells += [cell("", width=8), cell(text, ink=ink, size=TEXT_POINTS, align="left")]
     width = len(swatches) * wide + sum(8 + text_width(text, TEXT_POINTS) for text, _ in words)
     return table([cells], width=width), width
 
@@ -132,7 +122,7 @@ class Ramp:
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
-        return "#ffffff" if self.fraction(value) > _WHITE_FROM else INK
+        return "#ffffff" if self.fraction(value) > _WHITE_FROM else palette.INK
 
     def steps(self) -> list[float]:
         """Return the values that a legend names."""
@@ -210,13 +200,13 @@ class Usage:
     def colour(share: float) -> str:
         """Return the colour of a link that is busy for ``share`` of the time: red where it is never idle."""
         if share == 1:
-            return FAULT
+            return palette.FAULT
         return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
     @staticmethod
     def ink(share: float) -> str:
         """Return the colour of text on top of ``colour(share)``."""
-        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else INK
+        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
 
     @staticmethod
     def width(share: float) -> float:
@@ -248,7 +238,9 @@ class Usage:
             (f"{low}-{low + wide} %", colour, self.ink(low / 100))
             for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
         ]
-        return legend([("idle", _NONE, INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, FAULT)])
+        return legend(
+            [("idle", _NONE, palette.INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, palette.FAULT)]
+        )
 
 
 _MOST_NAMED = 4
@@ -303,8 +295,8 @@ class Marks:
         """Return fill and ink of a node that is not as built, amber if it is only throttled; else None."""
         words = self.of(name)
         if words and all(word.startswith(THROTTLED) for word in words):
-            return SLOW_FILL, SLOW
-        return (FAULT_FILL, FAULT) if words else None
+            return palette.SLOW_FILL, palette.SLOW
+        return (palette.FAULT_FILL, palette.FAULT) if words else None
 
     @property
     def names(self) -> set[str]:
@@ -336,9 +328,23 @@ class Marks:
         """Return each mark in use (text, fill and ink), and what it means."""
         links = len(self._alone) + len(self._degraded)
         kinds = (
-            ("out", FAULT_FILL, FAULT, "out of service", len(self.broken_gpus), self._noun),
-            ("amber", SLOW_FILL, SLOW, "throttled, works at a part of its rates", len(self.slow), self._noun),
-            ("red", FAULT_FILL, FAULT, "at an end of a link that is broken or below its rate", links, "link"),
+            ("out", palette.FAULT_FILL, palette.FAULT, "out of service", len(self.broken_gpus), self._noun),
+            (
+                "amber",
+                palette.SLOW_FILL,
+                palette.SLOW,
+                "throttled, works at a part of its rates",
+                len(self.slow),
+                self._noun,
+            ),
+            (
+                "red",
+                palette.FAULT_FILL,
+                palette.FAULT,
+                "at an end of a link that is broken or below its rate",
+                links,
+                "link",
+            ),
         )
         return [
             ((text, fill, ink), f"{words}: {plural(n, one)}") for text, fill, ink, words, n, one in kinds if n

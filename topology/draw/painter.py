@@ -10,24 +10,8 @@ from typing import TypeVar
 from topology.base.names import natural
 from topology.base.units import format_number, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import (
-    FAULT,
-    FAULT_FILL,
-    INK,
-    QUIET,
-    SLOW,
-    SMALL_POINTS,
-    Canvas,
-    Line,
-    Point,
-    Sheet,
-    cell,
-    ink_on,
-    named,
-    rail_colour,
-    text_width,
-    wrapped,
-)
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Canvas, Line, Point, Sheet, cell, named, text_width, wrapped
 from topology.draw.captions import broken_lines, noun, rate_text
 from topology.draw.fold import Fold, Host, Links, Shape, Switch
 from topology.draw.overlay import THROTTLED, Marks, Overlay, Ramp, TrafficOverlay, Usage, legend, percent
@@ -143,7 +127,7 @@ class Painter:
         line: Line,
         pairs: Sequence[Ends] | None,
         *,
-        colour: str = QUIET,
+        colour: str = palette.QUIET,
         width: float = 1.0,
         dashed: bool = False,
         tip: str = "",
@@ -173,9 +157,9 @@ class Painter:
         )
         if (kind, *lines) not in self._labels:
             self._labels.add((kind, *lines))
-            wide = max(text_width(line, SMALL_POINTS) for line in lines) + 4
+            wide = max(text_width(line) for line in lines) + 4
             corner = (at[0] - 6 - wide if left else at[0] + 6, at[1] - 13 * len(lines) / 2)
-            self.canvas.note(f"label{len(self._labels)}", corner, lines, QUIET, SMALL_POINTS)
+            self.canvas.note(f"label{len(self._labels)}", corner, lines, palette.QUIET)
 
     def around(self, nodes: Iterable[str], others: Iterable[str]) -> list[Ends]:
         """Return the links between ``nodes`` and ``others``, where traffic needs them."""
@@ -186,7 +170,7 @@ class Painter:
 
     def rail(self, number: int | None) -> str:
         """Return the colour of a rail: grey where the colours mean something else."""
-        return rail_colour(number) if self.plain and number is not None else QUIET
+        return palette.rail_colour(number) if self.plain and number is not None else palette.QUIET
 
     @cached_property
     def _raw_names(self) -> list[str | None]:
@@ -214,14 +198,22 @@ class Painter:
 
     def gpu(self, place: Place, width: int, height: int = 14) -> str:
         """Return the cell of one GPU."""
-        look: dict[str, object] = {"width": width, "height": height, "size": SMALL_POINTS, "border": 1}
+        look: dict[str, object] = {"width": width, "height": height, "border": 1}
         if isinstance(place, str):
             tips = {"tooltip": f"{place}: out of service", "href": "#"}
-            return cell("out", bgcolor=FAULT_FILL, ink=FAULT, color=FAULT, bold=True, **look, **tips)
+            return cell(
+                "out",
+                bgcolor=palette.FAULT_FILL,
+                ink=palette.FAULT,
+                color=palette.FAULT,
+                bold=True,
+                **look,
+                **tips,
+            )
         identity = self.cluster.gpus[place].id
         words = self.marks.of(identity)
         tip = "; ".join([identity, *words])
-        fill, ink = self.marks.look(identity) or ("#ffffff", INK)
+        fill, ink = self.marks.look(identity) or ("#ffffff", palette.INK)
         look |= {"href": f"#gpu:{identity}", "color": ink if words else "#c8c8c8"}
         if self.overlay is None or self.overlay.values is None or self.ramp is None:
             return cell(place, tooltip=tip, bgcolor=fill, ink=ink, **look)
@@ -239,7 +231,7 @@ class Painter:
     def detail_widths(self, least: int, columns: int, most: int) -> list[tuple[int, int]]:
         """Return which texts of the overlay have room and how wide their cells are, the longest first."""
         texts = self.overlay.texts if self.overlay is not None else [()]
-        wide = [max([least, *(text_width(text, SMALL_POINTS) + 8 for text in part)]) for part in texts]
+        wide = [max([least, *(text_width(text) + 8 for text in part)]) for part in texts]
         fits = [(n, wide[n]) for n in range(len(texts) - 1, 0, -1) if wide[n] * columns <= most]
         return [*fits, (0, least)]
 
@@ -272,23 +264,23 @@ class Painter:
         """Add a row that names the tag of each run of GPUs, after the cells ``before``, unless all have one tag."""
         if len(self.tags(places)) > 1:
             runs = [list(run) for _, run in groupby(places, key=lambda place: self.same_tag([place]))]
-            look: dict[str, object] = {"size": SMALL_POINTS, "height": 12}
+            look: dict[str, object] = {"height": 12}
             sheet.add([*before, *(cell(self.tag(run), colspan=len(run), **look) for run in runs)], 12)
 
     def rail_cell(self, rail: int | None, width: int, text: str, height: int = 14) -> str:
         """Return a cell in the colour of a rail."""
         colour = self.rail(rail)
-        ink = ink_on(colour) if self.plain and rail is not None else "#ffffff"
-        return cell(text, width=width, height=height, bgcolor=colour, ink=ink, size=SMALL_POINTS)
+        ink = palette.ink_on(colour) if self.plain and rail is not None else "#ffffff"
+        return cell(text, width=width, height=height, bgcolor=colour, ink=ink)
 
     def add_faults(
         self, sheet: Sheet, names: Iterable[str], columns: int, most: int = 3, width: float | None = None
     ) -> None:
         """Add rows that name in red what is wrong with ``names``, in lines of ``width`` points."""
         for line in self.marks.lines(names, most):
-            ink = SLOW if f": {THROTTLED}" in line else FAULT
-            for part in [line] if width is None else wrapped(line, width, SMALL_POINTS):
-                sheet.line(part, 12, colspan=columns, ink=ink, size=SMALL_POINTS)
+            ink = palette.SLOW if f": {THROTTLED}" in line else palette.FAULT
+            for part in [line] if width is None else wrapped(line, width):
+                sheet.line(part, 12, colspan=columns, ink=ink)
 
     def draw_legend(self, at: Point) -> None:
         """Draw what the colours and tags mean, its top left corner at ``at``."""
@@ -308,4 +300,4 @@ class Painter:
             self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT
         if self.overlay is not None and self.overlay.key:
-            self.canvas.note("key", (x, y), list(self.overlay.key))
+            self.canvas.note("key", (x, y), list(self.overlay.key), points=TEXT_POINTS)

@@ -19,7 +19,8 @@ from xml.sax.saxutils import escape
 
 from topology.base.errors import RackplanError
 from topology.base.files import no_room, scratch
-from topology.draw.canvas import FONT, INK, QUIET
+from topology.draw import palette
+from topology.draw.canvas import FONT
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
 
@@ -148,8 +149,8 @@ _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|black|white)"')
 _WORDS = {"black": "#000000", "white": "#ffffff"}
 _TOKENS = {
     "#ffffff": "--paper",
-    INK: "--ink",
-    QUIET: "--soft",
+    palette.INK: "--ink",
+    palette.QUIET: "--soft",
 }  # names of colours in a page around the drawing
 _LEAST, _SPAN = 0.12, 0.82  # lightness on dark of what is white on light, and how far black is from it
 

@@ -6,20 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topology.base.units import plural
-from topology.draw.canvas import (
-    FAULT,
-    INK,
-    NVLINK,
-    NVLINK_FILL,
-    QUIET,
-    SMALL_POINTS,
-    Line,
-    Point,
-    cell,
-    fitting,
-    table,
-    text_width,
-)
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Line, Point, cell, fitting, table, text_width
 from topology.draw.captions import ids_text
 from topology.draw.choose import Block, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
@@ -73,7 +61,9 @@ class _Tiers:
         pods = self.fold.pods if number is None else [pod for column in columns for pod in column.pods]
         self.leaves = [leaf for pod in pods for leaf in pod.leaves]
         self.words = TierWords(painter, number, self.leaves)
-        self.line, self.fill = (QUIET, "#ececec") if number is None else (NVLINK, NVLINK_FILL)
+        self.line, self.fill = (
+            (palette.QUIET, "#ececec") if number is None else (palette.NVLINK, palette.NVLINK_FILL)
+        )
         self.captions = 0
 
     def draw(self) -> None:
@@ -83,7 +73,7 @@ class _Tiers:
         if cores := self.fold.tier("core") if self.number is None else []:
             right = max(part.right for line in lines for part in line)
             self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), right, cores, "core")
-            self._caption(y + _BAR / 2, ["core"], INK)
+            self._caption(y + _BAR / 2, ["core"], palette.INK)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
             y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
@@ -134,18 +124,18 @@ class _Tiers:
         if topped:
             for part in parts:
                 self._top(part, y, first=first)
-            self._caption(y + _BAR / 2, self.words.top(), INK)
+            self._caption(y + _BAR / 2, self.words.top(), palette.INK)
             lowest = y + _BAR
         if self.leaves or self.number is None:
             leaf_at = lowest + _DROP if topped else y
             if topped and first:
-                self._caption(lowest + _DROP / 2, self.words.up(), QUIET)
-            self._caption(leaf_at + 19, self.words.leaf(), INK)
+                self._caption(lowest + _DROP / 2, self.words.up(), palette.QUIET)
+            self._caption(leaf_at + 19, self.words.leaf(), palette.INK)
             lowest = leaf_at + max(view.head.height for view in views if view.head is not None)
         block_at = lowest + _DROP
         if first:
-            self._caption(lowest + _DROP / 2, self.words.down(), QUIET)
-        self._caption(block_at + 24, self.words.gpus(), INK)
+            self._caption(lowest + _DROP / 2, self.words.down(), palette.QUIET)
+        self._caption(block_at + 24, self.words.gpus(), palette.INK)
         rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)
         for part in parts:
             for view in part.views:
@@ -168,16 +158,16 @@ class _Tiers:
             note = f" and those of {plural(others, 'more group')}, all different"
         if self.words.direct:
             text = f"groups linked directly, no switch between them{note}"
-            self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), INK)
+            self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
         else:
             note = _AS_ABOVE if part.continued else note
-            self._bar(part.bar, (part.left, y), part.right, group.spines, self.words.top_one(), note)
+            self._bar(part.bar, (part.left, y), part.right, group.spines, self.words.top_one, note)
         links = Links.sum(spine.up for spine in group.spines)
         if not links.count or part.continued:
             return
         if not first:
             text = f"to the cores: {links.text()}"
-            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], QUIET, SMALL_POINTS)
+            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], palette.QUIET)
             return
         cores = [core.id for core in self.fold.tier("core")]
         pairs = self.painter.around([spine.id for spine in group.spines], cores)
@@ -204,24 +194,24 @@ class _Tiers:
         title = plural(len(names), word) if names else f"no {word}"
         title = title if self.number is None else self.words.domain(self.number, title)
         odd = [one for one in names if self.painter.marks.of(one)]
-        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), FAULT
+        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT
         whole = f"{title}{note}"
         if ids and not note.endswith(_AS_ABOVE):
             longer = f"{title} ({ids}){note}"
             if second or text_width(longer, 9, bold=True) <= right - at[0] - 12:
                 whole = longer
             else:
-                second, ink = ids, INK
+                second, ink = ids, palette.INK
         self._box(name, at, right, whole, second, ink)
 
     def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
         """Draw a bar with one or two lines of words."""
         wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
         size: dict[str, object] = {"width": round(wide) - 2, "height": tall}
-        rows = [[cell(fitting(title, wide - 12, 9), bold=True, **size)]]
+        rows = [[cell(fitting(title, wide - 12, 9), bold=True, size=TEXT_POINTS, **size)]]
         if second:
-            text = fitting(second, wide - 12, SMALL_POINTS)
-            rows.append([cell(text, size=SMALL_POINTS, ink=ink, **size)])
+            text = fitting(second, wide - 12)
+            rows.append([cell(text, ink=ink, **size)])
         self.canvas.box(name, at, (wide, _BAR), table(rows, border=1, color=self.line, bgcolor=self.fill))
 
     def _uplinks(self, above: tuple[str, Point], view: ColumnView, y: float) -> None:

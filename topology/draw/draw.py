@@ -11,7 +11,7 @@ from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
 from topology.draw.captions import subtitles, title
 from topology.draw.grid import draw_rack, draw_torus, one_rack
-from topology.draw.nodes import MOST_IN_CIRCLE, draw_nodes, fits, nodes_of_domain
+from topology.draw.nodes import MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
 from topology.draw.render import FORMATS, render
@@ -83,39 +83,48 @@ def dot_source(
     """
     if overlay is not None and traffic is not None:
         raise InputError("a plan and traffic in one picture: colour can mean one of them; draw two pictures.")
-    chosen, number = _level(cluster, level)
+    level, number = _level(cluster, level)
     canvas = Canvas(title(cluster))
     painter = Painter(canvas, cluster, overlay, traffic)
-    chosen = _automatic(painter) if chosen == "auto" else chosen
-    painter.opened = None if chosen in ("fabric", "nodes") else number
-    notes = _draw(painter, chosen, number)
-    canvas.subtitles = [
-        *subtitles(cluster, painter.opened),
-        *notes,
-        *painter.marks.summary(),
-        *(painter.usage.subtitles() if painter.usage else []),
-    ]
+    notes = _draw(painter, level, number)
+    usage = painter.usage.subtitles() if painter.usage else []
+    canvas.subtitles = [*subtitles(cluster, painter.opened), *notes, *painter.marks.summary(), *usage]
     return canvas.source()
 
 
 def _draw(painter: Painter, level: str, number: int) -> list[str]:
-    """Draw one level; return lines that say what it shows and leaves out."""
-    domain = painter.cluster.spec.domains[number]
-    picture = structure_of(domain).picture
+    """Draw one level; return lines about what it shows and leaves out."""
+    spec = painter.spec
+    if level == "auto":
+        if (view := _node_by_node(painter)) is not None:
+            return view.draw()
+        single = "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
+        level = "fabric" if len(spec.domains) > 1 else single
     if level == "fabric":
         draw_tiers(painter)
-    elif level == "nodes":
-        return draw_nodes(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
-    elif picture == "grid":
+        return []
+    painter.opened = number
+    domain = spec.domains[number]
+    picture = structure_of(domain).picture
+    if picture == "grid":
         return draw_torus(painter, number)
-    elif level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
-        names, notes = nodes_of_domain(painter, number)
-        return [*notes, *draw_nodes(painter, names)]
-    elif one_rack(painter, number):
+    if level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
+        view, notes = view_of_domain(painter, number)
+        return [*notes, *view.draw()]
+    if one_rack(painter, number):
         draw_rack(painter, number)
     else:
         draw_tiers(painter, number)
     return []
+
+
+def _node_by_node(painter: Painter) -> NodesView | None:
+    """Return a small raw graph with all its nodes; None where domains or a fabric show more, as of others."""
+    spec, wiring = painter.spec, painter.cluster.wiring
+    one_level = len(spec.domains) in (1, spec.gpus) or wiring.is_kind(*INSIDE_KINDS).any()
+    if spec.raw is None or not one_level:
+        return None
+    return view_of(painter, [*wiring.names, *painter.marks.broken_gpus])
 
 
 def _level(cluster: Cluster, level: str) -> tuple[str, int]:
@@ -138,15 +147,3 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
             f"or several domains{example}."
         )
     return level, 0
-
-
-def _automatic(painter: Painter) -> str:
-    """Choose the level that shows most and can still be read: a raw graph that is like one of ours as ours is."""
-    cluster, spec = painter.cluster, painter.cluster.spec
-    if spec.raw is not None and fits(painter, cluster.wiring.names):
-        inside = cluster.wiring.is_kind(*INSIDE_KINDS).any()
-        if inside or len(spec.domains) in (1, spec.gpus):
-            return "nodes"
-    if len(spec.domains) > 1:
-        return "fabric"
-    return "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"

@@ -24,7 +24,8 @@ _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))
 _CHIPS = (("upper",), ("switch",))
 _MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 176, 13, 96, 8, 6, 46
-_MOST_TEXTS, _MANY = 4, 40
+_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER = 4, 40, 8, 16
+_WITH_MANY = ("switch", "upper")
 _WORDS = {
     "nic": "NIC",
     "pcie": "PCIe switch",
@@ -34,40 +35,54 @@ _WORDS = {
 }
 
 
-def fits(painter: Painter, names: Sequence[str]) -> bool:
-    """Whether ``names`` and the links among them can be drawn one by one, each kind in one row."""
-    return len(names) <= _MOST_CHIPS**2 and _View(painter, names).fits(_MOST_WIDE)
+def view_of(painter: Painter, names: Sequence[str], *most: int) -> NodesView | None:
+    """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read.
+
+    ``most``: widths to try, the narrower first.
+    """
+    if len(names) > _MOST_CHIPS**2:
+        return None
+    for wide in most or (_MOST_WIDE,):
+        for each in range(1, _MOST_TOGETHER + 1):
+            view = NodesView(painter, names, each)
+            if view.fits(wide):
+                return view
+            if not view.bundled:
+                break
+    return None
 
 
-def nodes_of_domain(painter: Painter, number: int) -> tuple[list[str], list[str]]:
+def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]:
     """Return the nodes of a domain, and the leaves next to it; of a large one a host, or some of its GPUs.
 
     With them comes a line about what is left out.
     """
-    fold, graph = painter.fold, painter.cluster.graph
-    hosts = fold.hosts_by_domain[number]
+    hosts = painter.fold.hosts_by_domain[number]
     if structure_of(painter.spec.domains[number]).picture == "pairs":
-        return [name for host in hosts for name in _gpus_of(painter, host)], []
-    chips = set(fold.chip_ids([number]))
-    near: dict[str, set[str]] = defaultdict(set)
-    for a, b in painter.marks.broken_links:
-        near[a].add(b)
-        near[b].add(a)
+        return NodesView(painter, [name for host in hosts for name in _gpus_of(painter, host)], 1), []
     one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
-    for shown in [hosts, [one]] if len(hosts) > 1 else [hosts]:
-        gpus = [name for host in shown for name in _gpus_of(painter, host)]
-        inside = [name for name in fold.parts(shown) if name not in fold.number]
-        for count in range(len(gpus), 0, -1) if len(shown) == 1 else [len(gpus)]:
-            drawn = [*gpus[:count], *inside]
-            if len(drawn) > _MOST_NODES:
-                continue
-            beside = {other for name in drawn for other in {*near[name], *graph.adj.get(name, ())}}
-            beside &= fold.switches.keys()
-            upper = {other for name in beside for other in graph[name]} & chips
-            names = [*drawn, *sorted(beside | upper, key=natural)]
-            if _View(painter, names).fits(_WIDEST if len(shown) == 1 else _MOST_WIDE):
-                return names, _left_out(painter, hosts, shown, count)
-    return names, _left_out(painter, hosts, shown, 1)
+    if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
+        return view, []
+    for count in range(min(one.places, _MOST_NODES), 0, -1):
+        names = _neighbourhood(painter, number, [one], count)
+        if view := view_of(painter, names, _MOST_WIDE, _WIDEST):
+            break
+    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count)
+
+
+def _neighbourhood(
+    painter: Painter, number: int, hosts: Sequence[Host], gpus: int | None = None
+) -> list[str]:
+    """Return the nodes of some hosts of a domain, the first ``gpus`` GPUs alone, and the switches next to them."""
+    fold, graph = painter.fold, painter.cluster.graph
+    names = [name for host in hosts for name in _gpus_of(painter, host)][:gpus]
+    names += [name for name in fold.parts(hosts) if name not in fold.number]
+    inside = set(names)
+    beside = {other for name in names for other in graph.adj.get(name, ())}
+    beside |= {b for pair in painter.marks.broken_links for a, b in (pair, pair[::-1]) if a in inside}
+    beside &= fold.switches.keys()
+    upper = {other for name in beside for other in graph[name]} & {*fold.chip_ids([number])}
+    return [*names, *sorted(beside | upper, key=natural)]
 
 
 def _gpus_of(painter: Painter, host: Host) -> list[str]:
@@ -75,59 +90,47 @@ def _gpus_of(painter: Painter, host: Host) -> list[str]:
     return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
 
 
-def _left_out(painter: Painter, hosts: Sequence[Host], shown: Sequence[Host], gpus: int) -> list[str]:
-    """Return a line about what of a domain is drawn, and what is not."""
-    whole = sum(host.places for host in shown)
-    which = f"host {shown[0].id}"
-    which = which if gpus == whole else f"{gpus} of {whole} {painter.noun}s of {which}"
-    if len(shown) == len(hosts) and gpus == whole:
+def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -> list[str]:
+    """Return a line about which host of a domain is drawn, and what is not."""
+    which, more = f"host {shown.id}", len(hosts) - 1
+    if gpus < shown.places:
+        which = f"{gpus} of {shown.places} {painter.noun}s of {which}"
+    elif not more:
         return []
     odd = [host.id for host in hosts if host.id in painter.odd]
-    unlike = len(set(odd) - {host.id for host in shown})
+    unlike = len({*odd} - {shown.id})
     how = f"not drawn, {unlike} of them not as built" if unlike else "not drawn"
     if not odd and len({host.shape for host in hosts}) == 1:
         how = "linked alike, not drawn"
-    more = len(hosts) - len(shown)
     others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
     return [f"Drawn here: {which} and the switches next to it{others}"]
 
 
-def draw_nodes(painter: Painter, names: Sequence[str]) -> list[str]:
-    """Draw ``names`` and all links among them; return lines that explain them."""
-    view = _View(painter, names)
-    return view.circle() if view.direct else view.tiers()
+class NodesView:
+    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
 
-
-class _View:
-    """The nodes that are drawn, by kind, and their places; many switch chips are bundled into a box."""
-
-    def __init__(self, painter: Painter, names: Sequence[str]) -> None:
+    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
         self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
-        self.kinds: dict[str, list[str]] = defaultdict(list)
+        by_kind: dict[str, list[str]] = defaultdict(list)
         for name in sorted(names, key=natural):
-            self.kinds[self.kind(name)].append(name)
-        self.gpus = self.kinds["gpu"]
+            by_kind[self.kind(name)].append(name)
+        self.members: dict[str, list[str]] = {}
+        self.kinds: dict[str, list[str]] = defaultdict(list)
+        for kind, of_kind in by_kind.items():
+            bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
+            self.kinds[kind] = [bundle[0] for bundle in bundles]
+            self.members |= {bundle[0]: bundle for bundle in bundles}
+        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)
         self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MOST_IN_CIRCLE
+        leader = {name: first for first, bundle in self.members.items() for name in bundle}
         # the view of a part lists its links in an order of its own
         part = self.graph.subgraph(names).edges
         ends = sorted((sorted(pair, key=natural) for pair in part), key=lambda pair: [*map(natural, pair)])
-        chips = {kind: self.kinds[kind] for kind in ("switch", "upper")}
-        for each in range(1, max(map(len, chips.values())) + 2):
-            bundled = {kind: _bundles(of_kind, each) for kind, of_kind in chips.items()}
-            self.kinds |= {kind: [first for first, *_ in bundles] for kind, bundles in bundled.items()}
-            members = {bundle[0]: bundle for bundles in bundled.values() for bundle in bundles}
-            self.members = {name: [name] for name in names} | members
-            leader = {name: first for first, bundle in members.items() for name in bundle}
-            self.links: dict[Ends, list[Ends]] = defaultdict(list)
-            for a, b in ends:
-                self.links[leader.get(a, a), leader.get(b, b)].append((a, b))
-            if not members or self._few(members):
-                break
-        drawn = set(names)
-        broken = {
-            (leader.get(a, a), leader.get(b, b)) for a, b in painter.marks.broken_links if {a, b} <= drawn
-        }
-        self.broken = sorted(pair for pair in broken if not {pair, pair[::-1]} & self.links.keys())
+        self.links: dict[Ends, list[Ends]] = defaultdict(list)
+        for a, b in ends:
+            self.links[leader[a], leader[b]].append((a, b))
+        gone = {(leader[a], leader[b]) for a, b in painter.marks.broken_links if {a, b} <= leader.keys()}
+        self.broken = sorted(pair for pair in gone if not {pair, pair[::-1]} & self.links.keys())
         self.lines = (*self.links, *self.broken)
         self.x: dict[str, float] = {}
         self.y: dict[str, float] = {}
@@ -135,26 +138,17 @@ class _View:
         self.rows = self._rows()
         self.row = {} if self.direct else {name: n for n, row in enumerate(self.rows) for name in row}
 
-    def _few(self, bundles: dict[str, list[str]]) -> bool:
-        """Whether chips are few enough boxes and lines."""
-        rows = [self.kinds[kind] for kind in ("switch", "upper")]
-        lines = sum(not {a, b}.isdisjoint(bundles) for a, b in self.links)
-        narrow = all(self._wide(row) <= _MOST_WIDE and len(row) <= _MOST_CHIPS for row in rows)
-        return narrow and lines <= _MOST_EDGES
-
-    def _wide(self, row: Sequence[str]) -> int:
-        """Return how wide a row and its caption are at least."""
-        return _MARGIN + sum(_width([_title(self.members[name])]) + _GAP for name in row)
+    def draw(self) -> list[str]:
+        """Draw the nodes and all links among them; return lines that explain them."""
+        return self._circle() if self.direct else self._tiers()
 
     def fits(self, most: int) -> bool:
         """Whether it is few boxes and lines, and each kind in one row of at most ``most`` points."""
         lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
-        boxes = sum(map(len, self.kinds.values()))
-        return (
-            boxes <= _MOST_NODES
-            and lines <= _MOST_EDGES
-            and max(map(self._wide, self.rows), default=0) <= most
-        )
+        if len(self.members) > _MOST_NODES or lines > _MOST_EDGES:
+            return False
+        wide = [sum(_width([_title(self.members[name])]) + _GAP for name in row) for row in self.rows]
+        return max(wide, default=0) + _MARGIN <= most
 
     def _rows(self) -> list[list[str]]:
         """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
@@ -186,9 +180,9 @@ class _View:
             return str(self.graph.nodes[name]["kind"])
         return "switch" if switch.tier == "chip" else switch.tier
 
-    def tiers(self) -> list[str]:
+    def _tiers(self) -> list[str]:
         """Draw rows by kind, and what each row and the lines under it are at the left."""
-        texts = {name: lines for row in self.rows for name, lines in self._texts(row).items()}
+        texts = {name: self._texts(name) for row in self.rows for name in row}
         wide = {name: max(_width(texts[name]), 3 * self._most_links(name)) for name in texts}
         widest = max(sum(wide[name] + _GAP for name in row) - _GAP for row in self.rows)
         for row in self.rows:
@@ -215,9 +209,9 @@ class _View:
         self.painter.draw_legend((0.0, y + 20))
         return []
 
-    def circle(self) -> list[str]:
+    def _circle(self) -> list[str]:
         """Draw GPUs in a circle, a line for each two that are linked."""
-        texts = self._texts(self.gpus)
+        texts = {name: self._texts(name) for name in self.gpus}
         width = max(_width(texts[name]) for name in self.gpus)
         height, count = self._height(self.gpus, texts), len(self.gpus)
         across = max(2.0 * width, 34.0 * count)
@@ -283,14 +277,7 @@ class _View:
         """Return how many lines a node has at most on one side."""
         return max(len(self._near(name, way)) for way in (-1, 1))
 
-    def _texts(self, row: Sequence[str]) -> dict[str, list[str]]:
-        """Return the lines in the boxes of a row; fewer where they would be too wide."""
-        texts = {name: self._texts_of(name, brief=False) for name in row}
-        if sum(_width(lines) + _GAP for lines in texts.values()) <= _MOST_WIDE - _MARGIN:
-            return texts
-        return {name: self._texts_of(name, brief=True) for name in row}
-
-    def _texts_of(self, name: str, *, brief: bool) -> list[str]:
+    def _texts(self, name: str) -> list[str]:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
         painter, kind = self.painter, self.kind(name)
         if name not in self.graph:
@@ -302,9 +289,7 @@ class _View:
             if number is not None:
                 title = f"{painter.noun} {number} {painter.tag([number])}".strip()
                 links = painter.fold.gpu_links[number].count
-                if links and not (
-                    brief or painter.overlay or painter.cluster.domain_of(number).links_bundled
-                ):
+                if links and not (painter.overlay or painter.cluster.domain_of(number).links_bundled):
                     lines.append(plural(links, "link"))
             lines.insert(0, title)
         peers = [other for other in self.graph[name] if self.kind(other) == kind]
@@ -312,7 +297,7 @@ class _View:
             links_text = Links.of(self.graph[name][other] for other in peers).text().removesuffix(" each way")
             each = links_text.partition(" = ")[0]
             lines += [f"{links_text} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", each]
-        if not brief and kind != "gpu":
+        if kind != "gpu" and len(self.kinds[kind]) <= _MOST_WORDY:
             lines += self._below(name)
         return [*lines, *self._faults(name)]
 
@@ -403,6 +388,8 @@ class _View:
 
 def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
     """Return chips that are drawn as one box: those of a plane where they are many, else ``each`` together."""
+    if each == 1 and len(chips) <= _MOST_CHIPS:
+        return [[chip] for chip in chips]
     planes: dict[str, list[str]] = defaultdict(list)
     for chip in chips:
         planes[chip.rpartition(".")[0]].append(chip)

@@ -178,7 +178,7 @@ def _words(leaves: Sequence[Switch]) -> tuple[str, str]:
     word = "first-tier chip" if tier == "chip" else tier
     if len(leaves) == 1:
         return word, f"{word} {leaves[0].id}"
-    heads = [common_head([leaf.id for leaf in own]) for own in planes_of(leaves) or [leaves]]
+    heads = [common_head([leaf.id for leaf in own]) for own in planes_of(leaves) or [list(leaves)]]
     several = plural(len(leaves), word).partition(" ")[2]
     every = [leaf.id for leaf in leaves]
     return word, f"{several} {' and '.join(heads)}" if all(heads) else ids_text(every) if every else ""

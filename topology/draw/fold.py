@@ -213,14 +213,10 @@ class Fold:
         self._built = built.wiring
         self.gpu_links = [Links() for _ in cluster.gpus]
         wiring = self._wiring
-        self.degraded = [
-            (
-                *(wiring.names[end] for end in sorted((int(wiring.a[link]), int(wiring.b[link])))),
-                float(health),
-            )
-            for link in wiring.in_order.tolist()
-            if (health := wiring.health[link]) < 1
-        ]
+        self.degraded: list[tuple[str, str, float]] = []
+        for link in wiring.in_order[wiring.health[wiring.in_order] < 1].tolist():
+            a, b = sorted((int(wiring.a[link]), int(wiring.b[link])))
+            self.degraded.append((wiring.names[a], wiring.names[b], float(wiring.health[link])))
         self._ends: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         self._read_links()
         self._shapes()

@@ -71,7 +71,8 @@ class Painter:
     def _parts(self, hosts: Sequence[Host], switches: Sequence[Switch]) -> list[str]:
         """Return the ids of hosts, switches and, where all domains are drawn, of the chips of the hosts' domains."""
         domains = {host.domain for host in hosts} if self.opened is None else ()
-        return [*(one.id for one in (*hosts, *switches)), *self.fold.chip_ids(domains)]
+        names = [*(host.id for host in hosts), *(switch.id for switch in switches)]
+        return [*names, *self.fold.chip_ids(domains)]
 
     def _look(self, hosts: Sequence[Host], switches: Sequence[Switch]) -> Hashable:
         """Return what hosts and switches must have in common, besides their shape, to be drawn as one.

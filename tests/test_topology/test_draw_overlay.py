@@ -67,6 +67,8 @@ def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
     assert "5 more, not all alike" in text
     assert "and 8 more GPUs" in text
     assert text.count(">out<") == 7 + 1  # and the legend
+    assert "d28.n0.g0: out of service" in text  # what is left out names its faults
+    assert "and 4 more" in text
 
 
 def overlay(name: str, pattern: str) -> TrafficOverlay:

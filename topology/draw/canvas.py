@@ -97,7 +97,7 @@ def _html(attributes: dict[str, object]) -> str:
 
 
 def named(kind: str, identity: str, *words: str) -> dict[str, object]:
-    """Return the attributes of a cell that stands for a GPU, node, rack, domain or switch: its tip and its name."""
+    """Return the attributes of a cell for a GPU, node, rack, domain or switch: its tip and its name."""
     return {"tooltip": "; ".join([identity, *words]), "href": f"#{kind}:{identity}"}
 
 
@@ -142,7 +142,7 @@ class Canvas:
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
     def link(self, line: Line, colour: str, width: float = 1.0, style: str = "solid", tip: str = "") -> None:
-        """Draw a straight line; boxes cover what of it lies under them."""
+        """Draw a straight line; boxes cover what is under them."""
         (tail, (x, y)), (head, (to_x, to_y)) = line
         path = f"{x:.2f},{-y:.2f} {x:.2f},{-y:.2f} {to_x:.2f},{-to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
@@ -211,7 +211,7 @@ class Sheet:
 
     @property
     def html(self) -> str:
-        """The table; its cells stand one point apart, a border of one point around it."""
+        """The table; with one point between its cells, a border of one point around it."""
         style = {"style": "dashed"} if self.dashed else {}
         size: dict[str, object] = {"border": 1, "cellspacing": 1, "width": round(self.width)}
         return table(self._rows, bgcolor="#ffffff", color=self.color, **size, **style)

@@ -186,7 +186,7 @@ def own_links(domain: DomainSpec) -> str:
 
 
 def rate_text(bytes_per_s: float) -> str:
-    """Return a rate in words, also one that nobody has published."""
+    """Return a rate in words, also an unpublished one."""
     return "an unpublished rate" if isnan(bytes_per_s) else format_quantity(bytes_per_s, "byte/s")
 
 

@@ -289,5 +289,8 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     body.line("", 6)
     for i, line in enumerate(lines):
         body.line(line, 15, bold=i == 0, size=TEXT_POINTS, width=wide - 4)
+    ids = [*(host.id for host in hosts), *painter.gpu_ids(hosts), *(leaf.id for leaf in leaves)]
+    ids += [name for host in hosts for name in host.broken]
+    painter.add_faults(body, [*ids, *painter.fold.chip_ids(domains)], 1, 2, width=wide - 8)
     body.line("", 6)
     return ColumnView(column, f"more{column.pods[0].number}", head, [BlockView(None, body)], wide)

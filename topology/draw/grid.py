@@ -164,6 +164,7 @@ class _Torus:
         sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
         for i, text in enumerate(lines):
             sheet.line(text, 16 if i else 18, bold=i == 0, size=TEXT_POINTS, width=wide)
+        self.painter.add_faults(sheet, [name for one in rest for name in self.members[one]], 1, 2, width=wide)
         return _Plane(rest[-1], sheet, left_out=True)
 
     def _plane(self, rest: Coordinate) -> _Plane:

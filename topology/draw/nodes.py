@@ -232,7 +232,7 @@ class NodesView:
         return [f"Each line joins two {self.painter.noun}s: {each}"]
 
     def _of(self, ends: Ends) -> Links:
-        """Return the links that one line stands for."""
+        """Return the links of one line."""
         return Links.of(self.graph.edges[pair] for pair in self.links[ends])
 
     def _draw(self, ends: Ends, places: tuple[Point, Point], colour: str) -> None:
@@ -312,14 +312,14 @@ class NodesView:
         return [line, f"= {total}"] if equal else [line]
 
     def _uncounted(self, name: str) -> bool:
-        """Whether a chip stands for all of its domain, their number not being published."""
+        """Whether one chip in the graph replaces all of its domain, their number not being published."""
         if name not in self.graph or self.kind(name) != "switch":
             return False
         domain: int | None = self.graph.nodes[name].get("domain")
         return domain is not None and self.painter.spec.domains[domain].links_bundled
 
     def _faults(self, name: str) -> list[str]:
-        """Return the first words about what is wrong with what a box stands for."""
+        """Return the first words about what is wrong with the nodes of a box."""
         return [word for one in self.members[name] for word in self.painter.marks.of(one)][:2]
 
     def _row_words(self, row: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
 _SHADES = 40
-"""Steps of a ramp: more cannot be told apart, and each colour has a rule of its own in a picture."""
+"""Steps of a ramp: more cannot be distinguished, and each colour has a rule of its own in a picture."""
 _NONE = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
 _WHITE_FROM = 0.55
@@ -38,7 +38,7 @@ class Overlay:
     values:
         Finite numbers: they set the colour; None where there is nothing to colour by.
     labels:
-        Short texts (at most four characters are drawn): the number of experts, say.
+        Short texts (at most four characters are drawn), like the number of experts.
     legend:
         What the values are, with their unit.
     spans:
@@ -49,7 +49,7 @@ class Overlay:
         What the labels are, and what each of the details.
     tags:
         What each GPU belongs to, in a few characters ("S0"); empty texts for those that belong to nothing,
-        no tags at all where there is nothing to tell apart.
+        no tags at all where there is nothing to distinguish.
     key:
         What the tags mean, a line each.
     """
@@ -65,7 +65,7 @@ class Overlay:
 
     @property
     def texts(self) -> list[Sequence[str]]:
-        """What may stand in the cells, from the shortest to the longest."""
+        """What may be in the cells, from the shortest to the longest."""
         return [self.labels, *self.details]
 
     def check(self, gpus: int) -> None:
@@ -112,7 +112,7 @@ class Ramp:
         self.most = float(max([*values, *(spans or ())]))
 
     def fraction(self, value: float) -> float:
-        """Return where ``value`` lies from least (0) to largest (1); 0 if all are equal."""
+        """Return where ``value`` is from least (0) to largest (1); 0 if all are equal."""
         span = self.most - self.least
         return (float(value) - self.least) / span if span > 0 else 0.0
 

@@ -12,7 +12,7 @@ SLOW_FILL = "#ffd58a"
 NVLINK = "#4f7a00"
 NVLINK_FILL = "#e3efcc"
 BAND_INK = "#2f4a00"
-# Okabe-Ito, its yellow darkened to show as a line on white: told apart by colour-blind readers.
+# Okabe-Ito, its yellow darkened to show as a line on white: distinct for colour-blind readers.
 RAILS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a300", "#4d4d4d")
 _DARK_RAILS = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73")
 

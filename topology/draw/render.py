@@ -48,8 +48,8 @@ def bundled_fonts() -> Iterator[None]:
 def without_font_warnings() -> Iterator[None]:
     """Hold back what fontconfig writes to standard error while the block runs; pass on everything else.
 
-    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever it is
-    told, and warns about those newer than itself.
+    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever its
+    settings, and warns about those newer than itself.
     """
     try:
         sys.stderr.flush()
@@ -111,7 +111,7 @@ _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
 def render(source: str, suffix: str) -> bytes:
-    """Return the picture of DOT ``source`` as ``svg``, ``png`` or ``pdf``; nothing in it says when it was made.
+    """Return the picture of DOT ``source`` as ``svg``, ``png`` or ``pdf``; without the time when it was made.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def finished(svg: str) -> str:
     """Return the drawing as it is kept.
 
     What has a tip is a group with a ``title``; what can be named elsewhere, a GPU, node, rack, domain or switch, has
-    ``data-kind`` and ``data-id`` too. Readers who asked for dark pages get dark colours: the hues stay, light and
+    ``data-kind`` and ``data-id`` too. Readers who prefer dark pages get dark colours: the hues stay, light and
     dark change places; paper, ink and soft ink are those of the page around it (``--paper``, ``--ink``, ``--soft``).
     """
     svg = _COMMENT.sub("", svg).replace("<title>rackplan</title>\n", "", 1)
@@ -172,7 +172,7 @@ def finished(svg: str) -> str:
 
 
 def _named(found: re.Match[str]) -> str:
-    """Return a group with a title for a link with a tip; its address says what it is, as ``#gpu:d0.n0.g1``."""
+    """Return a group with a title for a link with a tip; its address names it, as ``#gpu:d0.n0.g1``."""
     kind, _, name = found[1].removeprefix("#").partition(":")
     data = f' data-kind="{kind}" data-id="{name}"' if name else ""
     return f"<g{data}><title>{found[2]}</title>{found[3].strip()}"

@@ -1,4 +1,4 @@
-"""What a picture of tiers says of them: names and counts of switches, links of each, and how they compare."""
+"""Words about the tiers of a picture: names and counts of switches, links of each, and how they compare."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _ONE_AND_MORE = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router"
 
 
 class TierWords:
-    """Words about the tiers of all domains, or of one (``number``); ``leaves`` is the first tier, if drawn apart.
+    """Words about the tiers of all domains, or of one (``number``).
 
-    ``direct`` means that groups of routers are linked to each other, without a switch above them.
+    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that groups of routers are linked to each
+    other, without a switch above them.
     """
 
     def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:

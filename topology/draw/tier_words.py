@@ -20,8 +20,8 @@ _ONE_AND_MORE = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router"
 class TierWords:
     """Words about the tiers of all domains, or of one (``number``).
 
-    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that groups of routers are linked to each
-    other, without a switch above them.
+    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that groups of routers are linked to
+    each other, without a switch above them.
     """
 
     def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:

@@ -12,7 +12,6 @@ import yaml
 
 from topology import InputError, resolve_cluster
 from topology.draw import TrafficOverlay, draw_cluster
-from topology.draw.fold import Fold
 from topology.routes import link_loads, pattern_traffic
 
 pytestmark = pytest.mark.wide
@@ -103,11 +102,23 @@ def test_ids_may_hold_any_sign(tmp_path: Path) -> None:
     assert opened.count("edge") == 4 + 1  # hosts, and their switches
 
 
-def test_the_fold_finds_identical_parts() -> None:
-    folded = Fold(resolve_cluster("gb200-nvl72@288"))
-    assert len(folded.pods) == 4
-    assert len({pod.shape for pod in folded.pods}) == 1
-    assert len(set(folded.domain_shapes)) == 1
-    assert all(leaf.up.count == leaf.down.count == 18 for pod in folded.pods for leaf in pod.leaves)
-    partial = Fold(resolve_cluster("gb200-nvl72@116"))
-    assert len({pod.shape for pod in partial.pods}) == 2
+def test_all_gpus_of_an_imported_host_are_drawn(tmp_path: Path) -> None:
+    """Sixteen GPUs and as many NICs under PCIe switches, all GPUs on twelve chips: more than a screen is wide."""
+    nodes: list[dict[str, Any]] = [{"id": f"s{s}", "kind": "switch", "domain": "h"} for s in range(12)]
+    links: list[list[str]] = [["c0", "c1"]]
+    nodes += [{"id": f"c{c}", "kind": "host", "node": "h"} for c in range(2)]
+    for p in range(8):
+        nodes.append({"id": f"p{p}", "kind": "pcie", "node": "h"})
+        links.append([f"c{p // 4}", f"p{p}"])
+    for g in range(16):
+        nodes.append({"id": f"g{g}", "kind": "gpu", "domain": "h", "node": "h", "gpu": "h100"})
+        nodes.append({"id": f"n{g}", "kind": "nic", "node": "h"})
+        links += [[f"p{g // 2}", f"g{g}"], [f"p{g // 2}", f"n{g}"], *([f"g{g}", f"s{s}"] for s in range(12))]
+    rate = {"count": 1, "rate": "37.5 GB/s", "latency": "1 us", "fabric": "any"}
+    content = {"nodes": nodes, "links": [{"between": ends, **rate} for ends in links]}
+    picture = draw(tmp_path, **content)
+    assert {f"g{g}" for g in range(16)} | {f"n{g}" for g in range(16)} <= set(picture.words)
+    assert picture.has("s0 to")
+    assert not picture.has("Drawn here")
+    assert picture.count("node") <= 60
+    assert picture.count("edge") <= 100

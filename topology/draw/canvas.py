@@ -11,24 +11,15 @@ from dataclasses import dataclass, field
 from html import escape
 from math import ceil
 
+from topology.draw import palette
+
 Point = tuple[float, float]
 """x and y, or width and height, in points."""
 Line = tuple[tuple[str, Point], tuple[str, Point]]
 """A box and a place of each end."""
 FONT = "DejaVu Sans"
-INK = "#1a1a1a"
-QUIET = "#767676"
-OUTLINE = "#8a8a8a"
-FAULT = "#c00000"
-FAULT_FILL = "#fde8e8"
-SLOW = "#6b3d00"
-SLOW_FILL = "#ffd58a"
-NVLINK = "#4f7a00"
-NVLINK_FILL = "#e3efcc"
-BAND_INK = "#2f4a00"
-# Okabe-Ito, its yellow darkened to show as a line on white: told apart by colour-blind readers.
-RAILS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a300", "#4d4d4d")
-_DARK_RAILS = ("#0072b2", "#d55e00", "#4d4d4d", "#009e73")
+TEXT_POINTS, SMALL_POINTS = 9, 8
+"""Font sizes of titles and legends, and of all else."""
 
 
 def safe(text: object) -> str:
@@ -38,16 +29,6 @@ def safe(text: object) -> str:
     """
     printable = "".join(c for c in str(text) if c.isprintable())
     return escape(printable, quote=True).replace("\\", "\\\\")
-
-
-def rail_colour(rail: int) -> str:
-    """Return the colour of a rail."""
-    return RAILS[rail % len(RAILS)]
-
-
-def ink_on(colour: str) -> str:
-    """Return the text colour to write on a rail's colour."""
-    return "#ffffff" if colour in _DARK_RAILS else INK
 
 
 # Advance widths of DejaVu Sans from the space to the tilde, in hundredths of the font size.
@@ -61,13 +42,13 @@ _OTHER = 100  # any other character: as wide as the font is high
 _BOLD = 1.16
 
 
-def text_width(text: str, points: float, *, bold: bool = False) -> int:
+def text_width(text: str, points: float = SMALL_POINTS, *, bold: bool = False) -> int:
     """Return the width of ``text`` in points, rounded up; never less than what is drawn."""
     hundredths = sum(_WIDTHS[ord(c) - 32] if 32 <= ord(c) < 127 else _OTHER for c in text)
     return ceil(hundredths / 100 * points * (_BOLD if bold else 1.0)) + 2
 
 
-def fitting(text: str, width: float, points: float) -> str:
+def fitting(text: str, width: float, points: float = SMALL_POINTS) -> str:
     """Return ``text``, cut with dots where it is wider than ``width`` points."""
     if text_width(text, points, bold=True) <= width:
         return text
@@ -76,7 +57,7 @@ def fitting(text: str, width: float, points: float) -> str:
     return f"{text}..."
 
 
-def wrapped(text: str, width: float, points: float) -> list[str]:
+def wrapped(text: str, width: float, points: float = SMALL_POINTS) -> list[str]:
     """Return ``text`` in lines no wider than ``width`` points, broken at spaces; a longer word stays whole."""
     lines: list[str] = []
     for word in text.split():
@@ -87,7 +68,6 @@ def wrapped(text: str, width: float, points: float) -> list[str]:
     return lines
 
 
-TEXT_POINTS, SMALL_POINTS = 9, 8
 _TITLE_POINTS = 13
 _TITLE_ROW, _LINE_ROW = 24, 14
 
@@ -117,7 +97,7 @@ def _html(attributes: dict[str, object]) -> str:
 
 
 def named(kind: str, identity: str, *words: str) -> dict[str, object]:
-    """Return the attributes of a cell that stands for a GPU, node, rack, domain or switch: its tip and its name."""
+    """Return the attributes of a cell for a GPU, node, rack, domain or switch: its tip and its name."""
     return {"tooltip": "; ".join([identity, *words]), "href": f"#{kind}:{identity}"}
 
 
@@ -145,15 +125,15 @@ class Canvas:
         """Draw a sheet with its top left corner at ``at``."""
         self.box(name, at, (sheet.width, sheet.height), sheet.html)
 
-    def text(self, name: str, centre: Point, lines: Sequence[str], ink: str = INK) -> None:
+    def text(self, name: str, centre: Point, lines: Sequence[str], ink: str = palette.INK) -> None:
         """Write lines of text around a point, on the background's own white."""
         if not lines:
             return
-        rows = [[cell(line, ink=ink)] for line in lines]
+        rows = [[cell(line, ink=ink, size=TEXT_POINTS)] for line in lines]
         self.box(name, centre, (0, 0), table(rows, bgcolor="#ffffff", cellpadding=1))
 
     def note(
-        self, name: str, at: Point, lines: Sequence[str], ink: str = INK, points: int = TEXT_POINTS
+        self, name: str, at: Point, lines: Sequence[str], ink: str = palette.INK, points: int = SMALL_POINTS
     ) -> None:
         """Write left-aligned lines with their top left corner at ``at``."""
         row = round(points * 1.6)
@@ -162,7 +142,7 @@ class Canvas:
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
     def link(self, line: Line, colour: str, width: float = 1.0, style: str = "solid", tip: str = "") -> None:
-        """Draw a straight line; boxes cover what of it lies under them."""
+        """Draw a straight line; boxes cover what is under them."""
         (tail, (x, y)), (head, (to_x, to_y)) = line
         path = f"{x:.2f},{-y:.2f} {x:.2f},{-y:.2f} {to_x:.2f},{-to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
@@ -177,8 +157,8 @@ class Canvas:
         head = [
             "graph rackplan {",
             '  graph [layout="nop2", splines="line", outputorder="edgesfirst", bgcolor="#ffffff", pad="0.2",',
-            f'    fontname="{FONT}", fontcolor="{INK}"];',
-            f'  node [fontname="{FONT}", fontsize="{TEXT_POINTS}", fontcolor="{INK}"];',
+            f'    fontname="{FONT}", fontcolor="{palette.INK}"];',
+            f'  node [fontname="{FONT}", fontsize="{SMALL_POINTS}", fontcolor="{palette.INK}"];',
         ]
         return "\n".join([*head, *title, *nodes, *self._edges, "}", ""])
 
@@ -192,7 +172,10 @@ class Canvas:
         rows = [
             [cell(self.title, bold=True, size=_TITLE_POINTS, align="left", height=_TITLE_ROW, width=width)]
         ]
-        rows += [[cell(line, ink="#404040", align="left", height=_LINE_ROW)] for line in self.subtitles]
+        rows += [
+            [cell(line, ink="#404040", size=TEXT_POINTS, align="left", height=_LINE_ROW)]
+            for line in self.subtitles
+        ]
         tall = _TITLE_ROW + _LINE_ROW * len(self.subtitles)
         self.box("title", (0.0, -16.0 - tall), (width, tall), table(rows))
 
@@ -228,7 +211,7 @@ class Sheet:
 
     @property
     def html(self) -> str:
-        """The table; its cells stand one point apart, a border of one point around it."""
+        """The table; with one point between its cells, a border of one point around it."""
         style = {"style": "dashed"} if self.dashed else {}
         size: dict[str, object] = {"border": 1, "cellspacing": 1, "width": round(self.width)}
         return table(self._rows, bgcolor="#ffffff", color=self.color, **size, **style)

@@ -17,7 +17,9 @@ from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
-_MOST_RANGES = 3
+_MOST_RANGES, _MOST_KINDS, _MOST_TITLES, _MOST_WIDE = 3, 3, 4, 1160
+UNCOUNTED = "switch chips: number not published"
+"""Of switches where one in the graph replaces all."""
 
 
 def ranges(numbers: Sequence[int], head: str = "d") -> str:
@@ -62,29 +64,26 @@ def slow_gpus(cluster: Cluster) -> dict[str, float]:
     return {gpu.id: slow[gpu.id] for gpu in cluster.gpus if gpu.id in slow} if slow else {}
 
 
-_MOST_KINDS = 3
-_MOST_TITLES = 4
-_MOST_WIDE = 1160
-
-
 def title(cluster: Cluster) -> str:
     """Return the title: what the cluster is, how many GPUs, and whether it exists."""
-    titles = Counter(kind_title(domain) for domain in cluster.spec.domains)
-    several = len(cluster.spec.domains) > 1
-    parts = [f"{count} x {name}" if several else name for name, count in titles.items()]
+    domains = cluster.spec.domains
+    titles = Counter(kind_title(domain) for domain in domains)
+    parts = [f"{count} x {name}" if len(domains) > 1 else name for name, count in titles.items()]
     if len(parts) > _MOST_TITLES:
         parts = [*parts[: _MOST_TITLES - 1], f"{len(parts) - _MOST_TITLES + 1} more kinds"]
-    warning = ""
-    if any(domain.status == "hypothetical" for domain in cluster.spec.domains):
+    statuses, warning = {domain.status for domain in domains}, ""
+    if "hypothetical" in statuses:
         warning = " (HYPOTHETICAL, projected figures)"
-    elif any(is_projected(domain) for domain in cluster.spec.domains):
+    elif any(is_projected(domain) for domain in domains):
         warning = " (announced: projected figures)"
-    elif any(domain.status == "blackboard" for domain in cluster.spec.domains):
+    elif "blackboard" in statuses:
         warning = " (round figures, no such machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
-    whole = plural(cluster.spec.gpus, noun(cluster.spec.domains))
-    gpus = f"{len(cluster.gpus)} of {whole}" if cluster is not cluster.whole else whole
-    gpus += f", {broken} out of service" if broken and cluster is cluster.whole else ""
+    gpus = plural(cluster.spec.gpus, noun(domains))
+    if cluster is not cluster.whole:
+        gpus = f"{len(cluster.gpus)} of {gpus}"
+    elif broken:
+        gpus += f", {broken} out of service"
     gpus += f", {slow} throttled" if slow else ""
     return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
 
@@ -116,26 +115,18 @@ def subtitles(cluster: Cluster, opened: int | None) -> list[str]:
     spec = cluster.spec
     chosen = spec.domains if opened is None else spec.domains[opened : opened + 1]
     kinds: dict[object, DomainSpec] = {}
-    for domain in sorted(chosen, key=lambda domain: domain.scale_up_bytes_per_s):  # raw ones: the least stays
-        kinds.setdefault(
-            (domain.gpu.name, domain.fabric.name, domain.structure, domain.links_per_gpu), domain
-        )
-    order = {id(domain): place for place, domain in reversed(list(enumerate(chosen)))}
-    kinds = dict(sorted(kinds.items(), key=lambda item: order[id(item[1])]))
-    shown = list(kinds.values())[:_MOST_KINDS]
+    for domain in chosen:  # of those of a raw graph the slowest
+        key = (domain.gpu.name, domain.fabric.name, domain.structure, domain.links_per_gpu)
+        kinds[key] = min(kinds.get(key, domain), domain, key=lambda one: one.scale_up_bytes_per_s)
     lines: list[str] = []
-    for domain in shown:
+    for domain in list(kinds.values())[:_MOST_KINDS]:
         lines += [gpu_line(domain), scale_up_line(domain)]
-        if spec.scale_out is not None:
-            lines.append(scale_out_line(spec.scale_out, domain))
-    if len(kinds) > len(shown):
-        lines.append(f"and {len(kinds) - len(shown)} more kinds of domain")
+        lines += [scale_out_line(spec.scale_out, domain)] if spec.scale_out is not None else []
+    if len(kinds) > _MOST_KINDS:
+        lines.append(f"and {len(kinds) - _MOST_KINDS} more kinds of domain")
     if opened is not None and len(spec.domains) > 1:
         lines.append(f"Drawn here: domain d{opened} of {len(spec.domains)}")
-    return lines
-
-
-_TECHNOLOGY = {"nvlink": "NVLink", "ib": "InfiniBand"}
+    return [*lines, physical_line(cluster)]
 
 
 def each_way(count: int, fabric: FabricSpec) -> str:
@@ -151,7 +142,7 @@ def each_way(count: int, fabric: FabricSpec) -> str:
 
 def fabric_title(fabric: FabricSpec) -> str:
     """Return the technology and the name of a fabric."""
-    technology = _TECHNOLOGY.get(fabric.kind)
+    technology = {"nvlink": "NVLink", "ib": "InfiniBand"}.get(fabric.kind)
     return f"{technology} ({fabric.name})" if technology else fabric.name
 
 
@@ -161,20 +152,15 @@ def is_projected(domain: DomainSpec) -> bool:
     return weakest([*kinds, domain.fabric.link_bytes_per_s.kind]) is Evidence.PROJECTED
 
 
-UNCOUNTED = "switch chips: number not published"
-"""What is said of the switches where one stands for all."""
-
-
 def gpu_line(domain: DomainSpec) -> str:
     """Return one line about the GPU."""
-    figures = domain.gpu.figures
-    parts = [f"{domain.gpu.title}:"]
+    figures, parts = domain.gpu.figures, []
     if "hbm_bytes" in figures and "hbm_bytes_per_s" in figures:
-        size = format_quantity(figures["hbm_bytes"].value, "byte", 3)
-        parts.append(f"{size} HBM at {format_quantity(figures['hbm_bytes_per_s'].value, 'byte/s')},")
+        rate = format_quantity(figures["hbm_bytes_per_s"].value, "byte/s")
+        parts.append(f"{format_quantity(figures['hbm_bytes'].value, 'byte', 3)} HBM at {rate}")
     if "bf16_flop_per_s" in figures:
         parts.append(f"{format_quantity(figures['bf16_flop_per_s'].value, 'flop/s')} BF16 dense")
-    return " ".join(parts).rstrip(",:")
+    return f"{domain.gpu.title}: {', '.join(parts)}" if parts else domain.gpu.title
 
 
 def scale_up_line(domain: DomainSpec) -> str:
@@ -202,22 +188,19 @@ def own_links(domain: DomainSpec) -> str:
 
 
 def rate_text(bytes_per_s: float) -> str:
-    """Return a rate in words, also one that nobody has published."""
+    """Return a rate in words, also an unpublished one."""
     return "an unpublished rate" if isnan(bytes_per_s) else format_quantity(bytes_per_s, "byte/s")
 
 
 def chips_text(folded: Fold, number: int) -> str:
-    """Return what joins the GPUs of a domain: as its structure says, of a raw graph what is in it."""
+    """Return what joins the GPUs of a domain: as its structure has it, of a raw graph what is in it."""
     domain, chips = folded.specs[number], folded.chips(number)
     if domain.links_bundled:
         return UNCOUNTED
     if not folded.raw:
         return domain.words()
-    return (
-        plural(len(chips), "switch chip")
-        if chips
-        else f"{domain.gpu.noun}s linked directly, no switch between them"
-    )
+    alone = f"{domain.gpu.noun}s linked directly, no switch between them"
+    return plural(len(chips), "switch chip") if chips else alone
 
 
 def scale_up_words(folded: Fold, number: int) -> list[str]:
@@ -225,15 +208,14 @@ def scale_up_words(folded: Fold, number: int) -> list[str]:
     domain, hosts = folded.specs[number], folded.hosts_by_domain[number]
     if not any(host.gpus for host in hosts):
         return [f"no {domain.gpu.noun} in service"]
+    if domain.gpus == 1:
+        return [f"one {domain.gpu.noun}, no scale-up link"]
     rates = {domain.scale_up_bytes_per_s}
     if folded.damaged(number):
         rates = {folded.gpu_links[i].bytes_per_s for host in hosts for i in host.gpus}
-    least_most = dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates)))
-    rate = f"{' to '.join(least_most)} each way per {domain.gpu.noun}"
+    least_most = " to ".join(dict.fromkeys(rate_text(rate) for rate in (min(rates), max(rates))))
+    rate = f"{'at least ' if folded.raw else ''}{least_most} each way per {domain.gpu.noun}"
     chips, text = folded.chips(number), chips_text(folded, number)
-    if domain.gpus == 1:
-        return [f"one {domain.gpu.noun}, no scale-up link"]
-    rate = f"at least {rate}" if folded.raw else rate
     if domain.links_bundled:
         return [text, rate]
     links = folded.scale_up_links(hosts).count  # with chips each has one end at a GPU, without them two

@@ -9,16 +9,14 @@ from topology.base.errors import InputError
 from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
-from topology.draw.captions import physical_line, subtitles, title
-from topology.draw.nodes_view import MOST_IN_CIRCLE, draw_nodes_view, fits, nodes_of_domain
+from topology.draw.captions import subtitles, title
+from topology.draw.grid import draw_rack, draw_torus, one_rack
+from topology.draw.nodes import MOST_IN_CIRCLE, NodesView, view_of, view_of_domain
 from topology.draw.overlay import Overlay, TrafficOverlay
 from topology.draw.painter import Painter
-from topology.draw.rack_view import draw_rack_view, one_rack
 from topology.draw.render import FORMATS, render
-from topology.draw.tiers_view import TieredView
-from topology.draw.torus_view import draw_torus_view, torus_notes
+from topology.draw.tiers import draw_tiers
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
-from topology.structures.torus import TorusDomain
 
 LEVELS = ("auto", "fabric", "domain", "gpu")
 _GPU_LEVEL_MOST = 16
@@ -84,41 +82,48 @@ def dot_source(
     """
     if overlay is not None and traffic is not None:
         raise InputError("a plan and traffic in one picture: colour can mean one of them; draw two pictures.")
-    chosen, number = _level(cluster, level)
+    level, number = _level(cluster, level)
     canvas = Canvas(title(cluster))
     painter = Painter(canvas, cluster, overlay, traffic)
-    chosen = _automatic(painter) if chosen == "auto" else chosen
-    opened = painter.opened = None if chosen in ("fabric", "nodes") else number
-    notes = _draw(painter, chosen, number)
-    canvas.subtitles = [
-        *subtitles(cluster, opened),
-        physical_line(cluster),
-        *notes,
-        *painter.marks.summary(),
-        *(painter.usage.subtitles() if painter.usage else []),
-    ]
+    notes = _draw(painter, level, number)
+    usage = painter.usage.subtitles() if painter.usage else []
+    canvas.subtitles = [*subtitles(cluster, painter.opened), *notes, *painter.marks.summary(), *usage]
     return canvas.source()
 
 
 def _draw(painter: Painter, level: str, number: int) -> list[str]:
-    """Draw one level; return lines that say what it shows and leaves out."""
-    domain = painter.cluster.spec.domains[number]
-    picture = domain.picture
+    """Draw one level; return lines about what it shows and leaves out."""
+    spec = painter.spec
+    if level == "auto":
+        if (view := _node_by_node(painter)) is not None:
+            return view.draw()
+        single = "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"
+        level = "fabric" if len(spec.domains) > 1 else single
     if level == "fabric":
-        TieredView(painter).draw()
-    elif level == "nodes":
-        return draw_nodes_view(painter, [*painter.cluster.wiring.names, *painter.marks.broken_gpus])
-    elif isinstance(domain, TorusDomain):
-        draw_torus_view(painter, number)
-        return torus_notes(domain)
-    elif level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
-        names, notes = nodes_of_domain(painter, number)
-        return [*notes, *draw_nodes_view(painter, names)]
-    elif one_rack(painter, number):
-        draw_rack_view(painter, number)
+        draw_tiers(painter)
+        return []
+    painter.opened = number
+    domain = spec.domains[number]
+    picture = domain.picture
+    if picture == "grid":
+        return draw_torus(painter, number)
+    if level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
+        view, notes = view_of_domain(painter, number)
+        return [*notes, *view.draw()]
+    if one_rack(painter, number):
+        draw_rack(painter, number)
     else:
-        TieredView(painter, number).draw()
+        draw_tiers(painter, number)
     return []
+
+
+def _node_by_node(painter: Painter) -> NodesView | None:
+    """Return a small raw graph with all its nodes; None where domains or a fabric show more, as of others."""
+    spec, wiring = painter.spec, painter.cluster.wiring
+    one_level = len(spec.domains) in (1, spec.gpus) or wiring.is_kind(*INSIDE_KINDS).any()
+    if spec.raw is None or not one_level:
+        return None
+    return view_of(painter, [*wiring.names, *painter.marks.broken_gpus])
 
 
 def _level(cluster: Cluster, level: str) -> tuple[str, int]:
@@ -141,15 +146,3 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
             f"or several domains{example}."
         )
     return level, 0
-
-
-def _automatic(painter: Painter) -> str:
-    """Choose the level that shows most and can still be read: a raw graph that is like one of ours as ours is."""
-    cluster, spec = painter.cluster, painter.cluster.spec
-    if spec.raw is not None and fits(painter, cluster.wiring.names):
-        inside = cluster.wiring.is_kind(*INSIDE_KINDS).any()
-        if inside or len(spec.domains) in (1, spec.gpus):
-            return "nodes"
-    if len(spec.domains) > 1:
-        return "fabric"
-    return "gpu" if spec.gpus <= _GPU_LEVEL_MOST else "domain"

@@ -1,34 +1,185 @@
-"""The graph seen from afar: hosts, scale-up chips, switches by tier, pods that share leaves, and who is like whom.
+"""The graph seen from afar: hosts, switches by tier, pods that share leaves, and which of them are the same.
 
-Two things are alike if they have the same parts and the same links (kind of the other end, count, rate,
-health). Only things that are alike may be drawn as one; a missing uplink or a broken GPU makes its owner
-different from its siblings. Tiers, pods and groups are those of the cluster as built: what is broken changes links,
-not where a switch is.
+Two parts have one shape if they have the same parts and the same links (kind of the other end, count, rate, health):
+only those may be drawn as one. A missing uplink or a broken GPU makes its owner different from its siblings. Tiers,
+pods and groups are those of the cluster as built: what is broken changes links, not where a switch is.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
 from networkx.utils import UnionFind
 
 from topology.base.names import natural
+from topology.base.units import format_quantity
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.draw.parts import Group, Host, Links, Pod, Shape, Switch
-from topology.wiring import Bools, Ints, Wiring
+from topology.wiring import Ints, Wiring
 
-_TIERS = ("core", "spine", "leaf", "router")
+Shape = tuple[object, ...]
+_UNPUBLISHED = 0.0  # replaces a rate that is not a number, which would not equal itself
+
+
+@dataclass
+class Links:
+    """Links between two places: how many of each rate (bytes/s, as built) and health (1: as built)."""
+
+    counts: Counter[tuple[float, float]] = field(default_factory=Counter)
+
+    def add(self, edge: Mapping[str, Any], times: int = 1) -> None:
+        """Add the links of one edge of the graph, or of several with the same attributes."""
+        rate = edge["link_bytes_per_s"]
+        self.counts[_UNPUBLISHED if isnan(rate) else rate, edge["health"]] += edge["count"] * times
+
+    @classmethod
+    def of(cls, edges: Iterable[Mapping[str, Any]]) -> Links:
+        """Return the links of some edges of the graph."""
+        total = cls()
+        for edge in edges:
+            total.add(edge)
+        return total
+
+    @classmethod
+    def sum(cls, parts: Iterable[Links]) -> Links:
+        """Return all links of ``parts`` together."""
+        total = cls()
+        for part in parts:
+            total.counts.update(part.counts)
+        return total
+
+    @property
+    def count(self) -> int:
+        """How many links there are."""
+        return sum(self.counts.values())
+
+    @property
+    def degraded(self) -> bool:
+        """Whether any runs below its rate."""
+        return any(health < 1 for _, health in self.counts)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes/s of all together, per direction, as they are now; NaN if a rate is not published."""
+        if any(rate == _UNPUBLISHED for rate, _ in self.counts):
+            return nan
+        return sum(count * rate * health for (rate, health), count in self.counts.items())
+
+    def share(self, parts: int) -> Links | None:
+        """Return what each of ``parts`` owners has if all have the same, else None."""
+        if parts < 1 or any(count % parts for count in self.counts.values()):
+            return None
+        return Links(Counter({key: count // parts for key, count in self.counts.items()}))
+
+    def text(self) -> str:
+        """Return "18 x 25 GB/s = 450 GB/s each way"; links of a lower rate or health are added."""
+        if not self.counts:
+            return "no link"
+        parts = []
+        for (rate, health), count in sorted(self.counts.items(), reverse=True):
+            slow = "" if health >= 1 else f" x {health:.3g}"
+            one = "unpublished rate" if rate == _UNPUBLISHED else f"{format_quantity(rate, 'byte/s')}{slow}"
+            parts.append(f"{count} x {one}" if self.count > 1 else one)
+        text = " + ".join(parts)
+        if isnan(self.bytes_per_s):
+            return text
+        if self.count == 1 and " x " not in text:
+            return f"{text} each way"
+        return f"{text} = {format_quantity(self.bytes_per_s, 'byte/s')} each way"
+
+
+def most_common(links: Iterable[Links]) -> tuple[Links, str]:
+    """Return the links that most places have, the most of equally common ones, and of which: each, most or some."""
+    tally = Counter(tuple(sorted(link.counts.items())) for link in links)
+    if not tally:
+        return Links(), "each"
+    shape, count = max(tally.items(), key=lambda item: (item[1], item[0]))
+    which = "each" if len(tally) == 1 else "most" if 2 * count > tally.total() else "some"
+    return Links(Counter(dict(shape))), which
+
+
+@dataclass
+class Host:
+    """One host: ``gpus`` are numbers in the cluster, ``broken`` the ids of GPUs that are out of service."""
+
+    id: str
+    domain: int
+    rack: str
+    gpus: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    up: Links = field(default_factory=Links)
+    shape: Shape = ()
+
+    @property
+    def places(self) -> int:
+        """GPUs as built, broken ones too."""
+        return len(self.gpus) + len(self.broken)
+
+
+@dataclass
+class Switch:
+    """A switch of a scale-up domain (``tier`` is ``chip``, or ``upper`` above those) or of a tier of the fabric.
+
+    ``up``, ``down``: links to the tiers above and below; ``side``, ``far``: to its own tier, in its group and beyond.
+    """
+
+    id: str
+    tier: str
+    domain: int | None
+    rail: int | None
+    group: str
+    up: Links = field(default_factory=Links)
+    down: Links = field(default_factory=Links)
+    side: Links = field(default_factory=Links)
+    far: Links = field(default_factory=Links)
+    shape: Shape = ()
+
+    @property
+    def linked(self) -> bool:
+        """Whether it has a link left."""
+        return any(links.count for links in (self.up, self.down, self.side, self.far))
+
+
+@dataclass
+class Pod:
+    """Hosts that share leaves (or the routers of one group), and those leaves."""
+
+    number: int
+    hosts: list[Host]
+    leaves: list[Switch]
+    shape: Shape = ()
+
+    @property
+    def domains(self) -> list[int]:
+        """Domains with hosts in the pod, in order."""
+        return list(dict.fromkeys(host.domain for host in self.hosts))
+
+
+@dataclass
+class Group:
+    """Pods under the same spines."""
+
+    pods: list[Pod]
+    spines: list[Switch]
+    shape: Shape = ()
+
+
 _INSIDE = ("nic", "pcie", "host")
+_TIERS = ("chip", "upper", "router", "leaf", "spine", "core")
+# What the other end of a link is: from a host a tier (its place in _TIERS) or one of the first three here, from a
+# switch one of the others.
+_MATE, _PEER, _PART = 6, 7, 8
+_OF_SWITCH = {9: "up", 10: "down", 11: "side", 12: "far"}
 
 
 class Fold:
-    """Hosts, switches and groups of pods of a cluster: the graph is read once, then what it holds is grouped.
+    """Hosts, switches and groups of pods of a cluster.
 
     Attributes
     ----------
@@ -37,7 +188,7 @@ class Fold:
     groups:
         Pods under the same spines.
     domain_shapes:
-        The same for domains that are alike.
+        The same number for domains that are the same.
     gpu_links:
         Scale-up links of each GPU.
     degraded:
@@ -53,7 +204,6 @@ class Fold:
     def __init__(self, cluster: Cluster) -> None:
         self._gpus, self._wiring, self.specs = cluster.gpus, cluster.wiring, cluster.spec.domains
         self.raw = cluster.spec.raw is not None
-        self._ends: dict[str, Counter[Shape]] = defaultdict(Counter)
         self.number = {gpu.id: i for i, gpu in enumerate(cluster.gpus)}
         built = _as_built(cluster)
         by_id = _hosts(cluster, built)
@@ -62,9 +212,14 @@ class Fold:
         self.switches = _switches(built.wiring)
         self._built = built.wiring
         self.gpu_links = [Links() for _ in cluster.gpus]
+        wiring = self._wiring
         self.degraded: list[tuple[str, str, float]] = []
+        for link in wiring.in_order[wiring.health[wiring.in_order] < 1].tolist():
+            a, b = sorted((int(wiring.a[link]), int(wiring.b[link])))
+            self.degraded.append((wiring.names[a], wiring.names[b], float(wiring.health[link])))
+        self._ends: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         self._read_links()
-        self._host_shapes()
+        self._shapes()
         self.domain_shapes = self._domain_shapes()
         self.groups = self._groups(self._pods())
 
@@ -85,6 +240,19 @@ class Fold:
             found[switch.domain, switch.tier].append(switch)
         return found
 
+    def chip_ids(self, domains: Iterable[int]) -> list[str]:
+        """Ids of the scale-up switch chips of some domains, of both tiers."""
+        return [s.id for n in domains for tier in ("chip", "upper") for s in self.chips(n, tier)]
+
+    def tier(self, name: str) -> list[Switch]:
+        """Switches of a tier, in order."""
+        return [s for s in self.switches.values() if s.tier == name]
+
+    @cached_property
+    def rails(self) -> int:
+        """How many rails the leaves are of."""
+        return len({leaf.rail for leaf in self.tier("leaf")} - {None})
+
     @cached_property
     def hosts_by_domain(self) -> list[list[Host]]:
         """Hosts of each domain, in order."""
@@ -101,17 +269,20 @@ class Fold:
             found[host.id].append(name)
         return found
 
+    def parts(self, hosts: Iterable[Host]) -> list[str]:
+        """Ids of the working GPUs of some hosts and of everything inside those: NICs too."""
+        return [name for host in hosts for name in self._parts.get(host.id, ())]
+
     @cached_property
     def cabled(self) -> dict[str, list[Switch]]:
         """Switches that each host was cabled to, by its id: those without a working link too."""
-        built, place = self._built, {host.id: n for n, host in enumerate(self.hosts)}
+        built = self._built
         home = self.owner | {name: host for host in self.hosts for name in host.broken}
-        owner = np.array([place[home[name].id] if name in home else -1 for name in built.names])
-        hub = np.array([name in self.switches for name in built.names], dtype=bool)
+        owner, hub = self._places(built, home), self._ranks(built) >= 0
         found: dict[str, list[Switch]] = {host.id: [] for host in self.hosts}
         low, high = np.concatenate([(built.a, built.b), (built.b, built.a)], axis=1)
         chosen = (owner[low] >= 0) & hub[high]
-        for host, switch in _columns(*np.unique(np.stack([owner[low], high])[:, chosen], axis=1)):
+        for host, switch in np.unique(np.stack([owner[low], high])[:, chosen], axis=1).T.tolist():
             found[self.hosts[host].id].append(self.switches[built.names[switch]])
         return found
 
@@ -120,26 +291,9 @@ class Fold:
         lost = self._wiring.lost_bytes_per_s
         return any(self._gpus[i].id in lost for host in self.hosts_by_domain[number] for i in host.gpus)
 
-    def parts(self, hosts: Iterable[Host]) -> list[str]:
-        """Ids of the working GPUs of some hosts and of everything inside those: NICs too."""
-        return [name for host in hosts for name in self._parts.get(host.id, ())]
-
-    @cached_property
-    def rails(self) -> int:
-        """How many rails the leaves are of."""
-        return len({leaf.rail for leaf in self.tier("leaf")} - {None})
-
-    def chip_ids(self, domains: Iterable[int], *tiers: str) -> list[str]:
-        """Ids of the scale-up switch chips of some domains: of all tiers, or of ``tiers``."""
-        return [s.id for n in domains for tier in tiers or ("chip", "upper") for s in self.chips(n, tier)]
-
     def scale_up_links(self, hosts: Iterable[Host]) -> Links:
         """Scale-up links of the GPUs of some hosts."""
         return Links.sum(self.gpu_links[i] for host in hosts for i in host.gpus)
-
-    def tier(self, name: str) -> list[Switch]:
-        """Switches of a tier, in order."""
-        return [s for s in self.switches.values() if s.tier == name]
 
     def _owners(self, hosts: Mapping[str, Host]) -> dict[str, Host]:
         """Return the host of every GPU, NIC, PCIe switch and host processor."""
@@ -147,121 +301,79 @@ class Fold:
         wiring = self._wiring
         inside = [n for n, kind in enumerate(wiring.kinds) if kind in _INSIDE]
         owner |= {wiring.names[n]: hosts[host] for n in inside if (host := wiring.node[n] or "") in hosts}
-        left = [wiring.names[n] for n in inside if wiring.names[n] not in owner]
-        while left:  # those that do not say: the host of a neighbour
+        found = owner
+        while found:  # those without a host of their own: that of a neighbour
             found = {}
-            for name in left:
+            for name in (wiring.names[n] for n in inside if wiring.names[n] not in owner):
                 others = sorted(wiring.names[n] for n in wiring.others(wiring.number[name]).tolist())
-                near = next((owner[n] for n in others if n in owner), None)
-                if near is not None:
-                    found[name] = near
-            if not found:
-                break
-            owner.update(found)
-            left = [name for name in left if name not in owner]
+                near = next((owner[other] for other in others if other in owner), None)
+                found |= {name: near} if near is not None else {}
+            owner |= found
         return owner
 
+    def _places(self, wiring: Wiring, owner: Mapping[str, Host]) -> Ints:
+        """Return the place in ``hosts`` of the host that each node is in, -1 outside."""
+        place = {host.id: n for n, host in enumerate(self.hosts)}
+        return np.array([place[owner[name].id] if name in owner else -1 for name in wiring.names])
+
+    def _ranks(self, wiring: Wiring) -> Ints:
+        """Return the place in ``_TIERS`` of each node, -1 for those that are no switch."""
+        of = self.switches
+        return np.array([_TIERS.index(of[name].tier) if name in of else -1 for name in wiring.names])
+
     def _read_links(self) -> None:
-        """Add every link to what it joins, those that are alike at once, in the order of the graph."""
+        """Give each host, GPU and switch its links, those with the same attributes at once."""
         wiring = self._wiring
-        classes = np.stack([wiring.fabric, wiring.count, wiring.health.view(np.int64)])
-        _, first, number = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-        rates = wiring.link_bytes_per_s[first].tolist()
-        edges = [_edge(wiring, link, rate) for link, rate in zip(first.tolist(), rates, strict=True)]
-        for link in wiring.in_order[wiring.health[wiring.in_order] < 1].tolist():
-            first_end, last_end = sorted((int(wiring.a[link]), int(wiring.b[link])))
-            health = float(wiring.health[link])
-            self.degraded.append((wiring.names[first_end], wiring.names[last_end], health))
-        order = wiring.in_order
-        one, two = (end(wiring.a[order], wiring.b[order]) for end in (np.minimum, np.maximum))
-        edge = number.reshape(-1)[order]
-        hosts = {host.id: place for place, host in enumerate(self.hosts)}
-        owner = np.array([hosts[self.owner[name].id] if name in self.owner else -1 for name in wiring.names])
+        rates = wiring.link_bytes_per_s
+        classes = np.stack([rates.view(np.int64), wiring.count, wiring.health.view(np.int64)])
+        _, first, kind = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        columns = (wiring.count[first].tolist(), rates[first].tolist(), wiring.health[first].tolist())
+        names = ("count", "link_bytes_per_s", "health")
+        edges = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        owner, rank = self._places(wiring, self.owner), self._ranks(wiring)
         gpu = np.array([name in self.number for name in wiring.names], dtype=bool)
-        hub = np.array([name in self.switches for name in wiring.names], dtype=bool)
-        for away in (False, True):
-            inside = (owner[one] >= 0) & (owner[two] >= 0) & ((owner[one] == owner[two]) != away)
-            peers = (gpu[one] & gpu[two])[inside]
-            for end in (one, two):
-                for node, kind, both, count in _alike(end[inside], edge[inside], peers):
-                    self._inside(wiring.names[node], edges[kind], count, same=not away, gpus=bool(both))
-        down, up = (owner[one] >= 0) & hub[two], (owner[two] >= 0) & hub[one]
-        hanging = down | up
-        ends, switches = np.where(down, one, two)[hanging], np.where(down, two, one)[hanging]
-        for node, switch, kind, count in _alike(ends, switches, edge[hanging]):
-            self._to_switch(wiring.names[node], self.switches[wiring.names[switch]], edges[kind], count)
-        between = hub[one] & hub[two]
-        for low, high, kind in _columns(one[between], two[between], edge[between]):
-            a, b = wiring.names[low], wiring.names[high]
-            self._between_switches(self.switches[a], self.switches[b], edges[kind])
+        groups = {switch.group: i for i, switch in enumerate(self.switches.values())}
+        group = np.array([groups[self.switches[n].group] if n in self.switches else -1 for n in wiring.names])
+        a, b = np.concatenate([wiring.a, wiring.b]), np.concatenate([wiring.b, wiring.a])
+        host, outer = owner[a] >= 0, owner[b] >= 0
+        inner = np.select(
+            [~(gpu[a] & gpu[b]) & (owner[a] == owner[b]), owner[a] == owner[b]], [_PART, _MATE], _PEER
+        )
+        equal = np.where(group[a] == group[b], 11, 12)
+        between = np.select([outer, rank[a] < rank[b], rank[a] > rank[b]], [10, 9, 10], equal)
+        relation = np.where(host, np.where(outer, inner, rank[b]), between)
+        known = (host | (rank[a] >= 0)) & (outer | (rank[b] >= 0))
+        rows = np.stack([a, relation, np.tile(kind.reshape(-1), 2)])[:, known]
+        rows, counts = np.unique(rows, axis=1, return_counts=True)
+        for node, what, attributes, count in np.vstack([rows, counts]).T.tolist():
+            name, edge = wiring.names[node], edges[attributes]
+            self._ends[name].append((what, attributes, count))
+            if what in _OF_SWITCH:
+                getattr(self.switches[name], _OF_SWITCH[what]).add(edge, count)
+            elif name in self.number and what in (0, _MATE, _PEER):
+                self.gpu_links[self.number[name]].add(edge, count)
+            elif 0 < what < _MATE:
+                self.owner[name].up.add(edge, count)
 
-    def _note(self, name: str, kind: str, edge: Mapping[str, Any], count: int) -> None:
-        """Add link ends to the shape of their owner."""
-        self._ends[name][kind, edge["count"], edge["link_bytes_per_s"], edge["health"]] += count
-
-    def _inside(self, end: str, edge: Mapping[str, Any], count: int, *, same: bool, gpus: bool) -> None:
-        """Add ends of links between two GPUs, or inside a host."""
-        self._note(end, "in" if same else "peer", edge, count)
-        if gpus and end in self.number:
-            self.gpu_links[self.number[end]].add(edge, count)
-
-    def _to_switch(self, end: str, switch: Switch, edge: Mapping[str, Any], count: int) -> None:
-        """Add links from a part of a host to a switch."""
-        self._note(end, switch.tier, edge, count)
-        switch.down.add(edge, count)
-        if switch.tier == "chip":
-            if end in self.number:
-                self.gpu_links[self.number[end]].add(edge, count)
-        else:
-            self.owner[end].up.setdefault(switch.id, Links()).add(edge, count)
-
-    def _between_switches(self, a: Switch, b: Switch, edge: Mapping[str, Any]) -> None:
-        """Add a link between two switches."""
-        if a.tier == b.tier:
-            for one, two in ((a, b), (b, a)):
-                (one.side if a.group == b.group else one.far).add(edge)
-                one.above.add(two.id)
-        else:
-            high, low = (a, b) if _height(a) > _height(b) else (b, a)
-            high.down.add(edge)
-            low.up.add(edge)
-            low.above.add(high.id)
-
-    def _host_shapes(self) -> None:
-        """Give each host its shape: its GPUs and everything inside, each with its links."""
+    def _shapes(self) -> None:
+        """Give each switch and each host its shape: a host's GPUs and everything inside, each with its links."""
+        for switch in self.switches.values():
+            switch.shape = (switch.tier, *self._ends[switch.id])
         known: dict[Shape, Shape] = {}  # equal shapes become one object: cheaper to hash and to keep
         for host in self.hosts:
-            parts = [self._end_shape(self._gpus[i].id, self._gpus[i].rail) for i in host.gpus]
-            inside = (name for name in self.parts([host]) if name not in self.number)
-            others = sorted(self._end_shape(name, 0) for name in inside)
-            part = self.specs[host.domain].gpu.name
-            shape = (part, len(host.broken), *parts, *others)
+            gpus = [(self._gpus[i].rail, *self._ends[self._gpus[i].id]) for i in host.gpus]
+            others = sorted(self._ends[name] for name in self.parts([host]) if name not in self.number)
+            shape = (self.specs[host.domain].gpu.name, len(host.broken), *gpus, *map(tuple, others))
             host.shape = known.setdefault(shape, shape)
 
-    def _end_shape(self, name: str, rail: int | None) -> Shape:
-        """Return the shape of one GPU or part of a host."""
-        return (-1 if rail is None else rail, *sorted(self._ends[name].items()))
-
     def _domain_shapes(self) -> list[Shape]:
-        """Return the shape of each domain."""
-        of: list[list[Shape]] = [[] for _ in self.specs]
-        for host in self.hosts:
-            of[host.domain].append(host.shape)
-        chips: list[list[Shape]] = [[] for _ in of]
-        for switch in self.switches.values():
-            if switch.domain is not None and switch.tier in ("chip", "upper"):
-                chips[switch.domain].append(switch.shape)
+        """Return the shape of each domain: its number among those that differ."""
         names: dict[object, int] = {}
         shapes: list[Shape] = []
-        for spec, inner, outer in zip(self.specs, of, chips, strict=True):
-            key = (
-                spec.part,
-                spec.gpu.name,
-                spec.structure,
-                getattr(spec, "shape", ()),
-                tuple(inner),
-                tuple(outer),
-            )
+        for number, (spec, hosts) in enumerate(zip(self.specs, self.hosts_by_domain, strict=True)):
+            chips = tuple(self.switches[name].shape for name in self.chip_ids([number]))
+            inner = tuple(host.shape for host in hosts)
+            key = (spec.part, spec.gpu.name, spec.structure, getattr(spec, "shape", ()), inner, chips)
             shapes.append((names.setdefault(key, len(names)),))
         return shapes
 
@@ -271,9 +383,8 @@ class Fold:
         beside: dict[int, str] = {}
         above = {host.id: [s.group for s in self.cabled[host.id] if s.domain is None] for host in self.hosts}
         for host in sorted(self.hosts, key=lambda host: not above[host.id]):
-            up = above[host.id]
-            joined.union(host.id, *up)
-            if not up:  # without a link to the fabric: drawn beside the others of its domain
+            joined.union(host.id, *above[host.id])
+            if not above[host.id]:  # without a link to the fabric: drawn beside the others of its domain
                 joined.union(beside.get(host.domain, host.id), host.id)
             beside.setdefault(host.domain, host.id)
         members: dict[str, list[Host]] = defaultdict(list)
@@ -283,15 +394,12 @@ class Fold:
         for switch in self.switches.values():
             if switch.tier in ("leaf", "router"):
                 leaves[joined[switch.group]].append(switch)
-        alone = [root for root in leaves if root not in members]
-        pods = [Pod(n, part, leaves.get(root, [])) for n, (root, part) in enumerate(members.items())]
-        return pods + [Pod(len(pods) + n, [], leaves[root]) for n, root in enumerate(alone)]
+        roots = [*members, *(root for root in leaves if root not in members)]
+        return [Pod(n, members.get(root, []), leaves.get(root, [])) for n, root in enumerate(roots)]
 
     def _groups(self, pods: list[Pod]) -> list[Group]:
         """Put pods under the same spines together, and give pods and groups their shapes."""
         joined: UnionFind[str] = UnionFind()
-        spines = {s.id for s in self.switches.values() if s.tier == "spine"}
-        first = {s.id for s in self.switches.values() if s.tier in ("leaf", "router")}
         parts: dict[int, Counter[int]] = defaultdict(Counter)
         for pod in pods:
             joined.union(f"pod {pod.number}", *(leaf.id for leaf in pod.leaves))
@@ -299,43 +407,30 @@ class Fold:
                 parts[host.domain][pod.number] += 1
         for domain in parts.values():
             joined.union(*(f"pod {number}" for number in domain))
-        built = self._built
-        some = np.array([name in spines or name in first for name in built.names], dtype=bool)
-        for a, b in _columns(*(end[some[built.a] & some[built.b]] for end in (built.a, built.b))):
-            joined.union(built.names[a], built.names[b])
+        built, rank = self._built, self._ranks(self._built)
+        low, high = _TIERS.index("router"), _TIERS.index("spine")
+        fabric = (rank >= low) & (rank <= high)
+        for link in np.flatnonzero(fabric[built.a] & fabric[built.b]).tolist():
+            joined.union(built.names[built.a[link]], built.names[built.b[link]])
         members: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
-            pod.shape = _pod_shape(pod, parts, self.domain_shapes)
+            pod.shape = self._pod_shape(pod, parts)
             members[joined[f"pod {pod.number}"]].append(pod)
         over: dict[str, list[Switch]] = defaultdict(list)
-        for name in self.switches:
-            if name in spines:
-                over[joined[name]].append(self.switches[name])
+        for spine in self.tier("spine"):
+            over[joined[spine.id]].append(spine)
         return [
             Group(inner, over[root], (tuple(p.shape for p in inner), tuple(s.shape for s in over[root])))
             for root, inner in members.items()
         ]
 
-
-def _edge(wiring: Wiring, link: int, rate: float) -> dict[str, Any]:
-    """Return what the graph says of a link."""
-    return {"count": int(wiring.count[link]), "link_bytes_per_s": rate, "health": float(wiring.health[link])}
-
-
-def _columns(*columns: Ints) -> Iterable[tuple[int, ...]]:
-    """Return the rows of some columns."""
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _alike(*columns: Ints | Bools) -> Iterable[tuple[int, ...]]:
-    """Return the different rows of some columns, in order of the first of each, and how many there are of it."""
-    rows = np.stack(columns).astype(np.int64)
-    sizes = tuple(rows.max(axis=1, initial=0) + 1)
-    _, first, count = np.unique(
-        np.ravel_multi_index(tuple(rows), sizes), return_index=True, return_counts=True
-    )
-    order = np.argsort(first)
-    return _columns(*rows[:, first[order]], count[order])
+    def _pod_shape(self, pod: Pod, parts: Mapping[int, Counter[int]]) -> Shape:
+        """Return the shape of a pod: its leaves, and its hosts by domain."""
+        hosts: dict[int, list[Shape]] = {number: [] for number in pod.domains}
+        for host in pod.hosts:
+            hosts[host.domain].append(host.shape)
+        rows = ((self.domain_shapes[n], len(parts[n]), tuple(own)) for n, own in hosts.items())
+        return (tuple(leaf.shape for leaf in pod.leaves), *rows)
 
 
 def _as_built(cluster: Cluster) -> Cluster:
@@ -353,7 +448,7 @@ def _switches(built: Wiring) -> dict[str, Switch]:
     host = built.is_kind("gpu", *_INSIDE)
     linked = np.zeros(len(host), dtype=bool)
     linked[built.a[host[built.b]]] = linked[built.b[host[built.a]]] = True
-    for n in np.flatnonzero(built.is_kind("switch", *_TIERS)).tolist():
+    for n in np.flatnonzero(built.is_kind("switch", *_TIERS[2:])).tolist():
         name, tier = built.names[n], built.kinds[n]
         domain, rail, pod = (
             None if (value := int(built.numbered[key][n])) < 0 else value for key in ("domain", "rail", "pod")
@@ -380,18 +475,3 @@ def _hosts(cluster: Cluster, built: Cluster) -> dict[str, Host]:
             else:
                 host.gpus.append(place[gpu.id])
     return hosts
-
-
-def _height(switch: Switch) -> int:
-    """Return how far up a switch is."""
-    return ("chip", "upper", "router", "leaf", "spine", "core").index(switch.tier)
-
-
-def _pod_shape(pod: Pod, parts: Mapping[int, Counter[int]], domain_shapes: list[Shape]) -> Shape:
-    """Return the shape of a pod: its leaves, and its hosts by domain."""
-    rows = []
-    for domain in pod.domains:
-        hosts = tuple(host.shape for host in pod.hosts if host.domain == domain)
-        spread = tuple(number - pod.number for number in parts[domain])
-        rows.append((domain_shapes[domain], len(spread), hosts))
-    return (tuple(leaf.shape for leaf in pod.leaves), tuple(rows))

@@ -1,23 +1,29 @@
-"""What is laid over a drawing: values and labels on GPUs (:class:`Overlay`), traffic on links (:class:`Usage`)."""
+"""What is laid over a drawing.
+
+Values and labels on GPUs (:class:`Overlay`), traffic on links (:class:`Usage`), faults (:class:`Marks`).
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 from topology.base.errors import InputError
-from topology.base.units import format_number, format_quantity
+from topology.base.units import format_number, format_quantity, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import FAULT, INK, TEXT_POINTS, Point, cell, table, text_width
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Point, cell, table, text_width
+from topology.draw.captions import noun, slow_gpus
+from topology.draw.fold import Fold
 from topology.routes import LinkLoads
 
 _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
 _SHADES = 40
-"""Steps of a ramp: more cannot be told apart, and each colour has a rule of its own in a picture."""
+"""Steps of a ramp: more cannot be distinguished, and each colour has a rule of its own in a picture."""
 _NONE = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
 _WHITE_FROM = 0.55
@@ -32,7 +38,7 @@ class Overlay:
     values:
         Finite numbers: they set the colour; None where there is nothing to colour by.
     labels:
-        Short texts (at most four characters are drawn): the number of experts, say.
+        Short texts (at most four characters are drawn), like the number of experts.
     legend:
         What the values are, with their unit.
     spans:
@@ -43,7 +49,7 @@ class Overlay:
         What the labels are, and what each of the details.
     tags:
         What each GPU belongs to, in a few characters ("S0"); empty texts for those that belong to nothing,
-        no tags at all where there is nothing to tell apart.
+        no tags at all where there is nothing to distinguish.
     key:
         What the tags mean, a line each.
     """
@@ -59,7 +65,7 @@ class Overlay:
 
     @property
     def texts(self) -> list[Sequence[str]]:
-        """What may stand in the cells, from the shortest to the longest."""
+        """What may be in the cells, from the shortest to the longest."""
         return [self.labels, *self.details]
 
     def check(self, gpus: int) -> None:
@@ -91,9 +97,9 @@ def legend(
     """Return a legend as a table, and its width: text, fill and ink of each swatch, then words, each with its ink."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
     size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
-    cells = [cell(text, bgcolor=fill, ink=ink, **size) for text, fill, ink in swatches]
+    cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
     for text, ink in words:
-        cells += [cell("", width=8), cell(text, ink=ink, align="left")]
+        cells += [cell("", width=8), cell(text, ink=ink, size=TEXT_POINTS, align="left")]
     width = len(swatches) * wide + sum(8 + text_width(text, TEXT_POINTS) for text, _ in words)
     return table([cells], width=width), width
 
@@ -106,7 +112,7 @@ class Ramp:
         self.most = float(max([*values, *(spans or ())]))
 
     def fraction(self, value: float) -> float:
-        """Return where ``value`` lies from least (0) to largest (1); 0 if all are equal."""
+        """Return where ``value`` is from least (0) to largest (1); 0 if all are equal."""
         span = self.most - self.least
         return (float(value) - self.least) / span if span > 0 else 0.0
 
@@ -116,7 +122,7 @@ class Ramp:
 
     def ink(self, value: float) -> str:
         """Return the colour of text on top of ``fill(value)``."""
-        return "#ffffff" if self.fraction(value) > _WHITE_FROM else INK
+        return "#ffffff" if self.fraction(value) > _WHITE_FROM else palette.INK
 
     def steps(self) -> list[float]:
         """Return the values that a legend names."""
@@ -194,13 +200,13 @@ class Usage:
     def colour(share: float) -> str:
         """Return the colour of a link that is busy for ``share`` of the time: red where it is never idle."""
         if share == 1:
-            return FAULT
+            return palette.FAULT
         return _NONE if share <= 0 else _BUSY_STEPS[int(share * len(_BUSY_STEPS))]
 
     @staticmethod
     def ink(share: float) -> str:
         """Return the colour of text on top of ``colour(share)``."""
-        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else INK
+        return "#ffffff" if share >= 2 / len(_BUSY_STEPS) else palette.INK
 
     @staticmethod
     def width(share: float) -> float:
@@ -232,4 +238,114 @@ class Usage:
             (f"{low}-{low + wide} %", colour, self.ink(low / 100))
             for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
         ]
-        return legend([("idle", _NONE, INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, FAULT)])
+        return legend(
+            [("idle", _NONE, palette.INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, palette.FAULT)]
+        )
+
+
+_MOST_NAMED = 4
+THROTTLED = "throttled x "
+
+
+class Marks:
+    """Words about each node that is not as it was built, or has less than most of its siblings."""
+
+    def __init__(self, cluster: Cluster, folded: Fold) -> None:
+        self.broken_gpus, self.broken_links = cluster.wiring.broken_gpus, cluster.wiring.broken_links
+        self.slow, self._degraded = slow_gpus(cluster), folded.degraded
+        self._noun = noun(cluster.spec.domains)
+        self._words: dict[str, list[str]] = defaultdict(list)
+        cut = {end for pair in self.broken_links for end in pair}
+        self._dead = [s.id for s in folded.switches.values() if s.id in cut and not s.linked]
+        self._out = {*self.broken_gpus, *self._dead}
+        # the links of what is out of service are broken with it
+        self._alone = [pair for pair in self.broken_links if self._out.isdisjoint(pair)]
+        words = [(a, b, "broken") for a, b in self._alone]
+        words += [(a, b, f"x {health:.3g}") for a, b, health in self._degraded]
+        for a, b, word in words:
+            self._words[a].append(f"{b} {word}")
+            self._words[b].append(f"{a} {word}")
+        for name, factor in self.slow.items():
+            self._words[name].append(f"{THROTTLED}{factor:.3g}")
+        if cluster.spec.raw is not None:
+            self._compare_siblings(cluster, folded)
+
+    def _compare_siblings(self, cluster: Cluster, folded: Fold) -> None:
+        """Note GPUs, hosts and switches of a raw graph that have less of something than most of their siblings."""
+        counts: list[tuple[str, list[tuple[str, int]]]] = []
+        for hosts in folded.hosts_by_domain:
+            gpus = sorted(i for host in hosts for i in host.gpus)
+            counts.append(("links", [(cluster.gpus[i].id, folded.gpu_links[i].count) for i in gpus]))
+            counts.append((f"{self._noun}s", [(host.id, host.places) for host in hosts]))
+            counts.append(("links to the fabric", [(host.id, host.up.count) for host in hosts]))
+        counts.append(("uplinks", [(leaf.id, leaf.up.count) for leaf in folded.tier("leaf")]))
+        counts.append(("downlinks", [(spine.id, spine.down.count) for spine in folded.tier("spine")]))
+        for word, siblings in counts:
+            tally = Counter(count for _, count in siblings)
+            usual = max(tally, key=lambda count: (tally[count], count), default=0)
+            for name, count in siblings:
+                if count < usual and not self.of(name):
+                    self._words[name].append(f"{count} of {usual} {word}")
+
+    def of(self, name: str) -> list[str]:
+        """Return the words about a node; none if nothing is wrong with it."""
+        return ["out of service"] if name in self._out else self._words.get(name, [])
+
+    def look(self, name: str) -> tuple[str, str] | None:
+        """Return fill and ink of a node that is not as built, amber if it is only throttled; else None."""
+        words = self.of(name)
+        if words and all(word.startswith(THROTTLED) for word in words):
+            return palette.SLOW_FILL, palette.SLOW
+        return (palette.FAULT_FILL, palette.FAULT) if words else None
+
+    @property
+    def names(self) -> set[str]:
+        """Ids of everything that is not as it was built, or not as its siblings are."""
+        return {*self._out, *(name for name, words in self._words.items() if words)}
+
+    def lines(self, names: Iterable[str], most: int = 3) -> list[str]:
+        """Return at most ``most`` lines about ``names``: "d0.n0.g1: d0.s5 broken"."""
+        found = [f"{name}: {word}" for name in names for word in self.of(name)]
+        return found if len(found) <= most else [*found[: most - 1], f"and {len(found) - most + 1} more"]
+
+    def summary(self) -> list[str]:
+        """Return the lines of the caption that name what is broken, the first few of each kind."""
+        slow = [f"{a} - {b} at x {health:.3g}" for a, b, health in self._degraded]
+        throttled = [f"{name} at x {factor:.3g}" for name, factor in self.slow.items()]
+        lines = []
+        for what, names, word in (
+            ("Out of service", self.broken_gpus, f"{self._noun}s"),
+            ("Throttled", throttled, f"{self._noun}s"),
+            ("Switches out of service", self._dead, "switches"),
+            ("Broken links", [f"{a} - {b}" for a, b in self._alone], "links"),
+            ("Degraded links", slow, "links"),
+        ):
+            more = f" and {len(names) - _MOST_NAMED} more {word}" if len(names) > _MOST_NAMED else ""
+            lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
+        return lines
+
+    def legend(self) -> list[tuple[tuple[str, str, str], str]]:
+        """Return each mark in use (text, fill and ink), and what it means."""
+        links = len(self._alone) + len(self._degraded)
+        kinds = (
+            ("out", palette.FAULT_FILL, palette.FAULT, "out of service", len(self.broken_gpus), self._noun),
+            (
+                "amber",
+                palette.SLOW_FILL,
+                palette.SLOW,
+                "throttled, works at a part of its rates",
+                len(self.slow),
+                self._noun,
+            ),
+            (
+                "red",
+                palette.FAULT_FILL,
+                palette.FAULT,
+                "at an end of a link that is broken or below its rate",
+                links,
+                "link",
+            ),
+        )
+        return [
+            ((text, fill, ink), f"{words}: {plural(n, one)}") for text, fill, ink, words, n, one in kinds if n
+        ]

@@ -1,4 +1,4 @@
-"""From DOT source to the bytes of a picture, in the font that ships with this package."""
+"""From DOT source to the bytes of a picture: in the font of this package, SVG with names and a dark look."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from colorsys import hls_to_rgb, rgb_to_hls
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
 from topology.base.errors import RackplanError
 from topology.base.files import no_room, scratch
-from topology.draw.finish import finished
+from topology.draw import palette
+from topology.draw.canvas import FONT
 
 FONTS = Path(__file__).resolve().parent.parent / "fonts"
-_VARIABLES = ("FONTCONFIG_FILE", "FONTCONFIG_PATH")
 
 
 @contextmanager
@@ -32,25 +33,23 @@ def bundled_fonts() -> Iterator[None]:
     environment is put back afterwards: child processes of the caller keep their own fonts.
     """
     folder = _configuration()
-    saved = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
-    os.environ["FONTCONFIG_PATH"] = str(folder)
+    ours = {"FONTCONFIG_FILE": str(folder / "fonts.conf"), "FONTCONFIG_PATH": str(folder)}
+    saved = {name: os.environ[name] for name in ours if name in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        for name, value in saved.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in ours.keys() - saved.keys():
+            del os.environ[name]
+        os.environ.update(saved)
 
 
 @contextmanager
 def without_font_warnings() -> Iterator[None]:
     """Hold back what fontconfig writes to standard error while the block runs; pass on everything else.
 
-    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever it is
-    told, and warns about those newer than itself.
+    The fontconfig in the drawing library reads every template under /usr/share/fontconfig, whatever its
+    settings, and warns about those newer than itself.
     """
     try:
         sys.stderr.flush()
@@ -58,7 +57,9 @@ def without_font_warnings() -> Iterator[None]:
     except (AttributeError, OSError, ValueError):  # no standard error to keep quiet
         yield
         return
-    with _nameless() as held:
+    # a file without a name: nothing of it is left whatever happens
+    memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("rackplan"), "w+b") if memory else tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -70,13 +71,6 @@ def without_font_warnings() -> Iterator[None]:
             lines = [line for line in written if not line.startswith(b"Fontconfig ")]
             if lines:
                 os.write(2, b"".join(lines))
-
-
-def _nameless() -> IO[bytes]:
-    """Return a file without a name: nothing of it is left whatever happens."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("rackplan"), "w+b")
-    return tempfile.TemporaryFile()
 
 
 @cache
@@ -113,12 +107,11 @@ FORMATS = ("svg", "png", "pdf")
 _PNG_DPI = 144
 _LOCK = Lock()  # Graphviz keeps global state
 _MADE = re.compile(rb"/CreationDate \(D:[^)]*\)")
-_PLACE = re.compile(rb"\d{10}(?= \d{5} n)|(?<=startxref\n)\d+")
 _DOT_TIP = re.compile(r' href="#[^"]*"| tooltip="[^"]*"(?=[^>]*>)')
 
 
 def render(source: str, suffix: str) -> bytes:
-    """Return the picture of DOT ``source`` as ``svg``, ``png`` or ``pdf``.
+    """Return the picture of DOT ``source`` as ``svg``, ``png`` or ``pdf``; without the time when it was made.
 
     Raises
     ------
@@ -144,20 +137,63 @@ def render(source: str, suffix: str) -> bytes:
         raise RackplanError(f"the drawing library gave no {suffix}.")
     if suffix == "svg":
         return finished(bytes(picture).decode()).encode()
-    return _undated(bytes(picture)) if suffix == "pdf" else bytes(picture)
+    return _MADE.sub(lambda made: b" " * len(made[0]), bytes(picture))
 
 
-def _undated(pdf: bytes) -> bytes:
-    """Return a PDF without when it was made, its objects found where they are now: dates differ in length by zone."""
-    made = _MADE.search(pdf)
-    if made is None:
-        return pdf
+FAMILIES = f"{FONT}, Verdana, sans-serif"
+# A cell or link with a tip: Graphviz wraps it in a link, and numbers the wrapper through all drawings of the process.
+_TIP = re.compile(r'<g id="a_[^"]*"><a xlink:href="([^"]*)" xlink:title="([^"]*)">(.*?)</a>', re.DOTALL)
+_BOX = re.compile(r'<g id="(?:node|edge)\d+" class="(node|edge)">\s*<title>[^<]*</title>\s*')
+_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|black|white)"')
+_WORDS = {"black": "#000000", "white": "#ffffff"}
+_TOKENS = {
+    "#ffffff": "--paper",
+    palette.INK: "--ink",
+    palette.QUIET: "--soft",
+}  # names of colours in a page around the drawing
+_LEAST, _SPAN = 0.12, 0.82  # lightness on dark of what is white on light, and how far black is from it
 
-    def moved(found: re.Match[bytes]) -> bytes:
-        place = int(found[0])
-        return b"%0*d" % (len(found[0]), place - len(made[0]) * (place > made.start()))
 
-    objects, begin, places = (pdf[: made.start()] + pdf[made.end() :]).rpartition(b"\nxref\n")
-    if not begin:  # no table of places to count anew: as many blanks
-        return pdf[: made.start()] + b" " * len(made[0]) + pdf[made.end() :]
-    return objects + begin + _PLACE.sub(moved, places)
+def finished(svg: str) -> str:
+    """Return the drawing as it is kept.
+
+    What has a tip is a group with a ``title``; what can be named elsewhere, a GPU, node, rack, domain or switch, has
+    ``data-kind`` and ``data-id`` too. Readers who prefer dark pages get dark colours: the hues stay, light and
+    dark change places; paper, ink and soft ink are those of the page around it (``--paper``, ``--ink``, ``--soft``).
+    """
+    svg = _COMMENT.sub("", svg).replace("<title>rackplan</title>\n", "", 1)
+    svg = _BOX.sub(r'<g class="\1">', _TIP.sub(_named, svg))
+    svg = svg.replace(f' font-family="{FONT}"', "").replace(' xml:space="preserve" text-anchor="start"', "")
+    svg = svg.replace('.00"', '"').replace(' stroke="none"', "")
+    svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1)
+    first = f'{_dark(svg)}<g id="graph0" font-family="{FAMILIES}"'
+    return svg.replace('<g id="graph0"', first, 1)
+
+
+def _named(found: re.Match[str]) -> str:
+    """Return a group with a title for a link with a tip; its address names it, as ``#gpu:d0.n0.g1``."""
+    kind, _, name = found[1].removeprefix("#").partition(":")
+    data = f' data-kind="{kind}" data-id="{name}"' if name else ""
+    return f"<g{data}><title>{found[2]}</title>{found[3].strip()}"
+
+
+def _dark(svg: str) -> str:
+    """Return the style that a dark screen has, a rule for each colour in use."""
+    rules = []
+    for what, colour in sorted(set(_COLOUR.findall(svg))):
+        plain = _WORDS.get(colour, colour)
+        dark, token = dark_colour(plain), _TOKENS.get(plain)
+        value = f"var({token},{dark})" if token else dark
+        rules.append(f'svg.rackplan [{what}="{colour}"]{{{what}:{value}}}')
+    # text without a fill of its own is black
+    rules.append("svg.rackplan text:not([fill]){fill:var(--ink,#e6edf3)}")
+    return f"<style>@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}</style>\n"
+
+
+def dark_colour(colour: str) -> str:
+    """Return a colour of the same hue, as light on dark as ``colour`` (``#rrggbb``) is dark on light."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    hue, light, saturation = rgb_to_hls(red, green, blue)
+    parts = hls_to_rgb(hue, _LEAST + _SPAN * (1 - light), saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)

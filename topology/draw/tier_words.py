@@ -1,4 +1,4 @@
-"""What a picture of tiers says of them: names and counts of switches, links of each, and how they compare."""
+"""Words about the tiers of a picture: names and counts of switches, links of each, and how they compare."""
 
 from __future__ import annotations
 
@@ -9,102 +9,99 @@ from typing import Any
 from topology.base.names import natural
 from topology.base.units import format_number, plural
 from topology.draw.captions import broken_lines, chips_text
+from topology.draw.fold import Links, Switch, most_common
 from topology.draw.painter import Painter
-from topology.draw.parts import Links, Switch, most_common
 from topology.fabrics.fabric import CabledFabric
 from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
+_ONE_AND_MORE = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}
 
 
 class TierWords:
-    """Words about the tiers of all domains, or of one (``number``); ``leaves`` is the first tier, if drawn apart.
+    """Words about the tiers of all domains, or of one (``number``).
 
-    ``direct`` says that groups of routers are linked to each other, without a switch above them.
+    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that groups of routers are linked to
+    each other, without a switch above them.
     """
 
     def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:
-        self.cluster, self.spec, self.fold = painter.cluster, painter.cluster.spec, painter.fold
+        self.cluster, self.spec, self.fold = painter.cluster, painter.spec, painter.fold
         self.number, self.leaves, self.noun = number, leaves, painter.noun
-        self.direct = number is None and any(switch.far.count for switch in self.fold.tier("router"))
-        self.first_word = "router" if self.fold.tier("router") else "leaf"
-
-    def top_one(self) -> str:
-        """Return what one switch of the top tier is called."""
-        if self.number is not None:
-            return "switch chip"
+        routers = self.fold.tier("router") if number is None else []
+        self.direct = any(router.far.count for router in routers)
+        self.first = "chip" if number is not None else "router" if routers else "leaf"
+        rails = {leaf.rail for leaf in leaves}
+        self.by_rail = self.first == "leaf" and len(rails) > 1 and None not in rails
         out = self.spec.scale_out
-        return out.spine if isinstance(out, CabledFabric) else "spine"
+        # what one switch of the top tier is called
+        self.top_one = "spine"
+        if number is not None:
+            self.top_one = "switch chip"
+        elif isinstance(out, CabledFabric):
+            self.top_one = out.spine
 
     def domain(self, number: int, second: str) -> str:
         """Return what joins a domain, and its links; ``second`` are the chips of its second tier."""
-        hosts, bundled = self.fold.hosts_by_domain[number], self.fold.specs[number].links_bundled
+        domain, hosts = self.fold.specs[number], self.fold.hosts_by_domain[number]
         if self.leaves:
             up = Links.sum(chip.up for chip in self.leaves)
-            spec = self.fold.specs[number]
-            planes = len(spec.links_per_switch) if isinstance(spec, ChipDomain) else 0
+            planes = len(domain.links_per_switch) if isinstance(domain, ChipDomain) else 0
             within = f" in {plural(planes, 'plane')}" if planes else ""
             return f"{second}{within}, {plural(up.count, 'link')} to the first tier"
-        links, text = self.fold.scale_up_links(hosts), chips_text(self.fold, number)
-        if bundled or not self.fold.chips(number):
+        text = chips_text(self.fold, number)
+        if domain.links_bundled or not self.fold.chips(number):
             return text
-        return (
-            f"{text}, {plural(links.count, 'link')} to "
-            f"{plural(sum(len(host.gpus) for host in hosts), self.noun)}"
-        )
+        links = plural(self.fold.scale_up_links(hosts).count, "link")
+        return f"{text}, {links} to {plural(sum(len(host.gpus) for host in hosts), self.noun)}"
 
     def between_groups(self) -> str:
         """Count the links between groups of routers: of each two where they are few, else from least to most."""
-        group = {name: switch.group for name, switch in self.fold.switches.items()}
+        group = {router.id: router.group for router in self.fold.tier("router")}
         pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
         graph = self.cluster.graph
         for name, own in group.items():
             for other in graph[name]:
                 if own < group.get(other, ""):
                     pairs[own, group[other]].append(graph[name][other])
-        in_order = sorted(pairs.items(), key=lambda item: natural(str(item[0])))
-        links = {ends: Links.of(edges) for ends, edges in in_order}
-        total = Links.sum(links.values())
-        counts = sorted({one.count for one in links.values()})
-        short = {ends: "g" + " - g".join(one.removeprefix("group ") for one in ends) for ends in links}
-        each = ", ".join(f"{short[ends]}: {one.count}" for ends, one in links.items())
+        in_order = sorted(pairs, key=lambda ends: natural(str(ends)))
+        links = {" - ".join(ends).replace("group ", "g"): Links.of(pairs[ends]) for ends in in_order}
+        each = ", ".join(f"{ends}: {one.count}" for ends, one in links.items())
         if len(links) > _MOST_PAIRS:
-            each = f"each two groups: {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} links"
-            each += f", {plural(len(links), 'pair')}"
-        return f"{each}; in all {total.text()}"
+            counts = [one.count for one in links.values()]
+            from_to = " to ".join(map(str, dict.fromkeys([min(counts), max(counts)])))
+            each = f"each two groups: {from_to} links, {plural(len(links), 'pair')}"
+        return f"{each}; in all {Links.sum(links.values()).text()}"
 
     def top(self) -> list[str]:
-        """Say what the top tier is."""
+        """Name the top tier."""
         if self.number is not None:
             return ["second tier", "of switch chips"] if self.leaves else ["switch chips"]
         return ["between groups"] if self.direct else ["spine"]
 
     def leaf(self) -> list[str]:
-        """Say what the first tier is."""
-        if self.number is not None:
-            return ["first tier,", "in the hosts"]
-        if self.first_word == "router":
-            return ["routers", "by group"]
-        rails = [leaf.rail for leaf in self.leaves]
-        if not rails or None in rails or len(set(rails)) == 1:
-            return ["leaf"]
-        out = self.spec.scale_out
-        return ["leaf, one per rail", *(["and plane"] if out is not None and out.planes > 1 else [])]
+        """Name the first tier."""
+        if self.first != "leaf":
+            return ["first tier,", "in the hosts"] if self.first == "chip" else ["routers", "by group"]
+        planes = self.spec.scale_out is not None and self.spec.scale_out.planes > 1
+        return ["leaf, one per rail", *["and plane"] * planes] if self.by_rail else ["leaf"]
+
+    def gpus(self) -> list[str]:
+        """Name the rows of GPUs."""
+        by_node = f"{self.noun}s by node"
+        return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
 
     def up(self) -> list[str]:
-        """Say what goes up from each switch of the first tier, and how it compares with what comes from below."""
+        """Count what goes up from each switch of the first tier, and compare it with what comes from below."""
         links, which = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
         if not links.count:
             return []
-        one, more = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}[
-            "chip" if self.number is not None else self.first_word
-        ]
+        one, more = _ONE_AND_MORE[self.first]
         each = f"each {one}" if which == "each" else f"{which} {more}"
-        each += ":" if self.direct else ", up:"
-        return [each, *broken_lines(links.text()), self._ratio(links)]
+        return [f"{each}{':' if self.direct else ', up:'}", *broken_lines(links.text()), self._ratio(links)]
 
     def _ratio(self, up: Links) -> str:
-        """Say the oversubscription of the first tier: as designed, else of most switches."""
+        """Return the oversubscription of the first tier: as designed, else of most switches."""
         scale_out = self.spec.scale_out
         if self.number is None and scale_out is not None and scale_out.kind != "raw":
             ratio = scale_out.oversubscription
@@ -116,25 +113,20 @@ class TierWords:
         return "not oversubscribed" if ratio <= 1 else f"oversubscribed {format_number(ratio)} : 1"
 
     def down(self) -> list[str]:
-        """Say what goes from each GPU (or host) to the first tier."""
+        """Count what goes from each GPU (or host) to the tier above it."""
         if self.number is not None:
-            return self._scale_up_words(self.number)
-        linked = [host for host in self.fold.hosts if host.up and not host.broken]
-        whole = [Links.sum(host.up.values()) for host in linked]
-        shares = [links.share(host.places) for links, host in zip(whole, linked, strict=True)]
-        each, which = most_common(share for share in shares if share is not None)
-        if each.count and which == "each" and None not in shares:
-            word = "rail" if self.leaf()[0].endswith("rail") else self.first_word
-            return [f"each {self.noun} to its {word}:", *broken_lines(each.text())]
-        links, which = most_common(whole)
-        if not links.count:
-            return []
-        return ["each host:" if which == "each" else f"{which} hosts:", *broken_lines(links.text())]
-
-    def _scale_up_words(self, number: int) -> list[str]:
-        """Say what goes from each GPU of the domain to its chips."""
-        gpus = [gpu for host in self.fold.hosts_by_domain[number] for gpu in host.gpus]
-        links, which = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
-        if not links.count or self.spec.domains[number].links_bundled:
-            return []
-        return [f"{which} {self.noun}{'s' * (which != 'each')}:", *broken_lines(links.text())]
+            gpus = [gpu for host in self.fold.hosts_by_domain[self.number] for gpu in host.gpus]
+            links, which = most_common(self.fold.gpu_links[gpu] for gpu in gpus)
+            each = f"{which} {self.noun}{'s' * (which != 'each')}:"
+            bundled = self.spec.domains[self.number].links_bundled
+            return [each, *broken_lines(links.text())] if links.count and not bundled else []
+        linked = [host for host in self.fold.hosts if host.up.count and not host.broken]
+        shares = [host.up.share(host.places) for host in linked]
+        if shares and None not in shares:
+            links, which = most_common(share for share in shares if share is not None)
+            if which == "each":
+                word = "rail" if self.by_rail and len(self.leaf()) == 1 else self.first
+                return [f"each {self.noun} to its {word}:", *broken_lines(links.text())]
+        links, which = most_common(host.up for host in linked)
+        each = "each host:" if which == "each" else f"{which} hosts:"
+        return [each, *broken_lines(links.text())] if links.count else []

@@ -1,0 +1,264 @@
+"""What a picture of tiers shows: columns of blocks of GPUs; those that are the same are drawn once with a count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from topology.base.units import plural
+from topology.draw.canvas import text_width
+from topology.draw.captions import kind_title
+from topology.draw.fold import Group, Host, Pod, Shape, Switch
+from topology.draw.painter import Painter
+from topology.structures.domain import DomainSpec
+
+_OPEN_PODS, _OPEN_GPUS = 4, 576
+_OVERLAY_PODS, _OVERLAY_GPUS = 18, 1152
+_LONGEST_BLOCK, _KEPT_ROWS = 18, 6
+_MOST_SHAPES, _MOST_GROUPS, _MOST_BLOCKS = 8, 3, 3
+_LEAST_HEADER = 28
+_CELL, _ROOM = 27, 990
+
+
+@dataclass(frozen=True)
+class Row:
+    """One host of a block; without a host, words about those left out."""
+
+    header: str
+    host: Host | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """A grid of GPUs: rows are hosts. ``single`` means that each row is a domain of its own.
+
+    ``others`` are domains of the pod whose blocks have the same shape; ``whole`` means that its domains are whole.
+    """
+
+    title: str
+    domain: DomainSpec
+    numbers: tuple[int, ...]
+    single: bool
+    whole: bool
+    rows: tuple[Row, ...]
+    shape: Shape
+    others: tuple[int, ...] = ()
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Hosts that are drawn."""
+        return [row.host for row in self.rows if row.host is not None]
+
+    @property
+    def columns(self) -> int:
+        """GPUs in the longest row."""
+        return max(host.places for host in self.hosts)
+
+
+@dataclass
+class Column:
+    """One column of the picture: a pod drawn open, or pods left out, all the same as one that is drawn or not."""
+
+    pods: list[Pod]
+    blocks: list[Block] = field(default_factory=list)
+    same: bool = False
+    more_domains: bool = True
+
+    @property
+    def hosts(self) -> list[Host]:
+        """Hosts of its pods."""
+        return [host for pod in self.pods for host in pod.hosts]
+
+    @property
+    def leaves(self) -> list[Switch]:
+        """Switches of the first tier of its pods."""
+        return [leaf for pod in self.pods for leaf in pod.leaves]
+
+
+@dataclass
+class Section:
+    """Columns under the same spines; ``others`` are groups that are not drawn, the same as this one or ``differ``."""
+
+    group: Group
+    columns: list[Column]
+    others: list[Group] = field(default_factory=list)
+    differ: bool = False
+
+
+def fabric_sections(painter: Painter) -> list[Section]:
+    """Choose what of all domains is drawn open: everything where it fits, else the first of each shape."""
+    groups = painter.fold.groups
+    pods, gpus = sum(len(group.pods) for group in groups), len(painter.cluster.gpus)
+    colours = painter.overlay is not None
+    most = (_OVERLAY_PODS, _OVERLAY_GPUS) if colours else (_OPEN_PODS, _OPEN_GPUS)
+    if pods <= most[0] and gpus <= most[1]:
+        return [
+            Section(group, [_column(painter, pod, every_row=colours) for pod in group.pods])
+            for group in groups
+        ]
+    kinds, rest = painter.same(
+        groups, lambda group: (group.shape, *_parts(group.pods, group.spines)), _MOST_GROUPS
+    )
+    each = max(2, _MOST_SHAPES // len(kinds))
+    sections = [Section(first, _columns(painter, first.pods, each), others) for first, *others in kinds]
+    if rest:
+        column = Column([pod for group in rest for pod in group.pods])
+        sections.append(Section(rest[0], [column], rest[1:], differ=True))
+    return sections
+
+
+def _columns(painter: Painter, pods: Sequence[Pod], most: int) -> list[Column]:
+    """Return the columns of one group: the first pod of each shape open, the others counted."""
+    columns: list[Column] = []
+    kinds, rest = painter.same(pods, lambda pod: (pod.shape, *_parts([pod])), most)
+    for first, *others in kinds:
+        columns.append(_column(painter, first))
+        inside = [pod for pod in others if not {*first.domains}.isdisjoint(pod.domains)]
+        beyond = [pod for pod in others if pod not in inside]
+        columns += [Column(inside, same=True, more_domains=False)] if inside else []
+        columns += [Column(beyond, same=True)] if beyond else []
+    return [*columns, Column(rest)] if rest else columns
+
+
+def _parts(pods: Sequence[Pod], spines: Sequence[Switch] = ()) -> tuple[list[Host], list[Switch]]:
+    """Return the hosts of some pods, and the switches over them."""
+    both = Column(list(pods))
+    return both.hosts, [*both.leaves, *spines]
+
+
+def _column(painter: Painter, pod: Pod, *, every_row: bool = False) -> Column:
+    """Return a pod drawn open; of many blocks the first of each shape, with the numbers of those like it."""
+    blocks = _blocks(painter, pod, every_row=every_row)
+    if len(blocks) > _MOST_BLOCKS:
+        kinds, _ = painter.same(blocks, lambda block: ((block.shape, block.single), block.hosts, ()))
+        blocks = [
+            replace(first, others=tuple(number for block in others for number in block.numbers))
+            for first, *others in kinds
+        ]
+    return Column([pod], blocks)
+
+
+def _blocks(painter: Painter, pod: Pod, *, every_row: bool) -> list[Block]:
+    """Return the blocks of a pod: one for each rack of a domain, or one for a row of domains of one host."""
+    spec, by_domain = painter.spec, painter.fold.hosts_by_domain
+    blocks: list[Block] = []
+
+    def kind(number: int) -> object:
+        domain, alone = spec.domains[number], len(by_domain[number]) == 1
+        # every other domain is a run of its own
+        return (domain.part, domain.gpu.name, domain.structure, kind_title(domain)) if alone else number
+
+    for _, run in groupby(pod.hosts, key=lambda host: kind(host.domain)):
+        hosts = list(run)
+        number = hosts[0].domain
+        if len(by_domain[number]) == 1:
+            names = [painter.domain_name(host.domain) for host in hosts]
+            title = kind_title(spec.domains[number])
+            title = title if len(hosts) == 1 else f"{len(hosts)} x {title}"
+            rows = _rows(painter, names, hosts, every_row=every_row)
+            shape = tuple(host.shape for host in hosts)
+            numbers = tuple(host.domain for host in hosts)
+            blocks.append(Block(title, spec.domains[number], numbers, True, True, rows, shape))
+            continue
+        racks, whole = _racks(hosts), len(hosts) == len(by_domain[number])
+        several = not whole or 1 < len(racks) <= _MOST_BLOCKS
+        racks = [hosts] if len(racks) > _MOST_BLOCKS else racks
+        blocks += [
+            replace(
+                _block(painter, rack, several=several, every_row=every_row), whole=whole and len(racks) == 1
+            )
+            for rack in racks
+        ]
+    return blocks
+
+
+def domain_section(painter: Painter, number: int) -> Section:
+    """Return one domain as columns under its switch chips: racks, or runs of hosts; too many are counted."""
+    hosts = painter.fold.hosts_by_domain[number]
+    racks = _racks(hosts)
+    blocks = [_block(painter, rack, several=len(racks) > 1, every_row=True) for rack in racks]
+    wide = max(header_width(painter, block.rows) for block in blocks)
+    most = max(2, 2 * (_ROOM // (wide + max(block.columns for block in blocks) * _CELL)))
+    if len(blocks) > most or max(len(block.rows) for block in blocks) > _LONGEST_BLOCK:
+        rows = [row for block in blocks for row in block.rows]
+        size = min(_LONGEST_BLOCK, max(-(-len(rows) // most), 12))
+        runs = [tuple(rows[i : i + size]) for i in range(0, len(rows), size)]
+        blocks = [replace(blocks[0], title=f"{run[0].header} to {run[-1].header}", rows=run) for run in runs]
+        blocks = [replace(block, shape=tuple(host.shape for host in block.hosts)) for block in blocks]
+    chips, upper = painter.fold.chips(number), painter.fold.chips(number, "upper")
+    columns = [Column([_part(painter, i, block, bool(upper))], [block]) for i, block in enumerate(blocks)]
+    if len(blocks) > most:
+        kinds, rest = painter.same(
+            columns, lambda column: (column.blocks[0].shape, column.hosts, column.leaves), max(1, most // 2)
+        )
+        columns = []
+        for first, *others in kinds:
+            columns.append(first)
+            columns += [_left_out(others, same=True)] if others else []
+        columns += [_left_out(rest, same=False)] if rest else []
+    return Section(Group([Pod(number, hosts, [])], upper or chips), columns)
+
+
+def _left_out(columns: Sequence[Column], *, same: bool) -> Column:
+    """Return columns of one domain as one that is not drawn open."""
+    return Column([pod for column in columns for pod in column.pods], same=same, more_domains=False)
+
+
+def _part(painter: Painter, place: int, block: Block, two_tiers: bool) -> Pod:
+    """Return the hosts of a block of one domain; where it has two tiers of chips, with those of the first."""
+    if not two_tiers:
+        return Pod(place, block.hosts, [])
+    found = (chip for host in block.hosts for chip in painter.fold.cabled[host.id] if chip.tier == "chip")
+    return Pod(place, block.hosts, list({chip.id: chip for chip in found}.values()))
+
+
+def _racks(hosts: list[Host]) -> list[list[Host]]:
+    """Return hosts by rack; all together where every rack holds one host."""
+    racks = [list(rack) for _, rack in groupby(hosts, key=lambda host: host.rack)]
+    return [hosts] if all(len(rack) == 1 for rack in racks) else racks
+
+
+def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: bool) -> Block:
+    """Return the block of some hosts of one domain, which names their rack if it has ``several``."""
+    number = hosts[0].domain
+    place = painter.domain_name(number)
+    if several and hosts[0].rack:
+        place = f"{place} {hosts[0].rack.rpartition('.')[2].replace('r', 'rack ', 1)}"
+    # the last part of an id of ours, else the id
+    names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
+    domain = painter.spec.domains[number]
+    title = f"{place}: {plural(sum(len(host.gpus) for host in hosts), domain.gpu.noun)}"
+    shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
+    rows = _rows(painter, names, hosts, every_row=every_row)
+    return Block(title, domain, (number,), False, False, rows, shape)
+
+
+def _rows(
+    painter: Painter, names: Sequence[str], hosts: Sequence[Host], *, every_row: bool
+) -> tuple[Row, ...]:
+    """Return a row for each host, else a readable number: the first few and those unlike the others stay."""
+    rows = tuple(map(Row, names, hosts))
+    if every_row or len(rows) <= _LONGEST_BLOCK:
+        return rows
+    same = [n for n, host in enumerate(hosts) if host.id not in painter.odd and not painter.holds([host])]
+    usual = [shape for shape, _ in Counter(hosts[n].shape for n in same).most_common(1)]
+    same = [n for n in same if hosts[n].shape in usual]
+    odd = sorted({*range(len(hosts))} - {*same})
+    left, unlike = len(same) - _KEPT_ROWS, len(odd) - _LONGEST_BLOCK
+    last = [Row(f"x {left} more rows alike")] if left > 0 else []
+    last += [Row(f"{unlike} more rows that differ")] if unlike > 0 else []
+    return (*(rows[n] for n in sorted([*same[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]])), *last)
+
+
+def header_width(painter: Painter, rows: Sequence[Row], shared: str = "") -> int:
+    """Return the width of the row headers; ``shared`` is the tag that the block has as a whole."""
+    texts = [row_header(painter, row, shared) for row in rows if row.host is not None]
+    return max([_LEAST_HEADER, *(text_width(text) + 4 for text in texts)])
+
+
+def row_header(painter: Painter, row: Row, shared: str) -> str:
+    """Return the header of a row: the host or domain, and its tag if the block does not have that one as a whole."""
+    tag = painter.same_tag(painter.places(row.host)) if row.host is not None else ""
+    return row.header if tag == shared or row.host is None else f"{row.header} {tag}".rstrip()

@@ -1,0 +1,412 @@
+"""Grids: a torus plane by plane, and one rack as an elevation of trays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from topology.base.units import plural
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Point, Sheet, cell, named, table, text_width
+from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
+from topology.draw.fold import Host, Links, Switch
+from topology.draw.painter import Ends, Painter, Place
+from topology.structures.torus import TorusDomain, torus_places
+
+_CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
+_MOST_WIDE, _MOST_DETAIL = 1140, 560
+_MOST_PLANES, _MOST_CELLS = 8, 576
+_LARGEST_SIDE, _SHOWN_SIDE = 16, 8
+_NAMES = "xyzuvw"
+Coordinate = tuple[int, ...]
+
+
+@dataclass
+class _Plane:
+    """One plane: the places that share their last coordinates; or ``left_out`` planes, up to that of ``rest``."""
+
+    rest: Coordinate
+    sheet: Sheet
+    left_out: bool = False
+
+
+def draw_torus(painter: Painter, number: int) -> list[str]:
+    """Draw one torus domain, a grid for each plane of its first two dimensions; return lines that explain it.
+
+    Links to the next plane are drawn between grids, round at the ends and over breaks of a row too.
+    """
+    grid = _Torus(painter, number)
+    planes = grid.planes()
+    margin = float(_GAP if len(planes) > 1 else 0)
+    x, y, tall = margin, 0.0, 0.0
+    corners: list[Point] = []
+    for i, plane in enumerate(planes):
+        if x > margin and x + plane.sheet.width + margin > _MOST_WIDE:
+            x, y, tall = margin, y + tall + 30, 0.0
+        corners.append((x, y))
+        painter.canvas.sheet(f"plane{i}", (x, y + (grid.middle - 11 if plane.left_out else 0)), plane.sheet)
+        tall = max(tall, plane.sheet.height)
+        x += plane.sheet.width + _GAP
+    places = {plane.rest: i for i, plane in enumerate(planes) if not plane.left_out}
+    for i, plane in enumerate(planes):
+        links, pairs, following = grid.to_next(plane.rest)
+        target = places.get(following, i + 1)
+        if not links.count or target >= len(planes):
+            continue
+        style: dict[str, Any] = {
+            "colour": palette.NVLINK,
+            "width": 3.0,
+            "dashed": links.degraded,
+            "links": links,
+        }
+        right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
+        painter.label((right - 2, middle - 18), links)
+        left, there = corners[target][0], corners[target][1] + grid.middle
+        begin, end = (f"plane{i}", (right, middle)), (f"plane{target}", (left, there))
+        if target == i + 1 and there == middle:
+            painter.link((begin, end), pairs, **style)
+            continue
+        stubs = (
+            (f"to{i}", begin, (right + 46, middle), following),
+            (f"from{i}", end, (left - 46, there), plane.rest),
+        )
+        for name, edge, place, words in stubs:
+            painter.canvas.text(name, place, [f"to {_words(words)}"], palette.BAND_INK)
+            painter.link((edge, (name, place)), pairs, **style)
+    painter.draw_legend((0.0, y + tall + 20))
+    return _torus_notes(painter.spec.domains[number])
+
+
+def _words(rest: Coordinate) -> str:
+    """Return "z = 3"."""
+    return ", ".join(f"{_NAMES[2 + i]} = {at}" for i, at in enumerate(rest))
+
+
+class _Torus:
+    """The places of a torus and the GPUs on them."""
+
+    def __init__(self, painter: Painter, number: int) -> None:
+        self.painter = painter
+        domain = painter.spec.domains[number]
+        assert isinstance(domain, TorusDomain)  # noqa: S101 - its picture is a grid
+        self.domain = domain
+        nodes, each = self.domain.gpus // self.domain.gpus_per_node, self.domain.gpus_per_node
+        # all hosts of the domain, also those that have no working GPU
+        names = [f"d{number}.n{n}.g{g}" for n in range(nodes) for g in range(each)]
+        places = map(tuple, torus_places(self.domain).T.tolist())
+        self.ids: dict[Coordinate, str] = dict(zip(places, names, strict=True))
+        self.shape = self.domain.shape
+        self.rows, self.columns = (*self.shape, 1)[:2]
+        self.shown = [n if n <= _LARGEST_SIDE else _SHOWN_SIDE for n in (self.rows, self.columns)]
+        self.cell = painter.detail_width(_CELL, min(self.columns, _LARGEST_SIDE), _MOST_DETAIL)
+        # where links to other planes end
+        self.middle = 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (self.shown[0] // 2) + 9
+        self.rest = list(product(*(range(size) for size in self.shape[2:])))
+        self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
+        for at, name in self.ids.items():
+            self.members[at[2:]].append(name)
+
+    def planes(self) -> list[_Plane]:
+        """Return the planes to draw: all, or the first of each look, and what is left out between them."""
+        cells = min(self.rows, _LARGEST_SIDE) * min(self.columns, _LARGEST_SIDE)
+        if len(self.rest) <= _MOST_PLANES and cells * len(self.rest) <= _MOST_CELLS:
+            return [self._plane(rest) for rest in self.rest]
+        looks = {rest: self._look(rest) for rest in self.rest}
+        usage = self.painter.usage
+        ends = set(usage.bottleneck) if usage is not None else set()
+        firsts = {look: rest for rest, look in reversed(looks.items())}
+        kept = [rest for rest in self.rest if ends & {*self.members[rest]}]
+        kept = [*kept, *sorted(firsts.values(), key=self.rest.index)][:_MOST_PLANES]
+        drawn = {looks[rest] for rest in kept}
+        planes: list[_Plane] = []
+        left: list[Coordinate] = []
+        for rest in [*self.rest, None]:
+            if rest is not None and rest not in kept:
+                left.append(rest)
+                continue
+            if left:
+                planes.append(self._left_out(left, same={looks[one] for one in left} <= drawn))
+            left = []
+            planes += [self._plane(rest)] if rest is not None else []
+        return planes
+
+    def _look(self, rest: Coordinate) -> Hashable:
+        """Return what planes that may be drawn as one have in common: nothing wrong, links of the same colours."""
+        names, usage = self.members[rest], self.painter.usage
+        if any(self.painter.marks.of(name) for name in names):
+            return rest
+        return usage.colours(names) if usage is not None else None
+
+    def to_next(self, rest: Coordinate) -> tuple[Links, list[Ends], Coordinate]:
+        """Return the links from a plane to the next one along the third dimension, their ends, and that plane."""
+        links = Links()
+        pairs: list[Ends] = []
+        if not rest or (self.shape[2] == 2 and rest[0] == 1):  # a ring of two has one bundle of links
+            return links, pairs, ()
+        following = ((rest[0] + 1) % self.shape[2], *rest[1:])
+        for row, column in product(range(self.rows), range(self.columns)):
+            a, b = self.ids[row, column, *rest], self.ids[row, column, *following]
+            edge = self.painter.cluster.graph.get_edge_data(a, b)
+            if edge is not None:
+                links.add(edge)
+                pairs.append((a, b))
+        return links, pairs, following
+
+    def _left_out(self, rest: list[Coordinate], *, same: bool) -> _Plane:
+        """Return the placeholder for planes that look like one that is drawn, or not all of them."""
+        which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
+        count = plural(len(rest), "plane")
+        gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
+        lines = (f"x {count} alike" if same else f"{count} more, not all alike", which, gpus)
+        wide = max(text_width(text, 9, bold=True) for text in lines) + 10
+        sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
+        for i, text in enumerate(lines):
+            sheet.line(text, 16 if i else 18, bold=i == 0, size=TEXT_POINTS, width=wide)
+        self.painter.add_faults(sheet, [name for one in rest for name in self.members[one]], 1, 2, width=wide)
+        return _Plane(rest[-1], sheet, left_out=True)
+
+    def _plane(self, rest: Coordinate) -> _Plane:
+        """Return one plane: a row for each place along x, a column for each along y, bars for links."""
+        rows, columns = self.shown
+        numbers = self.painter.fold.number
+        place: dict[str, Place] = {name: numbers.get(name, name) for name in self.members[rest]}
+        shown = [
+            place[self.ids[self._at(row, column, rest)]] for row in range(rows) for column in range(columns)
+        ]
+        title = f"{_words(rest) or 'x down, y across'} {self.painter.tag(shown)}".strip()
+        span = 2 * columns + 1
+        sheet = Sheet(columns * (self.cell + _BRIDGE + 2) - _BRIDGE + 2 * _STUB + 4, palette.OUTLINE)
+        sheet.line(title, 15, bold=True, size=TEXT_POINTS, colspan=span)
+        sheet.add(self._down_row(-1, rest, columns), _STUB)
+        for row in range(rows):
+            cells = [self._bar(self._at(row, -1, rest), self._at(row, 0, rest), 1, _STUB, 3, edge=True)]
+            for column in range(columns):
+                at, last = self._at(row, column, rest), column == columns - 1
+                cells.append(self.painter.gpu(place[self.ids[at]], self.cell, 18))
+                following, wide = self._at(row, column + 1, rest), _STUB if last else _BRIDGE
+                cells.append(self._bar(at, following, 1, wide, 3, edge=last and columns == self.columns))
+            sheet.add(cells, 18)
+            sheet.add(self._down_row(row, rest, columns), _STUB)
+        if rows < self.rows or columns < self.columns:
+            sheet.line(f"... {self.rows} x {self.columns} in all", 14, colspan=span)
+        self.painter.add_faults(sheet, self.members[rest], span, 4)
+        return _Plane(rest, sheet)
+
+    def _at(self, row: int, column: int, rest: Coordinate) -> Coordinate:
+        """Return a place of the torus."""
+        return (row % self.rows, column % self.columns, *rest)[: len(self.shape)]
+
+    def _down_row(self, row: int, rest: Coordinate, columns: int) -> list[str]:
+        """Return the links from one row to the next."""
+        cells = [cell("", width=_STUB, height=_STUB)]
+        for column in range(columns):
+            a, b = self._at(row, column, rest), self._at(row + 1, column, rest)
+            bar = self._bar(a, b, 0, 3, _STUB, edge=row in (-1, self.rows - 1))
+            cells += [bar, cell("", width=_BRIDGE, height=_STUB)]
+        return cells
+
+    def _bar(
+        self, a: Coordinate, b: Coordinate, dimension: int, width: int, height: int, *, edge: bool
+    ) -> str:
+        """Return a short bar for the link between two places, red if it is broken, nothing if there is none."""
+        one, two = self.ids[a], self.ids[b]
+        wrong = not {one, two} <= self.painter.fold.number.keys()
+        if wrong or dimension >= len(self.shape) or a == b or (edge and not self.domain.wrap[dimension]):
+            return cell("", width=width, height=height)
+        data = self.painter.cluster.graph.get_edge_data(one, two)
+        broken = data is None or data["health"] < 1
+        colour = palette.FAULT if broken else self.painter.colour([(one, two)], palette.NVLINK)
+        bar = table([["<td></td>"]], fixedsize="true", width=width, height=height, bgcolor=colour)
+        return f'<td tooltip="{one} - {two}" href="#">{bar}</td>'
+
+
+def _torus_notes(domain: TorusDomain) -> list[str]:
+    """Return a line for what the bars mean, and one for the dimensions."""
+    round_ends = "; those at the edges of a grid wrap round to its other side" if any(domain.wrap[:2]) else ""
+    parts = []
+    dimensions = zip(
+        domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True
+    )
+    for name, (size, wrap, links, fabric) in zip(_NAMES, dimensions, strict=False):
+        if links:
+            each = f"{links} x {rate_text(fabric.link_bytes_per_s.value)} a {domain.gpu.noun}"
+            count = domain.links_per_neighbour * domain.gpus
+            count = count if wrap else count // size * (size - 1)
+            parts.append(
+                f"{name}: {'ring' if wrap else 'line'} of {size}, {each}, {plural(count, 'link')} in all"
+            )
+    return [f"Bars are links{round_ends}", "; ".join(parts)]
+
+
+_GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 32, 54, 18
+_SPACE, _REACH, _BAND = 3, 70, 20
+_MOST_TRAYS, _MOST_GPUS = 18, 8
+_MOST_TRAY_DETAIL = 700
+_CHIPS_IN_ROW, _MOST_KINDS = 6, 3
+
+
+def one_rack(painter: Painter, number: int) -> bool:
+    """Whether a domain is one rack whose chips all hosts share, with trays that fit one column."""
+    hosts, fold = painter.fold.hosts_by_domain[number], painter.fold
+    small = len(hosts) <= _MOST_TRAYS and max(host.places for host in hosts) <= _MOST_GPUS
+    whole = len({host.rack for host in hosts}) in (1, len(hosts))
+    return small and whole and bool(fold.chips(number)) and not fold.chips(number, "upper")
+
+
+def draw_rack(painter: Painter, number: int) -> None:
+    """Draw the one rack of a domain; node trays above and below the switch trays, as they are built."""
+    hosts = painter.fold.hosts_by_domain[number]
+    rack = _Rack(painter, number)
+    trays = [rack.node_tray(host) for host in hosts]
+    half = (len(hosts) + 2) // 2 if len(hosts) > 1 else 0
+    trays[half:half] = rack.switch_trays()
+    painter.canvas.box("columns", (0.0, 0.0), (rack.width, _ROW), rack.header())
+    y = top = float(_ROW + _SPACE)
+    x = rack.width + _REACH
+    for name, sheet, links, pairs in trays:
+        painter.canvas.sheet(name, (0.0, y), sheet)
+        if links.count:
+            width, middle = 1.0 + min(3.0, links.count / 72), y + sheet.height / 2
+            line = ((name, (rack.width - 2, middle)), ("band", (x + 2, middle)))
+            painter.link(line, pairs, colour=palette.NVLINK, width=width, dashed=links.degraded, links=links)
+        y += sheet.height + _SPACE
+    what = ("rack", hosts[0].rack) if len({host.rack for host in hosts}) == 1 else ("domain", f"d{number}")
+    whole = named(*what, f"{what[0]} of {plural(len(rack.gpus), painter.noun)}")
+    size = (_BAND, y - top + _SPACE)
+    band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
+    html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
+    painter.canvas.box("band", (x, top - _SPACE), size, html)
+    painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), palette.BAND_INK, TEXT_POINTS)
+    painter.draw_legend((0.0, y + 14))
+
+
+Tray = tuple[str, Sheet, Links, list[Ends]]
+
+
+class _Rack:
+    """The trays of one rack, and what joins them."""
+
+    def __init__(self, painter: Painter, number: int) -> None:
+        self.painter, self.domain = painter, painter.spec.domains[number]
+        self.chips, self.hosts = painter.fold.chips(number), painter.fold.hosts_by_domain[number]
+        self.gpus = painter.gpu_ids(self.hosts)
+        self.columns = max(host.places for host in self.hosts)
+        self.cpus = self._figure("node_cpus")
+        self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
+        self.cell = painter.detail_width(_GPU, self.columns, _MOST_TRAY_DETAIL)
+        out, raw = painter.spec.scale_out, painter.fold.raw
+        own = painter.plain and (not raw or self.columns <= painter.fold.rails)  # else GPUs share NICs
+        self.nics = out.nic_links_per_gpu if out is not None and own else 0
+        self.nic = (_NIC if self.nics == 1 else _NICS) if self.nics else 0
+        self.rate = f", {rate_text(out.fabric.link_bytes_per_s.value)} each" if out and not raw else ""
+        self.width = self.head + self.cpus * (_CPU + 1) + self.columns * (self.cell + 1) + 4
+        self.width += self.columns * (self.nic + 1) if self.nics else 0
+
+    def _figure(self, name: str) -> int:
+        """Return a count that the catalog gives for the domain, 0 where it gives none."""
+        figure = self.domain.figures.get(name)
+        return 0 if figure is None else int(figure.value)
+
+    def _title(self, host: Host) -> str:
+        """Return what a node tray is called."""
+        name = host.id if self.painter.fold.raw else host.id.rpartition(".")[2].replace("n", "node ", 1)
+        return f"{name} {self.painter.same_tag(self.painter.places(host))}".strip()
+
+    def header(self) -> str:
+        """Return the names of the columns."""
+        columns = [
+            (self.head, "host" if self.painter.fold.raw else "node"),
+            (self.cpus * (_CPU + 1), "CPUs"),
+            (self.columns * (self.cell + 1), f"{self.painter.noun}s"),
+            (self.columns * self.nic, f"NICs by rail{self.rate}"),
+        ]
+        look: dict[str, object] = {"height": _ROW - 2, "ink": palette.QUIET}
+        return table([[cell(text, width=wide, **look) for wide, text in columns if wide]], width=self.width)
+
+    def node_tray(self, host: Host) -> Tray:
+        """Return the tray of one host."""
+        painter, places = self.painter, self.painter.places(host)
+        spare = self.columns - len(places)
+        sheet = Sheet(self.width, palette.OUTLINE)
+        small: dict[str, object] = {"height": _ROW}
+        head = painter.named_host(host)
+        cells = [cell(self._title(host), width=self.head, bold=True, align="left", **small, **head)]
+        cells += [cell("CPU", width=_CPU, bgcolor="#e4e4e4", **small) for _ in range(self.cpus)]
+        cells += [painter.gpu(place, self.cell, _ROW) for place in places]
+        cells += [cell("", width=self.cell) for _ in range(spare)]
+        for rail, place in enumerate(places) if self.nics else ():
+            cells.append(self._nic(rail, place))
+        cells += [cell("", width=self.nic) for _ in range(spare) if self.nics]
+        sheet.add(cells, _ROW)
+        before = [cell("", height=12), *([cell("", colspan=self.cpus)] if self.cpus else [])]
+        painter.add_tags(sheet, places, before)
+        span = 1 + self.cpus + self.columns + (self.columns if self.nics else 0)
+        names = painter.gpu_ids([host])
+        painter.add_faults(sheet, [host.id, *names], span, width=self.width - 8)
+        pairs = painter.around(names, [chip.id for chip in self.chips])
+        return f"tray {host.id}".replace(":", ";"), sheet, painter.fold.scale_up_links([host]), pairs
+
+    def _nic(self, rail: int, place: Place) -> str:
+        """Return the cell of the NICs of one GPU; those of a broken one are there, and nothing uses them."""
+        rail = self.painter.cluster.gpus[place].rail if isinstance(place, int) else rail
+        text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
+        if isinstance(place, int):
+            return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
+        return cell(text, width=self.nic, height=_ROW, bgcolor="#ececec", ink=palette.QUIET)
+
+    def switch_trays(self) -> list[Tray]:
+        """Return the trays of switch chips; one box of all of them where a tray holds an unknown number."""
+        each = self._figure("switch_tray_chips")
+        size = each or len(self.chips)
+        trays = [self.chips[i : i + size] for i in range(0, len(self.chips), size)]
+        return [
+            self._switch_tray(i, t, f"switch tray {i}" if each else "switches") for i, t in enumerate(trays)
+        ]
+
+    def _switch_tray(self, number: int, chips: Sequence[Switch], title: str) -> Tray:
+        """Return one tray of switch chips."""
+        sheet = Sheet(self.width, palette.NVLINK)
+        small: dict[str, object] = {"height": _ROW}
+        names = [chip.id for chip in chips]
+        if self.domain.links_bundled:
+            look = {"bgcolor": palette.NVLINK_FILL, "ink": palette.BAND_INK}
+            sheet.line(UNCOUNTED, _ROW, width=self.width - 4, **look)
+        else:
+            head = max(self.head, text_width(title, bold=True) + 4)
+            row = min(len(chips), _CHIPS_IN_ROW)
+            wide = int((self.width - head - 4) // row) - 1
+            for start in range(0, len(chips), row):
+                cells = [cell("" if start else title, width=head, bold=True, align="left", **small)]
+                cells += [self._chip(chip, wide) for chip in chips[start : start + row]]
+                sheet.add(cells, _ROW)
+            self.painter.add_faults(sheet, names, row + 1, width=self.width - 8)
+        links = Links.sum(chip.down for chip in chips)
+        return f"switches {number}", sheet, links, self.painter.around(names, self.gpus)
+
+    def _chip(self, chip: Switch, wide: int) -> str:
+        """Return the cell of one switch chip."""
+        words = self.painter.marks.of(chip.id)
+        fill, ink = (palette.FAULT_FILL, palette.FAULT) if words else (palette.NVLINK_FILL, palette.BAND_INK)
+        short = chip.id.rpartition(".")[2]
+        text = f"{'NVSwitch' if self.domain.fabric.kind == 'nvlink' else 'switch'} {short}"
+        text = text if text_width(text) <= wide else short
+        look: dict[str, object] = {"width": wide, "height": _ROW}
+        return cell(text, bgcolor=fill, ink=ink, **look, **named("switch", chip.id, *words))
+
+    def words(self) -> list[str]:
+        """Explain the cables at the side."""
+        noun = self.domain.gpu.noun
+        gpus = plural(len(self.gpus), noun)
+        if self.domain.links_bundled:
+            return [f"Scale-up links of {gpus}:", f"each {noun} {own_links(self.domain)}"]
+        fold = self.painter.fold
+        words = [f"Scale-up: {plural(fold.scale_up_links(self.hosts).count, 'link')} of {gpus}"]
+        nodes = [links for host in self.hosts if (links := fold.scale_up_links([host])).count]
+        for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
+            for text, count in Counter(links.text() for links in of).most_common(_MOST_KINDS):
+                each = f"each of {plural(count, word)}:" if count > 1 else f"one {word}:"
+                words += ["", each, *broken_lines(text)]
+        return words

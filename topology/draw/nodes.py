@@ -1,0 +1,412 @@
+"""Tiers that are not folded: nodes and their links one by one, or GPUs that are linked to each other in a circle."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from math import cos, pi, sin
+
+from topology.base.names import natural
+from topology.base.units import plural
+from topology.draw import palette
+from topology.draw.canvas import Point, cell, named, table, text_width
+from topology.draw.captions import UNCOUNTED
+from topology.draw.fold import Host, Links
+from topology.draw.painter import Ends, Painter
+
+MOST_IN_CIRCLE = 12
+_MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
+_MOST_WIDE, _WIDEST = 1180, 2000
+"""Width of all hosts of a domain side by side; and of one host, which is drawn whole."""
+_FABRIC = (("core",), ("spine",), ("leaf", "router"))
+_INSIDE = (("host",), ("pcie",))
+_CHIPS = (("upper",), ("switch",))
+_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 176, 13, 96, 8, 6, 46
+_MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER = 4, 40, 8, 16
+_WITH_MANY = ("switch", "upper")
+_WORDS = {
+    "nic": "NIC",
+    "pcie": "PCIe switch",
+    "host": "CPU socket",
+    "switch": "switch chip",
+    "upper": "second-tier chip",
+}
+
+
+def view_of(painter: Painter, names: Sequence[str], *most: int) -> NodesView | None:
+    """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read.
+
+    ``most``: widths to try, the narrower first.
+    """
+    if len(names) > _MOST_CHIPS**2:
+        return None
+    for wide in most or (_MOST_WIDE,):
+        for each in range(1, _MOST_TOGETHER + 1):
+            view = NodesView(painter, names, each)
+            if view.fits(wide):
+                return view
+            if not view.bundled:
+                break
+    return None
+
+
+def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]:
+    """Return the nodes of a domain, and the leaves next to it; of a large one a host, or some of its GPUs.
+
+    With them comes a line about what is left out.
+    """
+    hosts = painter.fold.hosts_by_domain[number]
+    if painter.spec.domains[number].picture == "pairs":
+        return NodesView(painter, [name for host in hosts for name in _gpus_of(painter, host)], 1), []
+    one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
+    if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
+        return view, []
+    for count in range(min(one.places, _MOST_NODES), 0, -1):
+        names = _neighbourhood(painter, number, [one], count)
+        if view := view_of(painter, names, _MOST_WIDE, _WIDEST):
+            break
+    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count)
+
+
+def _neighbourhood(
+    painter: Painter, number: int, hosts: Sequence[Host], gpus: int | None = None
+) -> list[str]:
+    """Return the nodes of some hosts of a domain, the first ``gpus`` GPUs alone, and the switches next to them."""
+    fold, graph = painter.fold, painter.cluster.graph
+    names = [name for host in hosts for name in _gpus_of(painter, host)][:gpus]
+    names += [name for name in fold.parts(hosts) if name not in fold.number]
+    inside = set(names)
+    beside = {other for name in names for other in graph.adj.get(name, ())}
+    beside |= {b for pair in painter.marks.broken_links for a, b in (pair, pair[::-1]) if a in inside}
+    beside &= fold.switches.keys()
+    upper = {other for name in beside for other in graph[name]} & {*fold.chip_ids([number])}
+    return [*names, *sorted(beside | upper, key=natural)]
+
+
+def _gpus_of(painter: Painter, host: Host) -> list[str]:
+    """Return the ids of the GPUs of a host, broken ones too."""
+    return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
+
+
+def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -> list[str]:
+    """Return a line about which host of a domain is drawn, and what is not."""
+    which, more = f"host {shown.id}", len(hosts) - 1
+    if gpus < shown.places:
+        which = f"{gpus} of {shown.places} {painter.noun}s of {which}"
+    elif not more:
+        return []
+    odd = [host.id for host in hosts if host.id in painter.odd]
+    unlike = len({*odd} - {shown.id})
+    how = f"not drawn, {unlike} of them not as built" if unlike else "not drawn"
+    if not odd and len({host.shape for host in hosts}) == 1:
+        how = "linked alike, not drawn"
+    others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
+    return [f"Drawn here: {which} and the switches next to it{others}"]
+
+
+class NodesView:
+    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
+
+    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
+        self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
+        by_kind: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(names, key=natural):
+            by_kind[self.kind(name)].append(name)
+        self.members: dict[str, list[str]] = {}
+        self.kinds: dict[str, list[str]] = defaultdict(list)
+        for kind, of_kind in by_kind.items():
+            bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
+            self.kinds[kind] = [bundle[0] for bundle in bundles]
+            self.members |= {bundle[0]: bundle for bundle in bundles}
+        self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)
+        self.direct = len(self.gpus) == len(names) and 1 < len(names) <= MOST_IN_CIRCLE
+        leader = {name: first for first, bundle in self.members.items() for name in bundle}
+        # the view of a part lists its links in an order of its own
+        part = self.graph.subgraph(names).edges
+        ends = sorted((sorted(pair, key=natural) for pair in part), key=lambda pair: [*map(natural, pair)])
+        self.links: dict[Ends, list[Ends]] = defaultdict(list)
+        for a, b in ends:
+            self.links[leader[a], leader[b]].append((a, b))
+        gone = {(leader[a], leader[b]) for a, b in painter.marks.broken_links if {a, b} <= leader.keys()}
+        self.broken = sorted(pair for pair in gone if not {pair, pair[::-1]} & self.links.keys())
+        self.lines = (*self.links, *self.broken)
+        self.x: dict[str, float] = {}
+        self.y: dict[str, float] = {}
+        self.size: dict[str, Point] = {}
+        self.rows = self._rows()
+        self.row = {} if self.direct else {name: n for n, row in enumerate(self.rows) for name in row}
+
+    def draw(self) -> list[str]:
+        """Draw the nodes and all links among them; return lines that explain them."""
+        return self._circle() if self.direct else self._tiers()
+
+    def fits(self, most: int) -> bool:
+        """Whether it is few boxes and lines, and each kind in one row of at most ``most`` points."""
+        lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
+        if len(self.members) > _MOST_NODES or lines > _MOST_EDGES:
+            return False
+        wide = [sum(_width([_title(self.members[name])]) + _GAP for name in row) for row in self.rows]
+        return max(wide, default=0) + _MARGIN <= most
+
+    def _rows(self) -> list[list[str]]:
+        """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
+        if any(self.kinds[kind] for row in _FABRIC for kind in row):
+            order = (*_FABRIC, ("nic",), ("host",), ("pcie",), ("gpu",), *reversed(_CHIPS))
+        elif any(self.kinds[kind] for row in _INSIDE for kind in row):
+            order = (*_INSIDE, ("gpu", "nic"), *reversed(_CHIPS))
+        else:
+            order = (*_CHIPS, ("gpu",))
+        rows = [row for kinds in order if (row := [n for kind in kinds for n in self.kinds[kind]])]
+        near: dict[str, set[str]] = defaultdict(set)
+        for a, b in self.links:
+            near[a].add(b)
+            near[b].add(a)
+        for above, row in pairwise(rows):
+            if (
+                len({self.kind(name) for name in row}) > 1
+            ):  # devices under the switch or socket that they hang on
+                place = {name: i for i, name in enumerate(above)}
+                row.sort(key=lambda name: min((place[o] for o in near[name] if o in place), default=-1))
+        return rows
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a node: ``gpu`` for one out of service, ``upper`` for a chip of the second tier."""
+        if name not in self.graph:
+            return "gpu"
+        switch = self.painter.fold.switches.get(name)
+        if switch is None:
+            return str(self.graph.nodes[name]["kind"])
+        return "switch" if switch.tier == "chip" else switch.tier
+
+    def _tiers(self) -> list[str]:
+        """Draw rows by kind, and what each row and the lines under it are at the left."""
+        texts = {name: self._texts(name) for row in self.rows for name in row}
+        wide = {name: max(_width(texts[name]), 3 * self._most_links(name)) for name in texts}
+        widest = max(sum(wide[name] + _GAP for name in row) - _GAP for row in self.rows)
+        for row in self.rows:
+            gap = (widest - sum(wide[name] for name in row)) / len(row)
+            x = _MARGIN + gap / 2
+            for name in row:
+                self.x[name] = x + wide[name] / 2
+                x += wide[name] + gap
+        y, drop, caption = 0.0, 0.0, (_MARGIN - 20) / 2
+        for number, row in enumerate(self.rows):
+            height = self._height(row, texts)
+            for name in row:
+                self.size[name], self.y[name] = (wide[name], height), y
+                self._box(name, texts[name])
+            self.canvas.text(f"row{number}", (caption, y + height / 2), [self._row_words(row)])
+            y += height
+            if number + 1 < len(self.rows):
+                words = self._gap_words(number)
+                drop = max(_DROP if len(self.links) < _MANY else 1.6 * _DROP, 15.0 * len(words) + 16)
+                self.canvas.text(f"gap{number}", (caption, y + drop / 2), words, palette.QUIET)
+                y += drop
+        for ends in self.lines:
+            self._line(ends)
+        self.painter.draw_legend((0.0, y + 20))
+        return []
+
+    def _circle(self) -> list[str]:
+        """Draw GPUs in a circle, a line for each two that are linked."""
+        texts = {name: self._texts(name) for name in self.gpus}
+        width = max(_width(texts[name]) for name in self.gpus)
+        height, count = self._height(self.gpus, texts), len(self.gpus)
+        across = max(2.0 * width, 34.0 * count)
+        down = 0.0 if count == 2 else max(130.0, 22.0 * count)
+        for g, name in enumerate(self.gpus):
+            angle = 2 * pi * (g + 0.5) / count
+            x, self.y[name] = across * (1 + sin(angle) * (1 if count > 2 else -1)), down * (1 - cos(angle))
+            self.x[name], self.size[name] = x + width / 2, (width, height)
+            self._box(name, texts[name])
+        middle = {name: (self.x[name], self.y[name] + height / 2) for name in self.gpus}
+        for a, b in self.lines:
+            self._draw((a, b), (middle[a], middle[b]), palette.NVLINK)
+        self.painter.draw_legend((0.0, 2 * down + height + 20))
+        kinds = Counter(self._of(ends).text() for ends in self.links)
+        if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
+            return [f"Each two {self.painter.noun}s, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
+        each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
+        return [f"Each line joins two {self.painter.noun}s: {each}"]
+
+    def _of(self, ends: Ends) -> Links:
+        """Return the links of one line."""
+        return Links.of(self.graph.edges[pair] for pair in self.links[ends])
+
+    def _draw(self, ends: Ends, places: tuple[Point, Point], colour: str) -> None:
+        """Draw one line: red and dashed where its link is broken."""
+        pairs = self.links.get(ends)
+        links = self._of(ends) if pairs else Links()
+        tip = f"{ends[0]} - {ends[1]}: {links.text() if pairs else 'broken'}"
+        line = ((_box_name(ends[0]), places[0]), (_box_name(ends[1]), places[1]))
+        dashed = links.degraded or not pairs
+        self.painter.link(
+            line, pairs, colour=colour if pairs else palette.FAULT, width=1.4, dashed=dashed, tip=tip
+        )
+
+    def _line(self, ends: Ends) -> None:
+        """Draw one link between two rows, or between neighbours of one row."""
+        a, b = sorted(ends, key=lambda name: (self.row[name], self.x[name]))
+        if self.row[a] == self.row[b]:
+            row = self.rows[self.row[a]]
+            if row.index(b) - row.index(a) != 1:
+                return  # counted in the boxes
+            middle = self.y[a] + self.size[a][1] / 2
+            places = ((self.x[a], middle), (self.x[b], middle))
+        else:
+            places = (self._at(a, b, 1), self._at(b, a, -1))
+        devices = [self.graph.nodes[n] for n in ends if self.kind(n) in ("gpu", "nic") and n in self.graph]
+        rail = next((data["rail"] for data in devices if data.get("rail") is not None), None)
+        self._draw(ends, places if ends == (a, b) else places[::-1], self.painter.rail(rail))
+
+    def _at(self, name: str, other: str, way: int) -> Point:
+        """Return where on the lower (1) or upper (-1) edge of a box its line to another begins: in their order."""
+        near, (wide, tall) = self._near(name, way), self.size[name]
+        x = self.x[name] + wide * ((near.index(other) + 0.5) / len(near) - 0.5)
+        return (x, self.y[name] + (tall - 6 if way > 0 else 6))
+
+    def _near(self, name: str, way: int) -> list[str]:
+        """Return the nodes above (-1) or below (1) that a node has a line to, left to right."""
+        near = [b if a == name else a for a, b in self.lines if name in (a, b)]
+        near = [other for other in near if (self.row[other] - self.row[name]) * way > 0]
+        return sorted(near, key=lambda other: self.x.get(other, 0.0))
+
+    def _most_links(self, name: str) -> int:
+        """Return how many lines a node has at most on one side."""
+        return max(len(self._near(name, way)) for way in (-1, 1))
+
+    def _texts(self, name: str) -> list[str]:
+        """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
+        painter, kind = self.painter, self.kind(name)
+        if name not in self.graph:
+            return [name, "out of service"]
+        lines = ["switch chips" if self._uncounted(name) else _title(self.members[name])]
+        if kind == "gpu":
+            number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
+            title = f"{painter.noun} of another"
+            if number is not None:
+                title = f"{painter.noun} {number} {painter.tag([number])}".strip()
+                links = painter.fold.gpu_links[number].count
+                if links and not (painter.overlay or painter.cluster.domain_of(number).links_bundled):
+                    lines.append(plural(links, "link"))
+            lines.insert(0, title)
+        peers = [other for other in self.graph[name] if self.kind(other) == kind]
+        if peers and kind != "router" and not self.direct:
+            links_text = Links.of(self.graph[name][other] for other in peers).text().removesuffix(" each way")
+            each = links_text.partition(" = ")[0]
+            lines += [f"{links_text} to {peers[0]}"] if len(peers) == 1 else [f"{len(peers)} peers", each]
+        if kind != "gpu" and len(self.kinds[kind]) <= _MOST_WORDY:
+            lines += self._below(name)
+        return [*lines, *self._faults(name)]
+
+    def _below(self, name: str) -> list[str]:
+        """Return lines about the links of a box to each GPU that is drawn, if it has the same to all."""
+        gpus = set(self.gpus)
+        texts = [self._of(ends).text() for ends in self.links if name in ends and not gpus.isdisjoint(ends)]
+        if len(texts) < 2 or len(set(texts)) > 1:
+            return []
+        each, equal, total = texts[0].partition(" = ")
+        line = f"{each} to each {self.painter.noun}".replace(" each way", "")
+        return [line, f"= {total}"] if equal else [line]
+
+    def _uncounted(self, name: str) -> bool:
+        """Whether one chip in the graph replaces all of its domain, their number not being published."""
+        if name not in self.graph or self.kind(name) != "switch":
+            return False
+        domain: int | None = self.graph.nodes[name].get("domain")
+        return domain is not None and self.painter.spec.domains[domain].links_bundled
+
+    def _faults(self, name: str) -> list[str]:
+        """Return the first words about what is wrong with the nodes of a box."""
+        return [word for one in self.members[name] for word in self.painter.marks.of(one)][:2]
+
+    def _row_words(self, row: Sequence[str]) -> str:
+        """Return what a row is."""
+        if any(self._uncounted(name) for name in row):
+            return UNCOUNTED.partition(": ")[2]
+        tally: Counter[str] = Counter()
+        for name in row:
+            tally[self.kind(name)] += len(self.members[name])
+        words = {**_WORDS, "gpu": self.painter.noun}
+        return ", ".join(plural(count, words.get(kind, kind)) for kind, count in tally.items())
+
+    def _gap_words(self, number: int) -> list[str]:
+        """Return what the lines under a row are: how many, of which links."""
+        crossing = [
+            ends for ends in self.links if min(rows := [self.row[n] for n in ends]) == number < max(rows)
+        ]
+        kinds = Counter(self._of(ends).text().removesuffix(" each way") for ends in crossing)
+        lines = []
+        for text, count in kinds.most_common(_MOST_TEXTS):
+            each, equal, total = text.partition(" = ")
+            lines += [f"{plural(count, 'line')}{' each' if count > 1 else ''}:", each]
+            lines += [f"= {total} each way"] if equal else []
+        return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
+
+    def _height(self, row: Sequence[str], texts: dict[str, list[str]]) -> int:
+        """Return the height of the boxes of a row."""
+        extra = (18 if self.painter.overlay is not None else 0) + (13 if self.painter.plain else 0)
+        extra = 0 if set(row).isdisjoint(self.gpus) else extra
+        return _LINE * max(len(texts[name]) for name in row) + extra + _PAD
+
+    def _box(self, name: str, lines: Sequence[str]) -> None:
+        """Draw the box of one node: its lines, what an overlay adds to it, its rail."""
+        painter, kind, (width, height) = self.painter, self.kind(name), self.size[name]
+        words = painter.marks.of(name) if name not in self.graph else self._faults(name)
+        chip = kind in ("switch", "upper")
+        usual = (
+            (palette.NVLINK_FILL, palette.NVLINK)
+            if chip
+            else ("#ffffff", palette.OUTLINE)
+            if kind == "gpu"
+            else ("#ececec", palette.QUIET)
+        )
+        found = [mark for one in self.members[name] if (mark := painter.marks.look(one)) is not None]
+        fill, line = min(found, key=lambda mark: mark[1] != palette.FAULT, default=usual)
+        inside, number = round(width) - 2, painter.fold.number.get(name)
+        extra: list[list[str]] = []
+        if number is not None:
+            rail = painter.cluster.gpus[number].rail
+            if painter.overlay is not None:
+                painter.detail_width(inside, 1, inside)
+                extra.append([painter.gpu(number, inside, 18)])
+            if painter.plain and rail is not None and not self.direct:
+                extra.append([painter.rail_cell(rail, inside, f"rail {rail}", height=13)])
+        look: dict[str, object] = {"width": inside}
+        look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
+        what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")
+        first = {"bold": True} | (named(what, name, *words) if what else {})
+        rows = [
+            [cell(text, ink=line if text in words else None, **look, **({} if i else first))]
+            for i, text in enumerate(lines)
+        ]
+        html = table([*rows, *extra], border=1, color=line, bgcolor=fill)
+        self.canvas.box(_box_name(name), (self.x[name] - width / 2, self.y[name]), (width, height), html)
+
+
+def _bundles(chips: Sequence[str], each: int) -> list[list[str]]:
+    """Return chips that are drawn as one box: those of a plane where they are many, else ``each`` together."""
+    if each == 1 and len(chips) <= _MOST_CHIPS:
+        return [[chip] for chip in chips]
+    planes: dict[str, list[str]] = defaultdict(list)
+    for chip in chips:
+        planes[chip.rpartition(".")[0]].append(chip)
+    if 1 < len(planes) < len(chips) > _MOST_CHIPS:
+        return list(planes.values())
+    return [list(chips[i : i + each]) for i in range(0, len(chips), each)]
+
+
+def _title(bundle: Sequence[str]) -> str:
+    """Return the name of a node, or of the first and last of some."""
+    return bundle[0] if len(bundle) == 1 else f"{bundle[0]} to {bundle[-1].rpartition('.')[2]}"
+
+
+def _width(lines: Sequence[str]) -> int:
+    """Return the least width of a box with some lines of text."""
+    return max([_NARROWEST, *(text_width(line, bold=True) + 8 for line in lines)])
+
+
+def _box_name(name: str) -> str:
+    """Return the name of a node's box."""
+    return f"node {name}"

@@ -1,0 +1,297 @@
+"""Tiers of switches over columns of GPUs: all domains under their fabric, or racks of one domain under its chips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topology.base.units import plural
+from topology.draw import palette
+from topology.draw.canvas import TEXT_POINTS, Line, Point, cell, fitting, table, text_width
+from topology.draw.captions import ids_text
+from topology.draw.choose import Block, Section, domain_section, fabric_sections
+from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
+from topology.draw.fold import Host, Links, Switch
+from topology.draw.painter import Painter
+from topology.draw.tier_words import TierWords
+
+_COLUMN_GAP, _LINE_GAP, _BAR, _DROP, _MARGIN = 26, 42, 40, 76, 150
+_MOST_DETAIL, _MOST_WIDE, _TALLEST = 770, 1140, 2000
+_MOST_RAIL_LINKS, _MOST_ODD = 72, 3
+_AS_ABOVE = ", as above"
+
+
+@dataclass
+class _Part:
+    """The columns of one section that are side by side in one line, under one bar."""
+
+    section: Section
+    views: list[ColumnView]
+    number: int
+    continued: bool = False
+    bar: str = ""
+
+    @property
+    def left(self) -> float:
+        """Left edge of the bar above it."""
+        return self.views[0].x - _COLUMN_GAP / 2
+
+    @property
+    def right(self) -> float:
+        """Right edge of the bar above it."""
+        return self.views[-1].x + self.views[-1].width + _COLUMN_GAP / 2
+
+
+def draw_tiers(painter: Painter, number: int | None = None) -> None:
+    """Draw the tiers of all domains, or of one (``number``).
+
+    Of one domain they are its switch chips: one tier, or a second one over those in its hosts. Of all domains
+    they are cores, spines and leaves, or the groups of routers that are linked directly.
+    """
+    _Tiers(painter, number).draw()
+
+
+class _Tiers:
+    """Places the tiers from top to bottom; each kind of bundle is labelled where it comes first."""
+
+    def __init__(self, painter: Painter, number: int | None) -> None:
+        self.canvas, self.painter, self.fold, self.number = painter.canvas, painter, painter.fold, number
+        self.sections = fabric_sections(painter) if number is None else [domain_section(painter, number)]
+        columns = [column for section in self.sections for column in section.columns]
+        pods = self.fold.pods if number is None else [pod for column in columns for pod in column.pods]
+        self.leaves = [leaf for pod in pods for leaf in pod.leaves]
+        self.words = TierWords(painter, number, self.leaves)
+        self.line, self.fill = (
+            (palette.QUIET, "#ececec") if number is None else (palette.NVLINK, palette.NVLINK_FILL)
+        )
+        self.captions = 0
+
+    def draw(self) -> None:
+        """Draw all tiers, line by line."""
+        lines = self._lines()
+        y = 0.0
+        if cores := self.fold.tier("core") if self.number is None else []:
+            right = max(part.right for line in lines for part in line)
+            self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), right, cores, "core")
+            self._caption(y + _BAR / 2, ["core"], palette.INK)
+            y += _BAR + _DROP
+        for i, line in enumerate(lines):
+            y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
+        self.painter.draw_legend((0.0, y - _LINE_GAP + 20))
+
+    def _lines(self) -> list[list[_Part]]:
+        """Measure all columns and break them into lines that fit a screen, all about equally long."""
+        widest = max(host.places for host in self.fold.hosts)
+        least = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
+            self.painter.detail = detail
+            views = [
+                [measure(self.painter, column, cell_width) for column in section.columns]
+                for section in self.sections
+            ]
+            lines = self._broken(views, _MOST_WIDE)
+            tall = [max(view.height for part in line for view in part.views) for line in lines]
+            if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
+                break
+        for wide in range(_MARGIN + 100, _MOST_WIDE, 20):
+            if len(lines) > 1 and len(self._broken(views, wide)) == len(lines):
+                return self._broken(views, wide)
+        return self._broken(views, _MOST_WIDE)
+
+    def _broken(self, views: list[list[ColumnView]], most: int) -> list[list[_Part]]:
+        """Return the columns in lines no wider than ``most``, and set the place of each."""
+        lines: list[list[_Part]] = [[]]
+        x = float(_MARGIN)
+        for number, section in enumerate(self.sections):
+            part = _Part(section, [], number)
+            lines[-1].append(part)
+            for view in views[number]:
+                if x > _MARGIN and x + view.width > most:
+                    part = _Part(section, [], number, continued=bool(part.views))
+                    lines.append([part])
+                    x = float(_MARGIN)
+                view.x = x
+                x += view.width + _COLUMN_GAP
+                part.views.append(view)
+        return [[part for part in line if part.views] for line in lines]
+
+    def _draw_line(self, parts: list[_Part], y: float, *, first: bool) -> float:
+        """Draw one line of columns below ``y``; return where it ends."""
+        spines = any(part.section.group.spines for part in parts)
+        topped = spines or self.words.direct or self.number is not None
+        views = [view for part in parts for view in part.views]
+        lowest = y
+        if topped:
+            for part in parts:
+                self._top(part, y, first=first)
+            self._caption(y + _BAR / 2, self.words.top(), palette.INK)
+            lowest = y + _BAR
+        if self.leaves or self.number is None:
+            leaf_at = lowest + _DROP if topped else y
+            if topped and first:
+                self._caption(lowest + _DROP / 2, self.words.up(), palette.QUIET)
+            self._caption(leaf_at + 19, self.words.leaf(), palette.INK)
+            lowest = leaf_at + max(view.head.height for view in views if view.head is not None)
+        block_at = lowest + _DROP
+        if first:
+            self._caption(lowest + _DROP / 2, self.words.down(), palette.QUIET)
+        self._caption(block_at + 24, self.words.gpus(), palette.INK)
+        rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)
+        for part in parts:
+            for view in part.views:
+                above = part.bar
+                if view.head is not None:
+                    at = (view.centre - view.head.width / 2, lowest - view.head.height)
+                    self.canvas.sheet(view.name, at, view.head)
+                    if topped:
+                        self._uplinks((part.bar, (view.centre, y + _BAR)), view, at[1])
+                    above = view.name
+                self._blocks(view, (above, lowest), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
+        return block_at + max(view.height for view in views)
+
+    def _top(self, part: _Part, y: float, *, first: bool) -> None:
+        """Draw the top tier over one part, and its links to the cores."""
+        group, others = part.section.group, len(part.section.others)
+        part.bar = f"spine{part.number}.{self.captions}"
+        note = f"; x {others} more groups alike" if others else ""
+        if part.section.differ and others:
+            note = f" and those of {plural(others, 'more group')}, all different"
+        if self.words.direct:
+            text = f"groups linked directly, no switch between them{note}"
+            self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
+        else:
+            note = _AS_ABOVE if part.continued else note
+            self._bar(part.bar, (part.left, y), part.right, group.spines, self.words.top_one, note)
+        links = Links.sum(spine.up for spine in group.spines)
+        if not links.count or part.continued:
+            return
+        if not first:
+            text = f"to the cores: {links.text()}"
+            self.canvas.note(f"{part.bar}.up", (part.left, y - 15), [text], palette.QUIET)
+            return
+        cores = [core.id for core in self.fold.tier("core")]
+        pairs = self.painter.around([spine.id for spine in group.spines], cores)
+        middle = (part.left + part.right) / 2
+        line = (("core", (middle, y - _DROP)), (part.bar, (middle, y)))
+        self.painter.link(line, pairs, width=3.0, links=links)
+        self.painter.label((middle, y - _DROP / 2), links, kind="core")
+
+    def _bar(
+        self, name: str, at: Point, right: float, switches: Sequence[Switch], word: str, note: str = ""
+    ) -> None:
+        """Draw a tier of switches as one bar, in red those that are not as built; their ids where there is room."""
+        names = [switch.id for switch in switches]
+        planes: dict[str, list[str]] = {"": names} if names else {}
+        scale_out = self.painter.spec.scale_out
+        if self.number is None and scale_out is not None and scale_out.planes > 1:
+            planes = {}
+            for one in names:
+                planes.setdefault(one.partition(".")[0], []).append(one)
+        ids = "; ".join(ids_text(own) for own in planes.values())
+        if len(planes) > 1:
+            word = word.removesuffix(" plane")
+            note = f", {plural(len(planes), 'plane')} of NICs that nothing joins{note}"
+        title = plural(len(names), word) if names else f"no {word}"
+        title = title if self.number is None else self.words.domain(self.number, title)
+        odd = [one for one in names if self.painter.marks.of(one)]
+        second, ink = "; ".join(self.painter.marks.lines(odd, _MOST_ODD)), palette.FAULT
+        whole = f"{title}{note}"
+        if ids and not note.endswith(_AS_ABOVE):
+            longer = f"{title} ({ids}){note}"
+            if second or text_width(longer, 9, bold=True) <= right - at[0] - 12:
+                whole = longer
+            else:
+                second, ink = ids, palette.INK
+        self._box(name, at, right, whole, second, ink)
+
+    def _box(self, name: str, at: Point, right: float, title: str, second: str, ink: str) -> None:
+        """Draw a bar with one or two lines of words."""
+        wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
+        size: dict[str, object] = {"width": round(wide) - 2, "height": tall}
+        rows = [[cell(fitting(title, wide - 12, 9), bold=True, size=TEXT_POINTS, **size)]]
+        if second:
+            text = fitting(second, wide - 12)
+            rows.append([cell(text, ink=ink, **size)])
+        self.canvas.box(name, at, (wide, _BAR), table(rows, border=1, color=self.line, bgcolor=self.fill))
+
+    def _uplinks(self, above: tuple[str, Point], view: ColumnView, y: float) -> None:
+        """Draw the bundle from the leaves of a column, which begin at ``y``, to the tier above it."""
+        leaves = view.column.leaves
+        links = Links.sum(leaf.far if self.words.direct else leaf.up for leaf in leaves)
+        if not links.count:
+            return
+        own = {leaf.group for leaf in leaves}
+        high = [s.id for s in self.fold.switches.values() if s.tier in ("spine", "upper")]
+        if self.words.direct:
+            high = [router.id for router in self.fold.tier("router") if router.group not in own]
+        pairs = self.painter.around([leaf.id for leaf in leaves], high)
+        dashed = links.degraded or not view.column.blocks
+        line = (above, (view.name, (view.centre, y)))
+        self.painter.link(line, pairs, colour=self.line, width=2.0, dashed=dashed, links=links)
+        self.painter.label((view.centre, above[1][1] + _DROP / 2), links, kind="up")
+
+    def _blocks(self, view: ColumnView, above: tuple[str, float], y: float, *, by_rail: bool) -> None:
+        """Draw the blocks of one column, and their links to the box above them and where that ends."""
+        x = view.x + (view.width - sum(block.sheet.width + GAP for block in view.blocks) + GAP) / 2
+        for b, block in enumerate(view.blocks):
+            name = f"{view.name}.b{b}"
+            self.canvas.sheet(name, (x, y), block.sheet)
+            if by_rail and block.by_rail:
+                self._rails(view, block, above, (name, (x, y)))
+            else:
+                line = ((above[0], (view.centre, above[1])), (name, (x + block.sheet.width / 2, y)))
+                self._downlink(view, block, line)
+            x += block.sheet.width + GAP
+
+    def _rails(
+        self, view: ColumnView, block: BlockView, above: tuple[str, float], below: tuple[str, Point]
+    ) -> None:
+        """Draw one link for each rail of a block, for all planes together at the leaf of the last."""
+        inside = set(self.fold.parts(self._hosts(view, block.block)))
+        wiring = self.painter.cluster.wiring
+        for same in zip(*planes_of(view.column.leaves), strict=True):
+            pairs, leaf = [], same[-1]
+            for one in same:
+                others = [wiring.names[other] for other in wiring.others(wiring.number[one.id]).tolist()]
+                pairs += [(one.id, name) for name in others if name in inside]
+            if pairs and leaf.rail is not None:
+                name, (x, y) = below
+                begin = (above[0], (view.centre + view.leaf_x[leaf.id], above[1]))
+                line = (begin, (name, (x + block.rail_x(leaf.rail), y)))
+                self.painter.link(line, pairs, width=1.5, colour=self.painter.rail(leaf.rail))
+
+    def _downlink(self, view: ColumnView, block: BlockView, line: Line) -> None:
+        """Draw one bundle from what is above to a block, or to what is left out."""
+        hosts = self._hosts(view, block.block)
+        opened = self.number is not None
+        links = self.fold.scale_up_links(hosts) if opened else Links.sum(host.up for host in hosts)
+        if not links.count:
+            return
+        high = [leaf.id for leaf in view.column.leaves]
+        if self.number is not None and not self.leaves:
+            high = self.fold.chip_ids([self.number])
+        pairs = self.painter.around(high, self.fold.parts(hosts))
+        drawn = block.block is not None
+        dashed = not drawn or (opened and links.degraded)
+        wide = 3.0 if drawn else 2.0
+        self.painter.link(line, pairs, colour=self.line, width=wide, dashed=dashed, links=links)
+        (_, (top, _)), (_, (x, y)) = line
+        total = self.number is not None and self.painter.spec.domains[self.number].links_bundled
+        # the words are at the middle of a line, or on the outer side of a slanted one, where it ends
+        straight = abs(x - top) < 1
+        at = (x, y - (_DROP / 2 if straight else 18))
+        self.painter.label(at, links, kind="down", total=total, left=not straight and x < top)
+
+    def _hosts(self, view: ColumnView, block: Block | None) -> list[Host]:
+        """Return the hosts of a block of a column, drawn or not; all of the column where it is left out."""
+        hosts = view.column.hosts
+        if block is None or self.number is not None:
+            return hosts
+        domains = {*block.numbers, *block.others}
+        racks = {host.rack for host in (hosts if block.whole or block.others else block.hosts)}
+        return [host for host in hosts if host.domain in domains and host.rack in racks]
+
+    def _caption(self, y: float, lines: list[str], ink: str) -> None:
+        """Write at the left what a tier or a kind of link is."""
+        self.canvas.text(f"tier{self.captions}", (62, y), lines, ink)
+        self.captions += 1

@@ -293,6 +293,11 @@ class Ecmp:
         """``[2, terminals]`` class of each GPU as one that sends, and as one that receives."""
         return np.stack([self._c.source_class, self._c.target_class])
 
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[1, pairs]`` class of each target, apart from those on the same switch as the source."""
+        i, j = self._place[sources], self._place[targets]
+        return np.stack([2 * self._c.target_class[j] + (self._c.source[i] == self._c.target[j])])
+
     def hops(self, terminals: Ints) -> Ints:
         """Return the hops ``[sender, receiver]`` between some GPUs of one copy, -1 where no route joins them.
 

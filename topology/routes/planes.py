@@ -97,6 +97,10 @@ class Planes:
             :, :, None
         ]
 
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[ways + 1, pairs]`` the same on each way, and which planes a target is on."""
+        return np.vstack([*(way.target_classes(sources, targets) for way in self._ways), self._kind[targets]])
+
     @property
     def alike(self) -> bool:
         """Whether each plane is as short a way between any two GPUs as the others that both are on."""

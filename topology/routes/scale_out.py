@@ -37,7 +37,7 @@ class Legs(NamedTuple):
     part: Floats
 
 
-class Handed(NamedTuple):
+class RelayHops(NamedTuple):
     """The same by GPUs: ``part[k]`` of pair ``pair[k]`` goes to ``giver[k]``, to ``taker[k]``, to its target."""
 
     pair: Ints
@@ -156,10 +156,18 @@ class ScaleOut:
         take = take[leg]
         return Legs(pair[leg], give, take, self._givers.part[give] * self._takers.part[take])
 
-    def handed(self, sources: Ints, targets: Ints) -> Handed:
+    def relayed(self, sources: Ints, targets: Ints) -> RelayHops:
         """Return who hands over the bytes of pairs of GPUs."""
         legs = self._legs(sources, targets)
-        return Handed(legs.pair, self._givers.gpus[legs.give], self._takers.gpus[legs.take], legs.part)
+        return RelayHops(legs.pair, self._givers.gpus[legs.give], self._takers.gpus[legs.take], legs.part)
+
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[facts, pairs]``: ways from one GPU to targets in other domains with the same facts are alike."""
+        row, taker = sources * self._rails + self._rail[targets], self._takers.first[targets]
+        alone = (self._givers.count[row] == 1) & (self._takers.gpus[taker] == targets)
+        giver = self._givers.gpus[self._givers.first[row]]
+        classes = self._ways.target_classes(giver, targets)
+        return np.vstack([classes, self._rail[targets], np.where(alone, -1, targets)])
 
     def direct(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of bytes that GPUs hand to the fabric for GPUs of other domains themselves."""

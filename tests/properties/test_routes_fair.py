@@ -226,6 +226,24 @@ def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPat
     )  # routes of a grid are not as alike as its links
 
 
+def test_a_large_all_to_all_with_faults_routes_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = small.fabric_of("fat-tree", 64, nodes_per_pod=8, leaves_per_pod=4, spines=4, cores=16)
+    faults = (Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3), Fault(gpu="d9.n0.g3"))
+    router = Router(build_cluster(replace(tree.spec, faults=faults)))
+    traffic = pattern_traffic("all-to-all", 511, 1e9)
+    routed: list[int] = []
+    taken = router.direct
+
+    def direct(sources: Any, targets: Any) -> Any:
+        routed.append(len(sources))
+        return taken(sources, targets)
+
+    monkeypatch.setattr(router, "direct", direct)
+    found = fair_s(router, traffic)
+    assert found.fair
+    assert 0 < sum(routed) < 3 * 511  # of 260,610 pairs
+
+
 def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # 16 uplinks over 3 spines: the way over 6 of them is not as full as those over 5
     spines = small.CLUSTERS["leaf-spine, 3 spines"]()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.properties.test_routes_engine import small
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
@@ -415,3 +416,9 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     matrix[5, 30] = 1.0
     with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
         link_loads(cluster, matrix)
+
+
+def test_hosts_that_share_nics_are_contracted() -> None:
+    few, many = (Router(small.shared_nics(hosts, 2)) for hosts in (8, 64))
+    sizes = [int(router._out._ways._c.count / hosts) for router, hosts in ((few, 8), (many, 64))]  # type: ignore[union-attr]
+    assert sizes[1] <= sizes[0] < 20  # classes a host: 4 leaves and their NICs in 2 pods

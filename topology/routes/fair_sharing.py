@@ -292,7 +292,7 @@ def fair_s(
         If it takes a link whose rate nobody has published.
     """
     loads = router.loads(traffic) if loads is None else loads
-    flows = _by_symmetry(router, traffic, loads) if most_classes != 0 else None
+    flows = uniform_flows(router, traffic, loads.load_bytes) if most_classes != 0 else None
     classes = count_classes(router, traffic) if flows is None else len(flows.amounts)
     if most_classes is not None and classes > most_classes:
         return FairTime(loads.bound_s, loads.bound_s, classes, fair=False)
@@ -311,19 +311,16 @@ def check_pairs(traffic: Traffic) -> None:
     InputError
         If there are more than memory is for.
     """
-    pairs, most = _pairs_and_most(traffic)
+    pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(
+        traffic.pairs.sources
+    )
+    written = traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows)
+    most = _MOST_PAIRS if written else _MOST_ALIKE
     if pairs > most:
         raise InputError(
             f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs are more "
             f"than the {most:,} that memory is for; ask for fewer GPUs, or for the bound alone."
         )
-
-
-def _pairs_and_most(traffic: Traffic) -> tuple[int, int]:
-    """Return how many pairs of GPUs there may be, and how many memory is for."""
-    pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(traffic.pairs[0])
-    written = traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows)
-    return pairs, _MOST_PAIRS if written else _MOST_ALIKE
 
 
 def count_classes(router: Router, traffic: Traffic) -> int:
@@ -334,15 +331,6 @@ def count_classes(router: Router, traffic: Traffic) -> int:
     if traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows):
         found += len(traffic.members) * (len(traffic.members) - 1)
     return found
-
-
-def _by_symmetry(router: Router, traffic: Traffic, loads: LinkLoads) -> Flows | None:
-    """Return the flows of an all-to-all of many GPUs, and nothing else, on a symmetric cluster."""
-    count = len(traffic.uniform)
-    alone = traffic.matrix is None and not len(traffic.pairs.sources)
-    if not alone or count < _FEW_GPUS:
-        return None
-    return uniform_flows(router, traffic.uniform, traffic.uniform_bytes, loads.load_bytes)
 
 
 def _flows(router: Router, traffic: Traffic) -> Flows:
@@ -415,15 +403,17 @@ def _groups(network: Network, row_of: Ints, members: Ints) -> Ints:
     return colours(network.domain[members], row_of, *links)
 
 
-def uniform_flows(router: Router, members: Ints, amount: float, load_bytes: Floats) -> Flows | None:
-    """Return the classes of flows of ``amount`` bytes from each of ``members`` to every other one, by symmetry.
+def uniform_flows(router: Router, traffic: Traffic, load_bytes: Floats) -> Flows | None:
+    """Return the classes of flows of an all-to-all of many GPUs and nothing else, by symmetry.
 
     Nodes are told apart by colour refinement of the graph, links by their ends and their bytes, ``load_bytes``. The
     flows of one GPU of a colour stand for those of all, and all links of a colour carry the same. Routes may be less
     symmetric than links are (dimension order in a grid): None where the classes do not put the true bytes on links,
     or where the cluster is not symmetric enough.
     """
-    network = router.network
+    network, members = router.network, traffic.uniform
+    if traffic.matrix is not None or len(traffic.pairs.sources) or len(members) < _FEW_GPUS:
+        return None
     nodes, links = _symmetry(network, members, load_bytes)
     first = np.unique(nodes[members], return_index=True)[1]
     if len(first) * len(members) > _MOST_PAIRS:
@@ -435,7 +425,7 @@ def uniform_flows(router: Router, members: Ints, amount: float, load_bytes: Floa
         return None
     weights, parts = found
     link = np.unique(links, return_index=True)[1]
-    flows = Flows(weights, network.bytes_per_s[link], amount * parts)
+    flows = Flows(weights, network.bytes_per_s[link], traffic.uniform_bytes * parts)
     carried, true = weights @ flows.amounts, load_bytes[link]
     return flows if np.allclose(carried, true, rtol=_CLOSE, atol=_CLOSE * true.max(initial=0.0)) else None
 

@@ -419,6 +419,7 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
 
 
 def test_hosts_that_share_nics_are_contracted() -> None:
-    few, many = (Router(small.shared_nics(hosts, 2)) for hosts in (8, 64))
-    sizes = [int(router._out._ways._c.count / hosts) for router, hosts in ((few, 8), (many, 64))]  # type: ignore[union-attr]
-    assert sizes[1] <= sizes[0] < 20  # classes a host: 4 leaves and their NICs in 2 pods
+    classes = Router(small.shared_nics(8, 2))._out._ways._c  # type: ignore[union-attr]
+    assert (
+        len(classes.receivers) == 8
+    )  # of 16 PCIe switches those at one place in the two hosts of a pod are one

@@ -139,6 +139,25 @@ def random_raw(seed: int, gpus: int = 12, switches: int = 9) -> Cluster:
     return build_cluster(raw_cluster_spec(f"raw-{seed}", RawTopology(tuple(nodes), links)))
 
 
+def shared_nics(hosts: int, nics: int) -> Cluster:
+    """Return hosts of four GPUs, two of them on a PCIe switch with some NICs, each NIC on a leaf of its own."""
+    h100 = load_domain("hgx-h100").gpu
+    nodes = [RawNode(f"s{j}", "spine") for j in range(2)]
+    nodes += [RawNode(f"l{pod}.{k}", "leaf") for pod in range(-(-hosts // 2)) for k in range(2 * nics)]
+    links = [RawLink((node.id, f"s{j}"), OUT, 1) for node in nodes[2:] for j in range(2)]
+    for host in range(hosts):
+        nodes += [RawNode(f"h{host}g{i}", "gpu", f"d{host}", f"h{host}", gpu=h100) for i in range(4)]
+        links += [RawLink((f"h{host}g{i}", f"h{host}g{j}"), UP, 1) for i in range(4) for j in range(i)]
+        for k in range(2):
+            nodes.append(RawNode(f"h{host}p{k}", "pcie", node=f"h{host}"))
+            links += [RawLink((f"h{host}g{2 * k + i}", f"h{host}p{k}"), UP) for i in range(2)]
+            for nic in range(k * nics, (k + 1) * nics):
+                nodes.append(RawNode(f"h{host}n{nic}", "nic", node=f"h{host}"))
+                links += [RawLink((f"h{host}p{k}", f"h{host}n{nic}"), UP)]
+                links += [RawLink((f"h{host}n{nic}", f"l{host // 2}.{nic}"), OUT)]
+    return build_cluster(raw_cluster_spec("shared", RawTopology(tuple(nodes), tuple(links))))
+
+
 def two_tier() -> Cluster:
     """Return two domains of three planes, each with chips in the hosts and above them, on one leaf a host."""
     spec = domain("two-tier", 12, 4, links_per_switch=(1, 2, 1), upper_switches=2)
@@ -209,6 +228,8 @@ CLUSTERS = {
     "full mesh of 8": lambda: mesh(8),
     "two-tier domains": two_tier,
     "leaf-spine, NICs lost": without_nics,
+    "hosts that share NICs": lambda: shared_nics(4, 1),
+    "hosts that share two NICs each": lambda: shared_nics(3, 2),
     "two planes": lambda: two_planes(deeper=False),
     "two planes, one deeper": lambda: two_planes(deeper=True),
     **{f"planes with faults {seed}": (lambda seed=seed: random_planes(seed)) for seed in (1, 2)},

@@ -21,13 +21,12 @@ from topology.routes import (
     alike_rows,
     check_pairs,
     fair_s,
-    fair_time,
+    fair_sharing,
     link_loads,
     pattern_traffic,
     traffic_matrix,
 )
-from topology.routes.fair import Flows, folded, last_end_s, refined
-from topology.routes.single_routes import route_flows
+from topology.routes.fair_sharing import Flows, folded, last_end_s, refined, route_flows
 from topology.routes.traffic import AlikeRows, Traffic
 from topology.spec import Fault
 
@@ -191,9 +190,9 @@ def test_classes_of_alike_senders_give_the_time_of_all_pairs(
     cluster = small.CLUSTERS[name]()
     n = len(cluster.gpus)
     traffic = popular(n) if pattern == "popular" else pattern_traffic(pattern, n, 1e9)
-    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
     every = fair_s(Router(cluster), traffic)
-    monkeypatch.setattr(fair_time, "FEW_CLASSES", 10)
+    monkeypatch.setattr(fair_sharing, "FEW_CLASSES", 10)
     few = fair_s(Router(cluster), traffic)
     assert few.classes < every.classes / 2
     assert few.completion_s == pytest.approx(every.completion_s, rel=2e-3)
@@ -219,7 +218,7 @@ def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPat
     cluster = resolve_cluster("hgx-h100@128") if name == "rail" else small.CLUSTERS["grid 4x4x4"]()
     traffic = pattern_traffic("all-to-all", len(cluster.gpus), 1e9)
     few = fair_s(Router(cluster), traffic)
-    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
     every = fair_s(Router(cluster), traffic)
     assert few.completion_s == pytest.approx(every.completion_s, rel=1e-6)
     assert (
@@ -227,11 +226,29 @@ def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPat
     )  # routes of a grid are not as alike as its links
 
 
+def test_a_large_all_to_all_with_faults_routes_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = small.fabric_of("fat-tree", 64, nodes_per_pod=8, leaves_per_pod=4, spines=4, cores=16)
+    faults = (Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3), Fault(gpu="d9.n0.g3"))
+    router = Router(build_cluster(replace(tree.spec, faults=faults)))
+    traffic = pattern_traffic("all-to-all", 511, 1e9)
+    routed: list[int] = []
+    taken = router.direct
+
+    def direct(sources: Any, targets: Any) -> Any:
+        routed.append(len(sources))
+        return taken(sources, targets)
+
+    monkeypatch.setattr(router, "direct", direct)
+    found = fair_s(router, traffic)
+    assert found.fair
+    assert 0 < sum(routed) < 3 * 511  # of 260,610 pairs
+
+
 def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # 16 uplinks over 3 spines: the way over 6 of them is not as full as those over 5
     spines = small.CLUSTERS["leaf-spine, 3 spines"]()
     assert gap(spines, "permutation") == pytest.approx(1.0667 / 1.0 - 1, abs=0.01)
-    monkeypatch.setattr(fair_time, "MOST_ROUTES", 10)
+    monkeypatch.setattr(fair_sharing, "MOST_ROUTES", 10)
     assert gap(spines, "permutation") == pytest.approx(0.0, abs=1e-6)
 
 
@@ -240,7 +257,7 @@ def test_routes_that_are_unlike_are_so_by_symmetry_too(monkeypatch: pytest.Monke
     spec = replace(tree.spec, faults=(Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3),))
     router, traffic = Router(build_cluster(spec)), pattern_traffic("all-to-all", 48, 1e9)
     few = fair_s(router, traffic)
-    monkeypatch.setattr(fair_time, "_FEW_GPUS", 1000)
+    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
     every = fair_s(router, traffic)
     assert few.completion_s == pytest.approx(every.completion_s, rel=1e-3)
     assert few.classes < every.classes
@@ -264,7 +281,7 @@ def test_what_is_too_much_is_said() -> None:
 
 
 def test_alike_senders_of_one_domain_are_told_apart_by_their_nics() -> None:
-    from topology.routes.fair_time import _groups
+    from topology.routes.fair_sharing import _groups
 
     cluster: Any = small.CLUSTERS["rails, NICs and uplinks lost or slow"]()
     network = Router(cluster).network

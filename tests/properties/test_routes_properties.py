@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import domain_like, fabric_like
+from tests.properties.test_routes_engine import small
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
@@ -414,3 +415,10 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     matrix[5, 30] = 1.0
     with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
         link_loads(cluster, matrix)
+
+
+def test_hosts_that_share_nics_are_contracted() -> None:
+    classes = Router(small.shared_nics(8, 2))._out._ways._c  # type: ignore[union-attr]
+    assert (
+        len(classes.receivers) == 8
+    )  # of 16 PCIe switches those at one place in the two hosts of a pod are one

@@ -6,7 +6,7 @@ the domain.
 """
 
 from topology.routes.demand import Pairs
-from topology.routes.fair_time import FEW_CLASSES, FairTime, check_pairs, fair_s
+from topology.routes.fair_sharing import FEW_CLASSES, FairTime, check_pairs, fair_s
 from topology.routes.link_loads import (
     Link,
     LinkGroup,

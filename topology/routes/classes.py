@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from topology.graph import NODE_KINDS, SCALE_OUT_KINDS
 from topology.routes.demand import ones_at
 from topology.routes.network import Bools, Floats, Ints, Network
 
@@ -113,6 +114,7 @@ class Classes:
         tail, head, count = local_ends(network, gpus, links)
         self.nodes = len(gpus) + count
         self._hang(tail, head, len(gpus))
+        self._share_nics()
         self._merge()
         self._aim()
 
@@ -146,6 +148,49 @@ class Classes:
         enters = into[self.inner]
         self._tail, self._head = tail[self.inner], head[self.inner]
         self._head = np.where(enters, entry[np.where(enters, self._head, 0)], self._head)
+
+    def _share_nics(self) -> None:
+        """Let GPUs and PCIe switches that are twins but for their own NICs share the NICs to a leaf.
+
+        A NIC between one of them and a leaf passes on what it hears. All of them to one leaf become one node for what
+        goes up and one for what comes down, so that no route turns round there. ``_outer`` is the link, of those
+        inside, that carries the same as a NIC's other one; -1 where there is none.
+        """
+        net, given = self._net, self._links[self.inner]
+        tail, head, kind = self._tail, self._head, net.type[given].astype(np.int64)
+        self._outer = np.full(len(given), -1, dtype=np.int64)
+        kinds = np.full(self.nodes, -1, dtype=np.int64)
+        kinds[tail], kinds[head] = net.kinds[net.tail[given]], net.kinds[net.head[given]]
+        leaf = np.isin(kinds, [NODE_KINDS.index(one) for one in SCALE_OUT_KINDS])
+        nic = kinds == NODE_KINDS.index("nic")
+        nic[self.source] = nic[self.target] = False
+        for end, other in ((tail, head), (head, tail)):
+            for on_leaf in (leaf[other], ~leaf[other]):
+                nic &= np.bincount(end[on_leaf], minlength=self.nodes) == 1
+        if self._forward or not nic.any():
+            return
+
+        def links_of(end: Ints, other: Ints, *, on_leaf: bool) -> Ints:
+            found = np.flatnonzero(nic[end] & (leaf[other] == on_leaf))
+            return found[np.argsort(end[found])]
+
+        up, up_outer = links_of(head, tail, on_leaf=False), links_of(tail, head, on_leaf=True)
+        down, down_outer = links_of(tail, head, on_leaf=False), links_of(head, tail, on_leaf=True)
+        self._outer[up], self._outer[down] = up_outer, down_outer
+        users, first = np.zeros((2, len(up)), dtype=np.int64), self.nodes
+        for _ in range(2):  # as if all users were twins, then by those that are
+            tail, head = self._tail.copy(), self._head.copy()
+            sides = ((up, up_outer, head[up_outer]), (down, down_outer, tail[down_outer]))
+            self.nodes = first
+            for number, (inner, outer, leaves) in enumerate(sides):
+                facts = np.stack([leaves, kind[inner], kind[outer], users[number]])
+                merged = np.unique(facts, axis=1, return_inverse=True)[1].reshape(-1) + self.nodes
+                for link, ends in ((inner, (head, tail)), (outer, (tail, head))):
+                    ends[number][link] = merged
+                self.nodes += len(up)
+            known = twins(tail, head, kind, self.nodes)
+            users = np.stack([known[tail[up]], known[head[down]]])
+        self._tail, self._head = tail, head
 
     def _merge(self) -> None:
         """Merge twins to classes, and make the links between classes."""
@@ -186,7 +231,11 @@ class Classes:
             link * (self.nodes + 1) + member + 1, return_inverse=True, return_counts=True
         )
         shape = (len(self._links), len(often))
-        self.spread = csr_array((1 / often[bundle], (self.inner[each], bundle)), shape=shape)
+        outer = self._outer[each]  # carries the same; what its class carries is of all
+        own, both = ~np.isin(each, self._outer), np.flatnonzero(outer >= 0)
+        taken = np.concatenate([np.flatnonzero(own), both])
+        part, on = 1 / often[bundle[taken]], np.concatenate([each[own], outer[both]])
+        self.spread = csr_array((part, (self.inner[on], bundle[taken])), shape=shape)
         self.width = max(1, len(key))
         ones = np.ones(len(key), dtype=np.float32)
         self._joins = csr_array((ones, (self.tail, self.head)), shape=(self.count, self.count))

@@ -97,24 +97,32 @@ class Ecmp:
         All nodes and links.
     places:
         ``[copies, terminals]`` numbers of the GPUs of each copy.
-    planes:
-        Networks that are alike between the same GPUs: ``[copies, links]`` directed links that the routes of each may
-        take, in the same order in each copy, and the part of all bytes that takes it.
+    links:
+        ``[copies, links]`` directed links that the routes may take, in the same order in each copy. Of one copy of
+        GPUs ``[planes, links]`` are of equal networks between them.
+    parts:
+        ``[planes]`` part of all bytes that takes each of those networks.
     forward:
         Whether GPUs pass on bytes of others.
     """
 
     def __init__(
-        self, network: Network, places: Ints, planes: Sequence[tuple[Ints, float]], *, forward: bool = False
+        self,
+        network: Network,
+        places: Ints,
+        links: Ints,
+        parts: Floats | None = None,
+        *,
+        forward: bool = False,
     ) -> None:
-        self._net, self._places, self._planes = network, places, planes
-        self._links = planes[0][0]
+        self._net, self._places = network, places
+        self._planes = [(links, 1.0)] if parts is None else [*zip(links[:, None], parts, strict=True)]
         copies, count = places.shape
         self._copy = np.full(network.gpus, -1, dtype=np.int64)
         self._copy[places] = np.arange(copies)[:, None]
         self._place = np.zeros(network.gpus, dtype=np.int64)
         self._place[places] = np.arange(count)
-        self._c = Classes(network, places[0], self._links[0], forward=forward)
+        self._c = Classes(network, places[0], links[0], forward=forward)
 
     def _chunks(self, heard: Bools) -> Iterator[Ints]:
         """Yield receiving classes with a GPU of ``heard [terminals]``, those with as many members some at a time."""
@@ -283,15 +291,15 @@ class Ecmp:
         ends = (sources[pairs.row[pair]], targets[pairs.col[pair]])
         return unreachable(self._net, int(ends[0]), int(ends[1]), where)
 
-    @cached_property
-    def joins_all(self) -> bool:
-        """Whether every GPU of a copy reaches every other one."""
-        return self.joins(np.ones(self._places.shape[1], dtype=bool))
-
     @property
     def classes(self) -> Ints:
         """``[2, terminals]`` class of each GPU as one that sends, and as one that receives."""
         return np.stack([self._c.source_class, self._c.target_class])
+
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[1, pairs]`` class of each target, apart from those on the same switch as the source."""
+        i, j = self._place[sources], self._place[targets]
+        return np.stack([2 * self._c.target_class[j] + (self._c.source[i] == self._c.target[j])])
 
     def hops(self, terminals: Ints) -> Ints:
         """Return the hops ``[sender, receiver]`` between some GPUs of one copy, -1 where no route joins them.
@@ -305,22 +313,16 @@ class Ecmp:
         lone = self._c.lone[terminals].astype(np.int64)
         return np.where(hops < 0, -1, hops + lone[:, None] + lone)
 
-    def joins(self, who: Bools) -> bool:
-        """Whether every GPU of ``who [terminals]`` reaches every other one of its copy."""
-        senders, receivers = (
-            np.bincount(which, who, size)
-            for which, size in (
-                (self._c.source_class, len(self._c.senders)),
-                (self._c.target_class, len(self._c.receivers)),
-            )
-        )
-        alone = (senders[self._c.source_class] == 1) & (receivers[self._c.target_class] == 1)
+    @cached_property
+    def joins_all(self) -> bool:
+        """Whether every GPU of a copy reaches every other one."""
+        own, target = self._c.source_class, self._c.target_class
+        lonely = (np.bincount(own)[own] == 1) & (np.bincount(target)[target] == 1)  # in a class of its own
         step = max(1, _CELLS // max(1, len(self._c.tail)))
         for first in range(0, len(self._c.receivers), step):
             bad = self._c.ways(self._c.receivers[first : first + step]).hops[self._c.senders] < 0
-            bad &= (senders[:, None] > 0) & (receivers[first : first + step] > 0)
-            own = alone & (self._c.target_class >= first) & (self._c.target_class < first + step)
-            bad[self._c.source_class[own], self._c.target_class[own] - first] = False
+            mine = lonely & (target >= first) & (target < first + step)
+            bad[own[mine], target[mine] - first] = False
             if bad.any():
                 return False
         return True

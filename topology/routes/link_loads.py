@@ -20,7 +20,7 @@ from topology.fabrics.fabric import CabledFabric
 from topology.routes.demand import NO_PAIRS, Alike, Pairs, joined, nothing_alike, table
 from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
-from topology.routes.scale_out import Handed, ScaleOut
+from topology.routes.scale_out import RelayHops, ScaleOut
 from topology.routes.scale_up import ScaleUp
 from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
 
@@ -244,17 +244,26 @@ class Router:
             notes=tuple(found.notes),
         )
 
-    def handed(self, sources: Ints, targets: Ints) -> Handed:
+    def relayed(self, sources: Ints, targets: Ints) -> RelayHops:
         """Return who hands over the bytes of pairs of GPUs; inside a domain it is the target itself."""
         domain = self._net.domain[: self._net.gpus]
         inside = np.flatnonzero(domain[sources] == domain[targets])
-        found = Handed(inside, targets[inside], targets[inside], np.ones(len(inside)))
+        found = RelayHops(inside, targets[inside], targets[inside], np.ones(len(inside)))
         away = np.flatnonzero(domain[sources] != domain[targets])
         if self._out is None or not len(away):
             return found
-        between = self._out.handed(sources[away], targets[away])
+        between = self._out.relayed(sources[away], targets[away])
         between = between._replace(pair=away[between.pair])
-        return Handed(*(np.concatenate(columns) for columns in zip(found, between, strict=True)))
+        return RelayHops(*(np.concatenate(columns) for columns in zip(found, between, strict=True)))
+
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[pairs, facts]``: routes from one GPU are as long and as shared to targets with the same facts."""
+        found = np.stack([targets])
+        domain = self._net.domain[: self._net.gpus]
+        if self._out is not None:
+            classes = self._out.target_classes(sources, targets)
+            found = np.where(domain[sources] == domain[targets], found, -1 - classes)
+        return np.asarray(found.T)
 
     def direct(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of bytes that a GPU sends to another itself, with the part of them on each."""
@@ -274,12 +283,12 @@ class Router:
         InputError
             If a pair has no route.
         """
-        legs = self.handed(sources, targets)
+        hops = self.relayed(sources, targets)
         found = []
-        for a, b in pairwise((sources[legs.pair], legs.giver, legs.taker, targets[legs.pair])):
+        for a, b in pairwise((sources[hops.pair], hops.giver, hops.taker, targets[hops.pair])):
             moves = np.flatnonzero(a != b)
             one = self.direct(a[moves], b[moves]).of(moves)
-            found.append(Taken(one.link, legs.pair[one.pair], one.part * legs.part[one.pair]))
+            found.append(Taken(one.link, hops.pair[one.pair], one.part * hops.part[one.pair]))
         return Taken.joined(found)
 
     def shares(self, sources: Ints, targets: Ints) -> Any:

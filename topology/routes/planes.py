@@ -9,7 +9,6 @@ that are alike (NVLink switch chips, NIC planes) at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -17,33 +16,33 @@ import numpy as np
 from topology.routes.classes import local_ends
 from topology.routes.demand import Demand
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed
-from topology.routes.network import Bools, Floats, Ints, Network, connected_parts
+from topology.routes.network import Floats, Ints, Network, connected_parts
 
 _MOST_PLANES, _MOST_KINDS, _MOST_CELLS = 64, 16, 4_000_000
 _ON_ONE_LEAF, _UNKNOWN = 2, -2  # hops
 
 
-def multipath(network: Network, places: Ints, links: Ints, *, forward: bool = False) -> Ecmp | Planes:
-    """Return the routes over some links: plane by plane where the network has planes."""
-    found = None if forward else planes_of(network, places, links)
+def multipath(network: Network, links: Ints) -> Ecmp | Planes:
+    """Return the routes between all GPUs over some links: plane by plane where the network has planes."""
+    found = planes_of(network, links)
     if found is not None:
-        routes = Planes(network, places, found)
-        if routes.alike:
+        routes = Planes(network, found)
+        if routes.homogeneous:
             return routes
-    return Ecmp(network, places, [(links, 1.0)], forward=forward)
+    return Ecmp(network, np.arange(network.gpus)[None], links[None])
 
 
 class _Plane:
-    """One of the planes: its links ``[copies, links]``, and the weight ``[terminals]`` that each GPU's own has."""
+    """One of the planes: its links, the weight ``[gpus]`` that each GPU's own has, its leaf, a key of equal ones."""
 
     def __init__(self, links: Ints, weight: Floats, leaf: Ints, key: bytes) -> None:
         self.links, self.weight, self.leaf, self.key = links, weight, leaf, key
 
 
-def planes_of(network: Network, places: Ints, links: Ints) -> list[_Plane] | None:
+def planes_of(network: Network, links: Ints) -> list[_Plane] | None:
     """Return the planes of a network, none where its GPUs have none, or two links to one."""
-    count = places.shape[1]
-    tail, head, nodes = local_ends(network, places[0], links[0])
+    count = network.gpus
+    tail, head, nodes = local_ends(network, np.arange(count), links)
     out, into = tail < count, head < count
     if (out & into).any() or np.bincount(tail[out], minlength=1).max() < 2:
         return None
@@ -52,7 +51,7 @@ def planes_of(network: Network, places: Ints, links: Ints) -> list[_Plane] | Non
     if len(names) > _MOST_PLANES or len(np.unique(which * count + tail[out])) < len(which):
         return None
     part_of = part[np.where(out, head, tail)]
-    kind = network.type[links[0]]
+    kind = network.type[links]
     weight = network.types.weight[kind]
     found = []
     for name in names:
@@ -65,16 +64,16 @@ def planes_of(network: Network, places: Ints, links: Ints) -> list[_Plane] | Non
         weights[ends[0][own]], leaf[ends[0][own]] = weight[mine][own], ends[1][own]
         hangs = own | into[mine]
         facts = [np.where(hangs, 0.0, weight[mine]), *(one[kind[mine]] for one in network.types[2:])]
-        told = [rank[ends[0]], rank[ends[1]], *facts, weights / weights.max()]
-        found.append(_Plane(links[:, mine], weights, leaf, b"".join(one.tobytes() for one in told)))
+        key = [rank[ends[0]], rank[ends[1]], *facts, weights / weights.max()]
+        found.append(_Plane(links[mine], weights, leaf, b"".join(one.tobytes() for one in key)))
     return found
 
 
 class Planes:
-    """Routes between the GPUs of networks that are alike, over planes."""
+    """Routes between GPUs over planes; equal planes are routed at once."""
 
-    def __init__(self, network: Network, places: Ints, planes: Sequence[_Plane]) -> None:
-        self._net, self._places, self._planes = network, places, planes
+    def __init__(self, network: Network, planes: Sequence[_Plane]) -> None:
+        self._net, self._planes = network, planes
         groups: dict[bytes, list[_Plane]] = {}
         for plane in planes:
             groups.setdefault(plane.key, []).append(plane)
@@ -82,23 +81,23 @@ class Planes:
         self._ways = []
         for group, whole in zip(groups.values(), weights, strict=True):
             some = int(whole.argmax())
-            self._ways.append(
-                Ecmp(network, places, [(one.links, one.weight[some] / whole[some]) for one in group])
-            )
+            links = np.stack([one.links for one in group])
+            parts = np.array([one.weight[some] / whole[some] for one in group])
+            self._ways.append(Ecmp(network, np.arange(network.gpus)[None], links, parts))
         kinds, kind = np.unique(weights > 0, axis=1, return_inverse=True)
         self._kinds = kinds.T  # which planes the GPUs of each kind are on
-        self._kind = np.full(network.gpus, -1, dtype=np.int64)
-        self._kind[places] = kind.reshape(-1)
+        self._kind = kind.reshape(-1)
         # [kinds, ways, gpus] the part of its bytes to GPUs of a kind that each GPU sends over each way
         there = weights * self._kinds[:, :, None]
         whole = there.sum(axis=1, keepdims=True)
-        self._part = np.zeros((len(self._kinds), len(self._ways), network.gpus))
-        self._part[:, :, places] = np.divide(there, whole, out=np.zeros_like(there), where=whole > 0)[
-            :, :, None
-        ]
+        self._part = np.divide(there, whole, out=np.zeros_like(there), where=whole > 0)
+
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[ways + 1, pairs]`` the same on each way, and which planes a target is on."""
+        return np.vstack([*(way.target_classes(sources, targets) for way in self._ways), self._kind[targets]])
 
     @property
-    def alike(self) -> bool:
+    def homogeneous(self) -> bool:
         """Whether each plane is as short a way between any two GPUs as the others that both are on."""
         if len(self._kinds) > _MOST_KINDS:
             return False
@@ -114,13 +113,13 @@ class Planes:
     def _as_far(self) -> bool:
         """Whether classes of GPUs are as many hops apart on each way."""
         labels = np.concatenate([way.classes for way in self._ways])
-        labels = np.concatenate([labels, [self._kind[self._places[0]]]])
+        labels = np.concatenate([labels, [self._kind]])
         some = np.unique(labels, axis=1, return_index=True)[1]
         if len(self._ways) == 1:
             return True
         if len(some) ** 2 > _MOST_CELLS:
             return False
-        on = self._kinds[self._kind[self._places[0]][some]].T
+        on = self._kinds[self._kind[some]].T
         hops = np.array([way.hops(some) for way in self._ways])
         hops[~(on[:, :, None] & on[:, None, :])] = _UNKNOWN
         own = np.arange(len(some))
@@ -147,25 +146,13 @@ class Planes:
                     mine += [one.scaled(part, self._kind == kind) for one in demands]
             found.add(way.route(mine, where))
         for kind in range(len(self._kinds)):
-            none = ((self._kind >= 0) & ~self._part[kind].any(axis=0)).astype(float)
+            none = (~self._part[kind].any(axis=0)).astype(float)
             if none.any():  # no plane in common: said by the first way
                 self._ways[0].refuse([one.scaled(none, self._kind == kind) for one in demands], where)
         return found
 
-    def joins(self, who: Bools) -> bool:
-        """Whether every GPU of ``who [terminals]`` reaches every other one of its copy."""
-        kinds = self._kinds[np.unique(self._kind[self._places[0][who]])]
-        together = (kinds[:, None] & kinds[None, :]).any(axis=2).all()
-        on = self._kinds[self._kind[self._places[0]]]
-        return bool(together) and all(way.joins(who & on[:, number]) for number, way in enumerate(self._ways))
-
-    @cached_property
-    def joins_all(self) -> bool:
-        """Whether every GPU of a copy reaches every other one."""
-        return self.joins(np.ones(self._places.shape[1], dtype=bool))
-
     def seconds(self, sources: Ints, targets: Ints) -> Floats:
-        """Return the latency of the longest route of each pair of GPUs of one copy, -inf where there is none."""
+        """Return the latency of the longest route of each pair of GPUs, -inf where there is none."""
         found = np.full(len(sources), -np.inf)
         for number, way in enumerate(self._ways):
             on = np.flatnonzero(self._part[self._kind[targets], number, sources] > 0)
@@ -173,7 +160,7 @@ class Planes:
         return found
 
     def taken(self, sources: Ints, targets: Ints) -> Taken:
-        """Return the links of each pair of GPUs of one copy, and the part of its bytes that takes each."""
+        """Return the links of each pair of GPUs, and the part of its bytes that takes each."""
         found = []
         for number, way in enumerate(self._ways):
             part = self._part[self._kind[targets], number, sources]

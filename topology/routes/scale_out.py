@@ -25,20 +25,11 @@ from topology.routes.scale_up import ScaleUp
 _WHERE = "over the fabric between their domains"
 
 
-class Legs(NamedTuple):
-    """What a pair of GPUs of different domains does: a hop inside, the way between domains, a hop inside.
+class RelayHops(NamedTuple):
+    """Ways of pairs of GPUs of different domains: a hop inside, the way between domains, and a hop inside.
 
-    Leg ``k`` is ``part[k]`` of pair ``pair[k]``; ``give[k]`` and ``take[k]`` are the entries of who hands over.
+    ``part[k]`` of the bytes of pair ``pair[k]`` goes to ``giver[k]``, to ``taker[k]`` and to its target.
     """
-
-    pair: Ints
-    give: Ints
-    take: Ints
-    part: Floats
-
-
-class Handed(NamedTuple):
-    """The same by GPUs: ``part[k]`` of pair ``pair[k]`` goes to ``giver[k]``, to ``taker[k]``, to its target."""
 
     pair: Ints
     giver: Ints
@@ -118,7 +109,7 @@ class ScaleOut:
         self._net, self._up = network, up
         self._domain = network.domain[: network.gpus]
         links = links_between_domains(network)
-        self._ways = multipath(network, np.arange(network.gpus)[None], links[None])
+        self._ways = multipath(network, links)
         has_nic = np.zeros(len(network.names), dtype=bool)
         has_nic[network.tail[links]] = True
         nic, each = has_nic[: network.gpus], np.arange(network.gpus)
@@ -149,17 +140,25 @@ class ScaleOut:
         seconds[moves] = self._up.seconds(sources[moves], targets[moves])
         return seconds
 
-    def _legs(self, sources: Ints, targets: Ints) -> Legs:
-        """Return the legs of pairs of GPUs."""
+    def _entries(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return pairs of GPUs, once for each way, and the entries of those who hand over for them."""
         take, pair = self._takers.of(targets)
-        give, leg = self._givers.of(sources[pair] * self._rails + self._rail[self._takers.gpus[take]])
-        take = take[leg]
-        return Legs(pair[leg], give, take, self._givers.part[give] * self._takers.part[take])
+        give, way = self._givers.of(sources[pair] * self._rails + self._rail[self._takers.gpus[take]])
+        return pair[way], give, take[way]
 
-    def handed(self, sources: Ints, targets: Ints) -> Handed:
+    def relayed(self, sources: Ints, targets: Ints) -> RelayHops:
         """Return who hands over the bytes of pairs of GPUs."""
-        legs = self._legs(sources, targets)
-        return Handed(legs.pair, self._givers.gpus[legs.give], self._takers.gpus[legs.take], legs.part)
+        pair, give, take = self._entries(sources, targets)
+        part = self._givers.part[give] * self._takers.part[take]
+        return RelayHops(pair, self._givers.gpus[give], self._takers.gpus[take], part)
+
+    def target_classes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return ``[facts, pairs]``: ways from one GPU to targets in other domains with the same facts are alike."""
+        row, taker = sources * self._rails + self._rail[targets], self._takers.first[targets]
+        alone = (self._givers.count[row] == 1) & (self._takers.gpus[taker] == targets)
+        giver = self._givers.gpus[self._givers.first[row]]
+        classes = self._ways.target_classes(giver, targets)
+        return np.vstack([classes, self._rail[targets], np.where(alone, -1, targets)])
 
     def direct(self, sources: Ints, targets: Ints) -> Taken:
         """Return the links of bytes that GPUs hand to the fabric for GPUs of other domains themselves."""
@@ -176,12 +175,12 @@ class ScaleOut:
             If a pair has no route.
         """
         demands, given, taken = self._of_alike(alike)
-        legs = self._legs(pairs.sources, pairs.targets)
-        amounts = pairs.amounts[legs.pair] * legs.part
-        given += summed(legs.give, amounts, len(given))
-        taken += summed(legs.take, amounts, len(taken))
-        seconds = self._give_s[legs.give] + self._take_s[legs.take]
-        handed = Pairs(self._givers.gpus[legs.give], self._takers.gpus[legs.take], amounts)
+        pair, give, take = self._entries(pairs.sources, pairs.targets)
+        amounts = pairs.amounts[pair] * self._givers.part[give] * self._takers.part[take]
+        given += summed(give, amounts, len(given))
+        taken += summed(take, amounts, len(taken))
+        seconds = self._give_s[give] + self._take_s[take]
+        handed = Pairs(self._givers.gpus[give], self._takers.gpus[take], amounts)
         while len(seconds):
             now = seconds == seconds[0]
             one = handed.where(now).demand(self._net.gpus)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property, partial
-from hashlib import blake2b
 
 import numpy as np
 
@@ -17,12 +16,11 @@ from topology.routes.demand import Alike, Pairs, alike_within, joined, nothing_a
 from topology.routes.dimension_order import DimensionOrder
 from topology.routes.ecmp import Ecmp, Routed, Taken, nothing_routed, unreachable
 from topology.routes.network import Floats, Ints, Network
-from topology.routes.planes import Planes, multipath
 from topology.structures.domain import DomainSpec, Way
 from topology.structures.torus import TorusDomain
 
 _WHERE = "over the scale-up links of its domain"
-_Way = Ecmp | Planes | DimensionOrder
+_Way = Ecmp | DimensionOrder
 
 
 class ScaleUp:
@@ -32,7 +30,7 @@ class ScaleUp:
         self._net, self._specs = network, specs
         self._domain = network.domain[: network.gpus]
         everywhere = cache(
-            partial(multipath, network, np.arange(network.gpus)[None], np.arange(network.links)[None])
+            partial(Ecmp, network, np.arange(network.gpus)[None], np.arange(network.links)[None])
         )
         self._kinds = [
             _Kind(network, places, links, specs[number], everywhere)
@@ -54,18 +52,21 @@ class ScaleUp:
         key = (domain[up] * size + local[net.tail[up]]) * size + local[net.head[up]]
         links = up[np.argsort(key, kind="stable")]
         begin = np.searchsorted(domain[links], np.arange(len(self._specs) + 1)).tolist()
-        known = [blake2b() for _ in self._specs]
-        for column in (local[net.tail[links]], local[net.head[links]], net.type[links]):
-            data, width = column.view(np.uint8).data, column.itemsize
-            for number, one in enumerate(known):
-                one.update(data[width * begin[number] : width * begin[number + 1]])
+        rows = np.column_stack([local[net.tail[links]], local[net.head[links]], net.type[links]])
         sizes = np.bincount(self._domain, minlength=len(self._specs)).tolist()
         kinds: dict[object, list[int]] = defaultdict(list)
         for number, spec in enumerate(self._specs):
             gpus = order[first[number] : first[number] + sizes[number]]
             shape, wrap = _grid(spec)
             places = tuple(net.coordinates[gpu] for gpu in gpus) if shape else ()
-            kind = sizes[number], spec.structure, shape, wrap, places, known[number].digest()
+            kind = (
+                sizes[number],
+                spec.structure,
+                shape,
+                wrap,
+                places,
+                rows[begin[number] : begin[number + 1]].tobytes(),
+            )
             kinds[kind].append(number)
         for numbers in kinds.values():
             size, count = sizes[numbers[0]], begin[numbers[0] + 1] - begin[numbers[0]]
@@ -175,9 +176,9 @@ class _Kind:
     ) -> None:
         self._net, self.places = network, places
         make: dict[Way, Callable[[], _Way]] = {
-            Way.MULTIPATH: partial(multipath, network, places, links),
+            Way.MULTIPATH: partial(Ecmp, network, places, links),
             Way.DIMENSION_ORDER: partial(DimensionOrder, network, places, links, *_grid(spec)),
-            Way.FORWARDED: partial(multipath, network, places, links, forward=True),
+            Way.FORWARDED: partial(Ecmp, network, places, links, forward=True),
             Way.EVERYWHERE: everywhere,
         }
         self._made = [(make[way], note) for way, note in spec.ways]

@@ -88,7 +88,7 @@ def test_a_switched_host_is_one_domain(take: Any) -> None:
     assert imported.spec.raw is None
     assert domain.links_per_switch == (5, 5, 4, 4)
     assert domain.scale_up_bytes_per_s == 450e9
-    assert any("nvlink4" in line for line in imported.taken)
+    assert any("nvlink4" in line for line in imported.assumptions)
 
 
 def test_a_named_system_is_written_as_its_part(take: Any) -> None:
@@ -218,13 +218,13 @@ def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
     imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="gb200-nvl72")
     assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
     assert imported.domains == {"b1": ["n1", "n2", "n3"], "b2": ["n4", "n5", "n6"]}
-    assert any("blocks of b.conf" in line for line in imported.taken)
+    assert any("blocks of b.conf" in line for line in imported.assumptions)
 
 
 def test_blocks_of_hosts_that_are_domains_themselves(take: Any) -> None:
     imported = take({"b.conf": BLOCK}, gpu="hgx-h100")
     assert [domain.gpus for domain in imported.spec.domains] == [8] * 6
-    assert any("each host is a scale-up domain of its own" in line for line in imported.taken)
+    assert any("each host is a scale-up domain of its own" in line for line in imported.assumptions)
 
 
 def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
@@ -271,7 +271,7 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.taken
+    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.assumptions
     with pytest.raises(InputError, match=r"option `hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
@@ -288,7 +288,7 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     out = imported.spec.scale_out
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
-    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.taken)
+    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.assumptions)
 
 
 NESTED = """switches:
@@ -392,7 +392,7 @@ def test_a_regular_rail_fabric_is_written_short(take: Any, ib_rails: Any) -> Non
 def test_domains_of_a_rack_scale_system_are_its_leaf_sets(take: Any, ib_rails: Any) -> None:
     imported = take({"ib.out": ib_rails(pods=2, hosts=3, spines=3).text()}, gpu="gb200")
     assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
-    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.taken)
+    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.assumptions)
 
 
 def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any) -> None:
@@ -434,7 +434,7 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
     found = rates(imported)
     assert found["leaf", "nic", 50.0] == 2 * 3 * 4
     assert found["nic", "pcie", 50.0] == 2 * 3 * 4
-    assert any("each NIC is shared by 2 GPUs" in line for line in imported.taken)
+    assert any("each NIC is shared by 2 GPUs" in line for line in imported.assumptions)
 
 
 def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers.found import FabricFound
-from topology.importers.registry import kind_of, read_found
+from topology.importers.formats import kind_of, parse
 from topology.importers.source import Source
 
 TREE = """# leaf = rack
@@ -25,7 +25,7 @@ BLOCK = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\
 
 
 def read(text: str, name: str = "topology.conf") -> FabricFound:
-    found = read_found(Source(name, text), None)
+    found = parse(Source(name, text), None)
     assert isinstance(found, FabricFound)
     return found
 

@@ -53,7 +53,7 @@ def looks_like_ibnetdiscover(text: str) -> bool:
     return re.search(r'^(Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"', text, re.MULTILINE) is not None
 
 
-def read_ibnetdiscover(source: Source) -> FabricFound:
+def parse_ibnetdiscover(source: Source) -> FabricFound:
     """Return the fabric, hosts gathered from their adapters.
 
     Raises
@@ -193,4 +193,4 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
     return Figure(value, "byte/s", Evidence.MEASURED, where, text)
 
 
-FORMAT = Format("ibnetdiscover", read_ibnetdiscover, in_text=looks_like_ibnetdiscover)
+FORMAT = Format("ibnetdiscover", parse_ibnetdiscover, in_text=looks_like_ibnetdiscover)

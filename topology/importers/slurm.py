@@ -13,7 +13,7 @@ from topology.base.reading import Fields, shown
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
-from topology.importers.tree import SwitchRow, tree_found
+from topology.importers.tree import SwitchRow, parse_tree
 
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
 _FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
@@ -30,7 +30,7 @@ def looks_like_slurm_yaml(data: object) -> bool:
     return isinstance(data, list) and bool(data) and isinstance(data[0], dict) and "topology" in data[0]
 
 
-def read_slurm_conf(source: Source) -> FabricFound:
+def parse_slurm_conf(source: Source) -> FabricFound:
     """Return what a ``topology.conf`` says.
 
     Raises
@@ -62,10 +62,10 @@ def read_slurm_conf(source: Source) -> FabricFound:
         raise source.error(
             None, "has switches and blocks in one file; Slurm reads one kind. Split it in two."
         )
-    return tree_found(source, switches) if switches else _blocks(source, blocks)
+    return parse_tree(source, switches) if switches else _blocks(source, blocks)
 
 
-def read_slurm_yaml(source: Source) -> FabricFound:
+def parse_slurm_yaml(source: Source) -> FabricFound:
     """Return what one topology of a ``topology.yaml`` says: the default, else the only one.
 
     Raises
@@ -113,7 +113,7 @@ def _yaml_tree(source: Source, tree: Fields) -> FabricFound:
     for item in tree.subs("switches", empty=True):
         children, nodes = (item.name(key) if item.has(key) else None for key in ("children", "nodes"))
         _add(source, switches, "switch", item.name("switch"), _row(item.where, children, nodes))
-    return tree_found(source, switches)
+    return parse_tree(source, switches)
 
 
 def _yaml_blocks(source: Source, block: Fields) -> FabricFound:
@@ -204,5 +204,5 @@ def _node_lists(value: object) -> list[str]:
     return []
 
 
-CONF_FORMAT = Format("slurm-conf", read_slurm_conf, in_text=looks_like_slurm_conf)
-YAML_FORMAT = Format("slurm-yaml", read_slurm_yaml, in_data=looks_like_slurm_yaml)
+CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=looks_like_slurm_conf)
+YAML_FORMAT = Format("slurm-yaml", parse_slurm_yaml, in_data=looks_like_slurm_yaml)

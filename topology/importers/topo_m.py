@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from networkx.utils import UnionFind
 
 from topology.base.reading import shown
 from topology.importers.found import Format, NicFound, NodeFound
+from topology.importers.gpu_names import GpuName, product
 from topology.importers.pcie import OTHER_SOCKET, SAME_SOCKET, nearest
 from topology.importers.source import Source
 
@@ -27,6 +28,10 @@ _GLUED = re.compile(r"(?:(?:GPU|NIC)\d{1,4}){2,}")
 _ROW_NAME = re.compile(r"\s*((?:GPU|NIC)\d{1,4}|mlx\d+_\d+)")
 _TRAILING = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
 _LEGEND = re.compile(r"\s*+(NIC\d+):\s*+(\S++)\s*+$")
+_LOST_ESCAPES = re.compile(r"(?:\^\[|␛|\\(?:e|x1b|033))?\[[0-9;]{0,8}m")
+"""Terminal codes of a paste that lost its escape characters."""
+_PRODUCT = re.compile(r"^\s*GPU \d{1,4}: (NVIDIA [^(]+?) \(UUID", re.MULTILINE)
+"""A line of ``nvidia-smi -L``, which people paste with the matrix."""
 _LEAST_SWITCHED = 6
 """More links than this to each of several peers is a switch: no GPU has so many for a mesh of three or more."""
 _SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE")
@@ -42,12 +47,13 @@ _DISTANCES = {
 
 def looks_like_topo_m(text: str) -> bool:
     """Whether a text has the header and a row of ``topo -m``."""
-    return _header_line(text.split("\n")) is not None and bool(
-        re.search(rf"^[^\S\n]*+GPU0\s*+{_CELL}", text, re.MULTILINE)
+    plain = _LOST_ESCAPES.sub("", text)
+    return _header_line(plain.split("\n")) is not None and bool(
+        re.search(rf"^[^\S\n]*+GPU0\s*+{_CELL}", plain, re.MULTILINE)
     )
 
 
-def read_topo_m(source: Source) -> NodeFound:
+def parse_topo_m(source: Source) -> NodeFound:
     """Return the inside of the host that the matrix is of.
 
     Raises
@@ -55,6 +61,7 @@ def read_topo_m(source: Source) -> NodeFound:
     InputError
         If rows or cells are missing (the text is cut), or two cells contradict each other.
     """
+    source = replace(source, text=_LOST_ESCAPES.sub("", source.text))
     matrix = _matrix(source)
     gpus = tuple(name for name in matrix.columns if name.startswith("GPU"))
     nics = tuple(name for name in matrix.columns if not name.startswith("GPU"))
@@ -87,6 +94,10 @@ def read_topo_m(source: Source) -> NodeFound:
         ),
         sockets=sockets,
         switches=tuple(switches[gpu] for gpu in gpus),
+        gpu_names=(
+            GpuName("NVIDIA's nvidia-smi", "NVIDIA"),
+            *(product(name, "NVIDIA") for name in dict.fromkeys(_PRODUCT.findall(source.text))),
+        ),
     )
 
 
@@ -289,4 +300,4 @@ def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(order[joined[gpu]] for gpu in gpus)
 
 
-FORMAT = Format("topo-m", read_topo_m, in_text=looks_like_topo_m)
+FORMAT = Format("topo-m", parse_topo_m, in_text=looks_like_topo_m)

@@ -60,8 +60,8 @@ def kind_of(source: Source) -> str:
     raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
 
 
-def read_found(source: Source, kind: str | None) -> Found:
-    """Read a file of the given kind, or of the one that its content shows.
+def parse(source: Source, kind: str | None = None) -> Found:
+    """Return what a file of the given kind holds, or of the one that its content shows.
 
     Raises
     ------
@@ -71,5 +71,5 @@ def read_found(source: Source, kind: str | None) -> Found:
     if kind is not None and kind not in KINDS:
         raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
     kind = kind or kind_of(source)
-    found = FORMATS[KINDS.index(kind)].read(source)
+    found = FORMATS[KINDS.index(kind)].parse(source)
     return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))

@@ -173,7 +173,7 @@ def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
     assert imported.spec.gpus == 8
     assert {graph.nodes[other]["kind"] for other in graph["node0.g3"]} == {"host"}
     assert {graph.nodes[other]["kind"] for other in graph["node0.g4"]} == {"host", "switch"}
-    assert "GPU3 has no NVLink" in imported.anomalies[0]
+    assert "GPU3 has no scale-up link, other GPUs 18" in imported.anomalies[0]
 
 
 def test_a_tray_says_that_its_domain_is_larger(take: Any) -> None:

@@ -17,10 +17,10 @@ from topology.exporters import cluster_to_yaml
 from topology.importers import ImportOptions, import_files
 from topology.importers.answers import Answers, Questions, named_parts
 from topology.importers.build import build
-from topology.importers.completed import Completed, Link, Node
+from topology.importers.completed import Completed
 from topology.importers.options import Log
 from topology.resolve import resolve_cluster
-from topology.spec import ClusterSpec, FabricSpec, ScaleOutSpec
+from topology.spec import ClusterSpec, FabricSpec, RawLink, RawNode, RawTopology, ScaleOutSpec
 
 HGX = resolve_cluster("hgx-h100@8").spec.domains[0]
 NVL = resolve_cluster("gb200-nvl72").spec.domains[0]
@@ -46,18 +46,24 @@ def written_out(spec: ClusterSpec, gpu: str = "hgx-h100") -> Completed:
     nodes, domains = [], defaultdict[str, dict[str, None]](dict)
     for name, data in graph.nodes(data=True):
         domain = None if data["domain"] is None else f"d{data['domain']}"
-        nodes.append(Node(name, data["kind"], domain, data["node"], None, data["rail"]))
+        own = unit.gpu if data["kind"] == "gpu" else None
+        nodes.append(RawNode(name, data["kind"], domain, data["node"], None, data["rail"], own))
         if data["kind"] == "gpu":
             domains[str(domain)][data["node"]] = None
     links = [
-        Link((a, b), NIC if data["fabric"] == NIC.name else unit.fabric, data["count"])
+        RawLink((a, b), NIC if data["fabric"] == NIC.name else unit.fabric, data["count"])
         for a, b, data in graph.edges(data=True)
     ]
     options = ImportOptions(gpu=gpu)
     parts = named_parts(options, [], Questions(["test"]), Log())
     assert parts is not None
     named = {label: list(hosts) for label, hosts in domains.items()}
-    return Completed("c", "test", tuple(nodes), tuple(links), named, Answers(options, parts), switched=True)
+    raw = RawTopology(tuple(nodes), tuple(links))
+    return Completed("c", "test", raw, named, Answers(options, parts), switched=True)
+
+
+def with_links(whole: Completed, links: list[RawLink]) -> Completed:
+    return replace(whole, raw=replace(whole.raw, links=tuple(links)))
 
 
 def links_of(spec: ClusterSpec) -> dict[frozenset[str], float]:
@@ -79,14 +85,14 @@ def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataO
     found = short(whole)
     assert found is not None
     assert (found.faults, links_of(found)) == ((), links_of(spec))
-    links = list(whole.links)
+    links = list(whole.raw.links)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(links) - 1))
         if links[at].count > 1 and data.draw(st.booleans()):
             links[at] = replace(links[at], count=links[at].count - 1)
         elif "g" in links[at].between[0] and links[at].fabric is NIC:
             del links[at]
-    found = short(replace(whole, links=tuple(links)))
+    found = short(with_links(whole, links))
     assert found is not None
     assert found.domains == spec.domains
     assert links_of(found) == {
@@ -96,17 +102,17 @@ def test_what_lacks_is_broken_and_nothing_else(out: ScaleOutSpec, data: st.DataO
 
 def test_another_link_than_the_design_has_stays_a_graph() -> None:
     whole = written_out(ClusterSpec("c", (HGX,) * 12, FABRICS[0]))
-    more = Link(("f.p0.l0", "f.p1.l0"), NIC)
-    assert short(replace(whole, links=(*whole.links, more))) is None
-    half = [replace(link, count=1) if link.between[0] < "d6" else link for link in whole.links]
-    assert short(replace(whole, links=tuple(half))) is None, "half of the links are no few faults"
+    more = RawLink(("f.p0.l0", "f.p1.l0"), NIC)
+    assert short(with_links(whole, [*whole.raw.links, more])) is None
+    half = [replace(link, count=1) if link.between[0] < "d6" else link for link in whole.raw.links]
+    assert short(with_links(whole, half)) is None, "half of the links are no few faults"
 
 
 def test_an_absent_host_keeps_the_places_of_the_others() -> None:
     whole = written_out(ClusterSpec("c", (HGX,) * 60, FABRICS[0]))
-    nodes = tuple(node for node in whole.nodes if not node.id.startswith("d5."))
-    links = tuple(link for link in whole.links if not any(end.startswith("d5.") for end in link.between))
-    found = build(replace(whole, nodes=nodes, links=links))
+    nodes = tuple(node for node in whole.raw.nodes if not node.id.startswith("d5."))
+    links = tuple(link for link in whole.raw.links if not any(end.startswith("d5.") for end in link.between))
+    found = build(replace(whole, raw=RawTopology(nodes, links)))
     # its pod is filled up behind the others
     assert [fault.gpu for fault in found.spec.faults if fault.gpu] == [f"d7.n0.g{i}" for i in range(8)]
     assert found.hosts[7:9] == ("(absent)", "d8.n0")

@@ -39,13 +39,7 @@ def is_amd_smi_json(data: object) -> bool:
 
 
 def parse_amd_smi(source: Source) -> NodeFound:
-    """Return the inside of the host that the table is of.
-
-    Raises
-    ------
-    InputError
-        If there is no table of link types, it is cut, or two of the GPUs are not joined by xGMI.
-    """
+    """Return the inside of the host that the table is of."""
     if source.text.lstrip().startswith(("{", "[")):
         names, types, ranges = _json(source)
     else:

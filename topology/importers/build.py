@@ -18,7 +18,7 @@ from topology.base.errors import InputError
 from topology.base.units import format_quantity
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.fabrics import check_scale_out
-from topology.importers.completed import Completed, Link
+from topology.importers.completed import Completed, bytes_per_s, rate_of
 from topology.importers.found import commonest
 from topology.plausible import check_raw_links
 from topology.spec import (
@@ -27,8 +27,6 @@ from topology.spec import (
     FabricSpec,
     Fault,
     RawLink,
-    RawNode,
-    RawTopology,
     ScaleOutSpec,
 )
 from topology.structures import check_domain
@@ -63,7 +61,7 @@ def build(completed: Completed) -> Built:
     InputError
         If its GPUs are not all connected, or its hosts differ where nothing says how they are cabled.
     """
-    raw, place, notes = _raw(completed), completed.place, list[str]()
+    raw, place, notes = completed.raw, completed.place, list[str]()
     unjoined = not completed.switched and len(completed.domains) > 1
     try:
         short = _homogeneous(completed, notes)
@@ -84,24 +82,6 @@ def build(completed: Completed) -> Built:
         unusual = False
     spec, hosts = short or (raw_cluster_spec(completed.name, raw, (), place), [])
     return Built(spec, tuple(hosts), tuple(notes), unusual)
-
-
-def _raw(completed: Completed) -> RawTopology:
-    gpu = completed.answers.parts.gpu
-    nodes = (
-        RawNode(
-            id=node.id,
-            kind=node.kind,
-            domain=node.domain,
-            node=node.host,
-            rack=node.rack,
-            rail=node.rail,
-            gpu=gpu if node.kind == "gpu" else None,
-        )
-        for node in completed.nodes
-    )
-    links = (RawLink(between=link.between, fabric=link.fabric, count=link.count) for link in completed.links)
-    return RawTopology(nodes=tuple(nodes), links=tuple(links))
 
 
 def _design(completed: Completed) -> ScaleOutSpec | None:
@@ -130,9 +110,9 @@ class _Graph:
     gpus: dict[str, list[str]]
     domains: dict[str, list[str]]
     kinds: dict[str, str]
-    up: dict[str, dict[str, Link]] = field(default_factory=lambda: defaultdict(dict))
-    nics: dict[str, dict[str, Link]] = field(default_factory=lambda: defaultdict(dict))
-    above: dict[str, dict[str, Link]] = field(default_factory=lambda: defaultdict(dict))
+    up: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
+    nics: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
+    above: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def per_node(self) -> int:
@@ -166,7 +146,7 @@ def _homogeneous(completed: Completed, notes: list[str]) -> tuple[ClusterSpec, l
     if shape.out is not None:
         check_scale_out(shape.out, completed.place)
     spec, names = _spec_of(completed.name, graph, unit, shape)
-    faults = _faults(spec, completed.links, names, notes)
+    faults = _faults(spec, completed.raw.links, names, notes)
     if faults:
         spec = replace(spec, faults=faults)
         build_cluster(spec)
@@ -175,13 +155,13 @@ def _homogeneous(completed: Completed, notes: list[str]) -> tuple[ClusterSpec, l
 
 def _graph(completed: Completed) -> _Graph | None:
     """Return a graph by hosts and domains, None where it has what no short form has."""
-    kinds = {node.id: node.kind for node in completed.nodes}
+    kinds = {node.id: node.kind for node in completed.raw.nodes}
     gpus: dict[str, list[str]] = defaultdict(list)
     domains: dict[str, dict[str, None]] = defaultdict(dict)
-    for node in completed.nodes:
-        if node.kind == "gpu" and node.host and node.domain:
-            gpus[node.host].append(node.id)
-            domains[node.domain][node.host] = None
+    for node in completed.raw.nodes:
+        if node.kind == "gpu" and node.node and node.domain:
+            gpus[node.node].append(node.id)
+            domains[node.domain][node.node] = None
         elif node.kind not in ("switch", *_LEVELS):
             return None
     if not gpus or sum(map(len, domains.values())) != len(gpus):
@@ -189,7 +169,7 @@ def _graph(completed: Completed) -> _Graph | None:
     # a domain's hosts follow each other
     ordered = {host: gpus[host] for own in domains.values() for host in own}
     graph = _Graph(ordered, {label: list(own) for label, own in domains.items()}, kinds)
-    for link in completed.links:
+    for link in completed.raw.links:
         for one, other in (link.between, link.between[::-1]):
             if kinds[one] == "gpu":
                 (graph.nics if kinds[other] in _LEVELS else graph.up)[one][other] = link
@@ -198,15 +178,10 @@ def _graph(completed: Completed) -> _Graph | None:
     return graph
 
 
-def _rate(fabric: FabricSpec) -> tuple[float, float]:
-    """Return bytes/s and latency of a link, which make two fabrics the same."""
-    return fabric.link_bytes_per_s.value, fabric.latency_s.value
-
-
-def _commonest_link(ends: Mapping[str, Mapping[str, Link]]) -> Link | None:
+def _commonest_link(ends: Mapping[str, Mapping[str, RawLink]]) -> RawLink | None:
     """Return a link of the commonest rate and count."""
-    links = {(link.count, *_rate(link.fabric)): link for own in ends.values() for link in own.values()}
-    usual = commonest((link.count, *_rate(link.fabric)) for own in ends.values() for link in own.values())
+    links = {(link.count, *rate_of(link.fabric)): link for own in ends.values() for link in own.values()}
+    usual = commonest((link.count, *rate_of(link.fabric)) for own in ends.values() for link in own.values())
     return None if usual is None else links[usual]
 
 
@@ -226,7 +201,7 @@ def _unit(graph: _Graph, completed: Completed) -> DomainSpec | None:
         system is not None
         and parts.name is not None
         and (system.structure, system.gpus_per_node) == (structure, per_node)
-        and _rate(system.fabric) == _rate(fabric)
+        and rate_of(system.fabric) == rate_of(fabric)
         and counts in (tuple(sorted(system.links_per_switch, reverse=True)), (system.links_per_neighbour,))
     ):
         return replace(system, gpus=gpus)
@@ -272,11 +247,11 @@ def _filled(graph: _Graph, groups: Iterable[Sequence[str]], size: int) -> list[s
     ]
 
 
-def _uplinks(graph: _Graph, switches: Iterable[str], nic: Link) -> float | None:
+def _uplinks(graph: _Graph, switches: Iterable[str], nic: RawLink) -> float | None:
     """Return how many links like a NIC's most of some switches have up: those of other rates count by their rate."""
     one = nic.fabric.link_bytes_per_s.value
     return commonest(
-        round(sum(link.bytes_per_s / one for link in own.values()), 6)
+        round(sum(bytes_per_s(link) / one for link in own.values()), 6)
         for name in switches
         if (own := graph.above.get(name))
     )
@@ -349,7 +324,7 @@ def _tree(graph: _Graph) -> _Shape | None:
 
 
 def _fat_tree(
-    graph: _Graph, out: ScaleOutSpec, on_leaf: Mapping[str, list[str]], up: float, nic: Link
+    graph: _Graph, out: ScaleOutSpec, on_leaf: Mapping[str, list[str]], up: float, nic: RawLink
 ) -> _Shape | None:
     """Return a fat tree: leaves on the spines of their pod, spine i of every pod on the same cores."""
     pods: UnionFind[str] = UnionFind(on_leaf)
@@ -424,7 +399,7 @@ def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple
 
 
 def _faults(
-    spec: ClusterSpec, links: Sequence[Link], names: Mapping[str, str], notes: list[str]
+    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], notes: list[str]
 ) -> tuple[Fault, ...] | None:
     """Return what the graph lacks of the cluster, None where it has more, or lacks too much."""
     cluster = build_cluster(spec)
@@ -443,7 +418,7 @@ def _faults(
         )
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
-    np.add.at(rate, at, [link.bytes_per_s for link in links])
+    np.add.at(rate, at, [bytes_per_s(link) for link in links])
     latency[at] = [link.fabric.latency_s.value for link in links]
     out = np.isin(np.arange(len(wiring.names)), [wiring.number[gpu] for gpu in gone])
     stays, factor = ~(out[wiring.a] | out[wiring.b]), rate / wiring.bytes_per_s

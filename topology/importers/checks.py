@@ -10,7 +10,7 @@ from topology.base.errors import InputError
 from topology.base.units import format_quantity
 from topology.catalog import gpu_names
 from topology.importers.answers import Parts
-from topology.importers.found import Found, NodeFound, listed
+from topology.importers.found import Found, NodeFound, commonest, listed
 from topology.importers.options import ImportOptions
 
 _RATE_MARGIN = 0.25
@@ -18,13 +18,7 @@ _RATE_MARGIN = 0.25
 
 
 def check_gpu(found: Sequence[Found], parts: Parts, option: str) -> None:
-    """Refuse a file that names another GPU of the catalog than the user (``option``).
-
-    Raises
-    ------
-    InputError
-        If one does.
-    """
+    """Refuse a file that names another GPU of the catalog than the user (``option``)."""
     if parts.gpu.name not in gpu_names():
         return
     for one in found:
@@ -36,16 +30,12 @@ def check_gpu(found: Sequence[Found], parts: Parts, option: str) -> None:
                 )
 
 
-def checked_node(node: NodeFound, host: str, parts: Parts, options: ImportOptions) -> tuple[NodeFound, str]:
+def checked_node(
+    node: NodeFound, host: str, parts: Parts, options: ImportOptions
+) -> tuple[NodeFound, list[str]]:
     """Return a host with the links that its GPUs can have, and what is odd about them.
 
     Equal bundles to all peers may be all the links that a GPU has: then they are direct.
-
-    Raises
-    ------
-    InputError
-        If its GPUs are another number or have other links than the user named, or hang on switches of which
-        nothing says how they are joined.
     """
     wanted = options.gpus_per_node
     if wanted is not None and node.gpu_count != wanted:
@@ -57,12 +47,18 @@ def checked_node(node: NodeFound, host: str, parts: Parts, options: ImportOption
         every, bundle, others = system.links_per_gpu if system else 0, max(per.values()), len(per) - 1
         if set(per.values()) == {bundle} and bundle != every == bundle * others:
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
-            return replace(node, chips=(), links=links, hidden=False), ""
+            return replace(node, chips=(), links=links, hidden=False), []
     to_peers = any(a in per and b in per for a, b, _ in node.links)
     check_links(node.place, list(per.values()), parts, options.gpu, to_peers=to_peers)
     if node.link_rate is not None and parts.inner is None:
         check_links(node.place, [1], parts, options.gpu, bytes_per_s=max(per.values()) * node.link_rate.value)
-    return node, _apart(node, parts)
+    usual = commonest(per.values())
+    odd = [
+        f"{node.place}: {gpu} has {f'{count} scale-up links' if count else 'no scale-up link'}, other GPUs {usual}."
+        for gpu, count in per.items()
+        if count != usual
+    ]
+    return node, [*odd, *filter(None, [_apart(node, parts)])]
 
 
 def _apart(node: NodeFound, parts: Parts) -> str:
@@ -109,11 +105,6 @@ def check_links(
         Whether they go to the other GPUs of the host, not to switches.
     bytes_per_s:
         Rate of all links of a GPU, per direction, where the file has it; then their number is not compared.
-
-    Raises
-    ------
-    InputError
-        If the catalog has another number of links for the GPU, or another rate.
     """
     known = [one for one in parts.systems if not one.shape and one.scale_up_bytes_per_s > 0]
     count = max(set(links) - {0}, key=list(links).count, default=0)

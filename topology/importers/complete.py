@@ -25,7 +25,7 @@ from topology.importers.answers import (
     out_fabric,
 )
 from topology.importers.checks import check_gpu, check_links, checked_node
-from topology.importers.completed import Completed, Draft, Node
+from topology.importers.completed import Completed, Draft, bytes_per_s
 from topology.importers.found import (
     FabricFound,
     Found,
@@ -40,7 +40,7 @@ from topology.importers.hosts import add_domain
 from topology.importers.merge import domains_of, dumps_of_hosts, merged_fabric
 from topology.importers.nics import add_nics, check_nics
 from topology.importers.options import ImportOptions, Log
-from topology.spec import FabricSpec
+from topology.spec import FabricSpec, RawNode
 
 
 def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed, list[str]]:
@@ -69,7 +69,7 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
     questions.refuse()
     if answers is None:
         raise TypeError("parts were neither named nor asked for")
-    draft = Draft()
+    draft = Draft(answers.parts.gpu)
     if isinstance(found[0], GraphFound):
         domains = _add_graph(draft, found[0], answers)
     elif fabric is None:
@@ -79,7 +79,7 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
         check_nics(fabric, nodes, log)
         _add_hosts(draft, fabric.place, domains, nodes, answers, log)
         for name, level in fabric.switches.items():
-            draft.node(Node(name, switch_kind(level), rail=fabric.switch_rails.get(name)))
+            draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
     _put_in_racks(draft, answers, log)
     if fabric is not None:
         add_nics(draft, fabric, nodes, answers, log)
@@ -88,8 +88,7 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
     completed = Completed(
         name=Path(found[0].place).stem or "imported",
         place=" and ".join(one.place for one in found),
-        nodes=tuple(draft.nodes.values()),
-        links=draft.links,
+        raw=draft.raw,
         domains=domains,
         answers=answers,
         switched=fabric is None or bool(fabric.switches),
@@ -124,9 +123,9 @@ def _checked(nodes: Nodes, parts: Parts, options: ImportOptions, log: Log) -> di
     odd: dict[str, None] = {}
     for host, node in nodes.items():
         if node is not None:
-            checked[host], line = checked_node(node, host, parts, options)
-            odd[line] = None
-    log.anomalies += filter(None, odd)
+            checked[host], lines = checked_node(node, host, parts, options)
+            odd.update(dict.fromkeys(lines))
+    log.anomalies += odd
     return checked
 
 
@@ -194,10 +193,10 @@ def _put_in_racks(draft: Draft, answers: Answers, log: Log) -> None:
     if system is None or system.gpus == system.gpus_per_node:
         return
     per_rack = system.gpus_per_node * system.nodes_per_rack
-    by_host: dict[str, dict[str, list[Node]]] = defaultdict(lambda: defaultdict(list))
+    by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
     for node in draft.nodes.values():
-        if node.kind == "gpu" and node.domain is not None and node.host is not None:
-            by_host[node.domain][node.host].append(node)
+        if node.kind == "gpu" and node.domain is not None and node.node is not None:
+            by_host[node.domain][node.node].append(node)
     for domain, hosts in by_host.items():
         before = 0
         for members in hosts.values() if len(hosts) > 1 else ():
@@ -221,10 +220,10 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], a
     ratio = answers.oversubscription or 1.0
     down: dict[str, float] = defaultdict(float)
     one: dict[str, FabricSpec] = {}
-    for link in draft.links:
+    for link in draft.raw.links:
         for end in link.between:
             if end in fabric.switches:
-                down[end] += link.bytes_per_s
+                down[end] += bytes_per_s(link)
                 one[end] = link.fabric
     above: dict[str, list[str]] = defaultdict(list)
     for trunk in trunks:
@@ -254,8 +253,8 @@ def _join_tops(draft: Draft, fabric: FabricFound, tops: list[str], answers: Answ
     if not tops or answers.join_leaves is None:
         return
     level = 1 + max(fabric.switches[name] for name in tops)
-    root = draft.node(Node(draft.free("root"), switch_kind(level)))
-    below = {link.between[1]: link.fabric for link in draft.links}
+    root = draft.node(draft.free("root"), switch_kind(level))
+    below = {link.between[1]: link.fabric for link in draft.raw.links}
     for name in tops:
         draft.link(name, root, *_links_of(answers.join_leaves, below.get(name), answers))
 
@@ -287,7 +286,7 @@ def _add_graph(draft: Draft, graph: GraphFound, answers: Answers) -> dict[str, l
     domains: dict[str, dict[str, None]] = defaultdict(dict)
     per: Counter[str] = Counter()
     for name, kind, domain, host in graph.nodes:
-        draft.node(Node(name, kind, domain, host))
+        draft.node(name, kind, domain, host)
         if kind == "gpu" and domain is not None and host is not None:
             domains[domain][host] = None
     for a, b, count, rate in graph.links:

@@ -7,33 +7,7 @@ from dataclasses import dataclass
 from topology.base.errors import InputError
 from topology.base.reading import Fields
 from topology.importers.answers import Answers
-from topology.spec import FabricSpec
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node: its kind, scale-up domain, host and cabinet, and a GPU's position or a leaf's rail."""
-
-    id: str
-    kind: str
-    domain: str | None = None
-    host: str | None = None
-    rack: str | None = None
-    rail: int | None = None
-
-
-@dataclass(frozen=True)
-class Link:
-    """``count`` parallel links of ``fabric`` between two nodes."""
-
-    between: tuple[str, str]
-    fabric: FabricSpec
-    count: int = 1
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Rate of all of them, per direction."""
-        return self.count * self.fabric.link_bytes_per_s.value
+from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
 
 
 @dataclass(frozen=True)
@@ -46,8 +20,7 @@ class Completed:
 
     name: str
     place: str
-    nodes: tuple[Node, ...]
-    links: tuple[Link, ...]
+    raw: RawTopology
     domains: dict[str, list[str]]
     answers: Answers
     switched: bool
@@ -57,24 +30,25 @@ class Completed:
 class Draft:
     """Nodes and links, in the order they are added."""
 
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+    def __init__(self, gpu: GpuSpec) -> None:
+        self.nodes: dict[str, RawNode] = {}
+        self._gpu = gpu
         self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
 
-    def node(self, node: Node) -> str:
-        """Add a node and return its id.
-
-        Raises
-        ------
-        InputError
-            If the id is taken.
-        """
-        if node.id in self.nodes:
-            raise InputError(
-                f"two things are called {node.id}: a {self.nodes[node.id].kind} and a {node.kind}."
-            )
-        self.nodes[node.id] = node
-        return node.id
+    def node(
+        self,
+        name: str,
+        kind: str,
+        domain: str | None = None,
+        host: str | None = None,
+        rail: int | None = None,
+    ) -> str:
+        """Add a node and return its id, which no other may have."""
+        if name in self.nodes:
+            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
+        gpu = self._gpu if kind == "gpu" else None
+        self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
+        return name
 
     def free(self, name: str) -> str:
         """Return ``name``, with a sign behind it for each node that has it."""
@@ -83,39 +57,29 @@ class Draft:
         return name
 
     def link(self, a: str, b: str, fabric: FabricSpec | None, count: int = 1) -> None:
-        """Add links; where the two are joined by links of another kind or rate already, those stay.
-
-        Raises
-        ------
-        TypeError
-            If there is no fabric: then nobody was asked for a rate that is needed.
-        """
+        """Add links of a fabric; where links of another rate join the two already, those stay."""
         if fabric is None:
             raise TypeError(f"{a} to {b}: no rate")
         pair = (a, b) if (a, b) in self._links or (b, a) not in self._links else (b, a)
         old, before = self._links.get(pair, (fabric, 0))
-        if _same(old, fabric):
+        if (old.name, *rate_of(old)) == (fabric.name, *rate_of(fabric)):
             self._links[pair] = (old, count + before)
 
     @property
-    def links(self) -> tuple[Link, ...]:
-        """The links.
-
-        Raises
-        ------
-        InputError
-            If a rate came to more links than any two things are joined by.
-        """
+    def raw(self) -> RawTopology:
+        """The graph; refused where a rate came to more links than any two things are joined by."""
         for (a, b), (_, count) in self._links.items():
             if count > Fields.most:
                 raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {Fields.most:,}.")
-        return tuple(Link(pair, fabric, count) for pair, (fabric, count) in self._links.items())
+        links = (RawLink(between=pair, fabric=one, count=count) for pair, (one, count) in self._links.items())
+        return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 
 
-def _same(a: FabricSpec, b: FabricSpec) -> bool:
-    """Whether links of two fabrics are parallel; where a figure was read does not matter."""
-    return (a.name, a.link_bytes_per_s.value, a.latency_s.value) == (
-        b.name,
-        b.link_bytes_per_s.value,
-        b.latency_s.value,
-    )
+def rate_of(fabric: FabricSpec) -> tuple[float, float]:
+    """Return bytes/s and latency of a link, which make two fabrics the same."""
+    return fabric.link_bytes_per_s.value, fabric.latency_s.value
+
+
+def bytes_per_s(link: RawLink) -> float:
+    """Return the rate of parallel links together, per direction."""
+    return link.count * link.fabric.link_bytes_per_s.value

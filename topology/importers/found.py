@@ -196,7 +196,8 @@ Nodes = Mapping[str, NodeFound | None]
 class Format:
     """A kind of file: its name, its parser, and how its content shows it.
 
-    ``in_text`` tells by the text, ``in_data`` by the document where it is YAML or JSON; never by the file's name.
+    ``parse`` raises an ``InputError``, with the place, of a file that is not of this kind, is cut, or contradicts
+    itself. ``in_text`` tells by the text, ``in_data`` by the document where it is YAML or JSON; never by its name.
     """
 
     kind: str

@@ -9,7 +9,7 @@ from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
 from topology.importers.answers import Answers, inner_fabric
-from topology.importers.completed import Draft, Node
+from topology.importers.completed import Draft
 from topology.importers.found import NodeFound, Nodes
 from topology.importers.options import Log
 from topology.spec import FabricSpec
@@ -33,7 +33,7 @@ def add_domain(draft: Draft, label: str, hosts: Nodes, answers: Answers, log: Lo
     counts = {host: answers.per_node if node is None else node.gpu_count for host, node in hosts.items()}
     for host, count in counts.items():
         for number in range(count):
-            draft.node(Node(gpu_id(host, number), "gpu", label, host, rail=number))
+            draft.node(gpu_id(host, number), "gpu", label, host, rail=number)
     system, links_of_hosts = answers.parts.system, dict[str, list[int]]()
     for host, node in hosts.items():
         if node is not None and node.gpus:
@@ -59,7 +59,7 @@ def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]], answers: A
     apart = chips and all(count in (0, sum(chips)) for own in hosts.values() for count in own)
     names = [f"{label}.s{i}" for i in range(len(chips))] if apart else [f"{label}.switch"]
     for name in names:
-        draft.node(Node(name, "switch", label))
+        draft.node(name, "switch", label)
     for host, own in hosts.items():
         for number, count in enumerate(own):
             for chip, links in zip(names, chips if apart else (count,), strict=True):
@@ -76,7 +76,7 @@ def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, answers
     """Add the links that a host's dump has one by one."""
     names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
     for chip in node.chips:
-        names[chip] = draft.node(Node(f"{host}.{chip}", "switch", label, host))
+        names[chip] = draft.node(f"{host}.{chip}", "switch", label, host)
     for a, b, count in node.links:
         draft.link(names[a], names[b], answers.scale_up, count)
 
@@ -98,7 +98,7 @@ def _add_pcie(draft: Draft, host: str, node: NodeFound, answers: Answers, log: L
     """Join the GPUs of a host over PCIe: their switches, and one `host` node a socket."""
     sockets = list(dict.fromkeys(node.sockets))
     for socket in sockets:
-        draft.node(Node(socket_id(host, node, socket), "host", host=host))
+        draft.node(socket_id(host, node, socket), "host", host=host)
     chains = node.switches or ((),) * len(node.gpus)
     for number, (chain, socket) in enumerate(zip(chains, node.sockets, strict=True)):
         link = pcie_link(node, number, answers, log)
@@ -140,7 +140,7 @@ def add_switches(
     for name in chain:
         own = f"{host}.{name}"
         if own not in draft.nodes:
-            draft.node(Node(own, "pcie", host=host))
+            draft.node(own, "pcie", host=host)
             if root:
                 found = node.uplinks.get(name)
                 link = _pcie(found, answers, log) or below

@@ -43,13 +43,7 @@ def looks_like_links_csv(text: str) -> bool:
 
 
 def parse_links_csv(source: Source) -> GraphFound:
-    """Return the nodes and links.
-
-    Raises
-    ------
-    InputError
-        If a column or cell is missing or unknown, two rows join the same nodes, or a name is of no known kind.
-    """
+    """Return the nodes and links."""
     links: dict[tuple[str, str], tuple[int, Figure]] = {}
     for number, row in _rows(source):
         where = source.at(number)

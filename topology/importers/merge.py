@@ -20,13 +20,7 @@ _UNNAMED = "unnamed-"
 
 
 def merged_fabric(fabrics: Sequence[FabricFound], hosts: str | None, log: Log) -> FabricFound:
-    """Return one fabric of several files, of which at most one has switches and one domains, with ``hosts`` alone.
-
-    Raises
-    ------
-    InputError
-        If files contradict each other; the message names both places.
-    """
+    """Return one fabric of several files, with ``hosts`` alone; refuse files that contradict each other."""
     switched = [one for one in fabrics if one.switches]
     if len(switched) > 1:
         raise InputError(
@@ -122,13 +116,7 @@ def _spread_to_unnamed(base: FabricFound, domains: Mapping[str, str]) -> dict[st
 
 
 def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) -> dict[str, NodeFound | None]:
-    """Return the dump of each host: the one given for it, or named like it, else the one for all.
-
-    Raises
-    ------
-    InputError
-        If it is not clear which hosts a dump is of, or some hosts have none.
-    """
+    """Return the dump of each host: given for it, named like it, or for all; refuse what is not clear."""
     own: dict[str, NodeFound] = {}
     general: list[NodeFound] = []
     for node in nodes:
@@ -186,13 +174,7 @@ def _stem(place: str) -> str:
 def domains_of(
     fabric: FabricFound, nodes: Nodes, answers: Answers, questions: Questions, log: Log
 ) -> dict[str, list[str]]:
-    """Return hosts by domain, domains in the order of their first host.
-
-    Raises
-    ------
-    InputError
-        If a domain of the files is larger than that of the named system.
-    """
+    """Return hosts by domain, in the order of their first host; refuse one larger than the system's."""
     system, how = answers.parts.system, answers.options.domains
     place = fabric.domains_place or fabric.place
     what = "blocks" if fabric.blocks else "accelerator domains"

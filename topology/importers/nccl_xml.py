@@ -10,10 +10,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import Element, parse_xml, shown
-from topology.importers.found import Format, NicFound, NodeFound, commonest
+from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.gpu_names import GpuName, architecture, pci_device
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
@@ -34,8 +35,7 @@ _MOST_MEGABITS = 10_000_000
 """A `speed` above 10 Tb/s is not in Mb/s, as NCCL writes it: libfabric's plug-in for Slingshot writes kb/s."""
 
 
-@dataclass
-class _Gpu:
+class _Gpu(NamedTuple):
     """One GPU package: the elements that speak of it (two, where its dies are listed apart)."""
 
     busid: str
@@ -43,8 +43,7 @@ class _Gpu:
     elements: list[Element]
 
 
-@dataclass
-class _Port:
+class _Port(NamedTuple):
     """A NIC port: the card that it is on, and the socket of that."""
 
     name: str
@@ -106,20 +105,14 @@ class _Host:
 
 
 def parse_nccl_xml(source: Source) -> NodeFound:
-    """Return the inside of the host that the file is of.
-
-    Raises
-    ------
-    InputError
-        If it is not an NCCL topology, is cut, or contradicts itself.
-    """
+    """Return the inside of the host that the file is of."""
     root = parse_xml(source.text, source.name)
     fragment = root.tag in ("pci", "cpu")
     if root.tag == "graphs":
-        raise source.error(
-            root.line,
-            "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE.",
+        problem = (
+            "is an NCCL graph (the routes NCCL chose), not a topology: dump one with NCCL_TOPO_DUMP_FILE."
         )
+        raise source.error(root.line, problem)
     if root.tag != "system" and not fragment:
         raise source.error(root.line, f"<{root.tag}> is not an NCCL topology, whose root is <system>.")
     host = _Host(source)
@@ -136,7 +129,12 @@ def parse_nccl_xml(source: Source) -> NodeFound:
 
 def _node(host: _Host) -> NodeFound:
     """Return what was collected, in the form all importers share."""
-    _check_dev(host)
+    numbers: dict[int, int] = {}
+    for gpu in host.gpus:
+        line = gpu.elements[0].line
+        for dev in {element.count("dev", least=0) for element in gpu.elements}:
+            if numbers.setdefault(dev, line) != line:
+                raise host.source.error(line, f'duplicate <gpu dev="{dev}"> (first in line {numbers[dev]}).')
     host.gpus.sort(key=lambda gpu: int(gpu.elements[0].attributes.get("dev", "0")))
     names = {gpu.busid: f"GPU{i}" for i, gpu in enumerate(host.gpus)}
     tags, to_chip, links = _links(host, names)
@@ -147,7 +145,6 @@ def _node(host: _Host) -> NodeFound:
     for (busid, chip), count in to_chip.items():
         found[names[busid], chips[chip]] += count
     found.update(links)
-    _report_unlike(host, names, found)
     devices = [busid for busid, (kind, _) in host.devices.items() if kind.startswith(_GPU_CLASSES)]
     chains, rates = kept_switches(host.chains, host.rates)
     every = dict.fromkeys(bridge for chain in chains.values() for bridge in chain)
@@ -222,21 +219,6 @@ def _links_of_die(
         else:
             found[link.tag, target] += count
     return found
-
-
-def _report_unlike(host: _Host, names: Mapping[str, str], links: Mapping[tuple[str, str], int]) -> None:
-    """Report GPUs with another number of scale-up links than most."""
-    counts = dict.fromkeys(names.values(), 0)
-    for ends, count in links.items():
-        for end in counts.keys() & ends:
-            counts[end] += count
-    usual = commonest(counts.values()) or max(counts.values(), default=0)
-    host.source.anomalies += [
-        f"{gpu.elements[0].where}: {names[gpu.busid]} ({gpu.busid}) has "
-        f"{f'{have} scale-up links' if have else 'no scale-up link'}, other GPUs {usual}."
-        for gpu, have in zip(host.gpus, counts.values(), strict=True)
-        if have != usual
-    ]
 
 
 def _nics(
@@ -330,18 +312,6 @@ def _gpu_names(host: _Host, tags: set[str]) -> tuple[GpuName, ...]:
     names = [architecture(target) for target in targets if target]
     links = [GpuName(f"{_VENDORS[tag]}'s {tag}", _VENDORS[tag]) for tag in sorted(tags)]
     return (*names, *host.gpu_names, *links)
-
-
-def _check_dev(host: _Host) -> None:
-    """Every GPU has a number, and no two the same."""
-    seen: dict[int, int] = {}
-    for gpu in host.gpus:
-        for number in {element.count("dev", least=0) for element in gpu.elements}:
-            if number in seen:
-                raise host.source.error(
-                    gpu.elements[0].line, f'duplicate <gpu dev="{number}"> (first in line {seen[number]}).'
-                )
-            seen[number] = gpu.elements[0].line
 
 
 FORMAT = Format("nccl-xml", parse_nccl_xml, in_text=lambda text: text.lstrip().startswith("<"))

@@ -13,7 +13,7 @@ from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, parse_quantity
 from topology.importers.answers import Answers, inner_fabric, out_fabric
-from topology.importers.completed import Draft, Node
+from topology.importers.completed import Draft
 from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
 from topology.importers.hosts import add_switches, gpu_id, pcie_link, socket_id
 from topology.importers.options import Log
@@ -230,7 +230,7 @@ def _attach(
         known = any(cable.nic for cable in cables)
         name = f"{host}.{'root' if known else 'pcie'}"
         number = next(k for k in range(len(draft.nodes) + 1) if f"{name}{k}" not in draft.nodes)
-        root = draft.node(Node(f"{name}{number}", "host" if known else "pcie", host=host))
+        root = draft.node(f"{name}{number}", "host" if known else "pcie", host=host)
 
     def below(chain: Sequence[str]) -> str:
         some = chain[max(0, depth - 1) :]
@@ -264,19 +264,13 @@ def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
 
 def _add_nic(draft: Draft, host: str, cable: _Cable, at: str) -> None:
     """Add a NIC below ``at``, and its cable."""
-    name = draft.node(Node(draft.free(f"{host}.{cable.name}"), "nic", host=host))
+    name = draft.node(draft.free(f"{host}.{cable.name}"), "nic", host=host)
     draft.link(name, cable.leaf, cable.link, cable.count)
     draft.link(at, name, cable.link, cable.count)
 
 
 def check_nics(fabric: FabricFound, nodes: Nodes, log: Log) -> None:
-    """Compare the NICs of each host in the fabric with those of its dump; those that are not cabled are reported.
-
-    Raises
-    ------
-    InputError
-        If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
-    """
+    """Compare the NICs of each host in the fabric with those of its dump; those that are not cabled are reported."""
     for host, every in fabric.ports_by_host.items():
         node, ports = nodes.get(host), [port for port in every if port.nic]
         if node is None or not node.nics or not ports:

@@ -94,13 +94,7 @@ class _Model:
 
 
 def parse_topograph(source: Source) -> FabricFound:
-    """Return switches, hosts and accelerator domains.
-
-    Raises
-    ------
-    InputError
-        If a block names a switch that is not there, or a host is in two blocks.
-    """
+    """Return switches, hosts and accelerator domains."""
     data = source.fields()
     if data.has("items"):
         data = Fields({"instances": _instances(source, data)}, source.name)

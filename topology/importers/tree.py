@@ -23,13 +23,7 @@ class SwitchRow:
 
 
 def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **others: Any) -> FabricFound:
-    """Return the fabric that a tree describes, with other fields of it.
-
-    Raises
-    ------
-    InputError
-        If a child is not defined, or switches form a cycle.
-    """
+    """Return the fabric that a tree describes, with other fields of it."""
     parents: dict[str, list[str]] = {}
     for name, row in rows.items():
         for child in row.switches:

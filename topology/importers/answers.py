@@ -155,33 +155,34 @@ def answer(
 
     ``tops`` are the switches that nothing joins. What is missing is added to the questions.
     """
+    asking = _Asking(options, parts, questions, log)
     dumps = [node for node in nodes.values() if node is not None]
-    per_node = 0 if len(dumps) == len(nodes) else _per_node(options, parts, questions, log)
-    infiniband = fabric is not None and fabric.infiniband
-    nic = pcie = socket_link = oversubscription = join_leaves = None
-    if fabric is not None and _needs_nic(fabric, nodes, parts):
-        nic = _nic(options, parts, questions, log, infiniband=infiniband)
-    if fabric is not None and any(trunk.count is None for trunk in fabric.trunks):
-        oversubscription = _oversubscription(options, parts, questions, log)
-    if tops:
-        what = f"Root switch over {tops} switches without uplinks, an uplink of each"
-        join_leaves = _given(options.join_leaves, "join_leaves", what, log)
-        if join_leaves is None:
-            questions.ask(
-                f"how its {tops} separate switches are joined",
-                "the fabric's own file, or option `join_leaves` RATE (a switch over them all, one uplink of it each)",
-            )
     over_pcie = [node for node in dumps if node.over_pcie]
+    infiniband = fabric is not None and fabric.infiniband
+    per_node = 0 if len(dumps) == len(nodes) else asking.per_node()
+    nic = pcie = socket_link = ratio = join = None
+    if fabric is not None and _needs_nic(fabric, nodes, parts):
+        nic = asking.nic(infiniband=infiniband)
+    if fabric is not None and any(trunk.count is None for trunk in fabric.trunks):
+        ratio = asking.oversubscription()
+    if tops:
+        join = asking.rate(
+            "join_leaves", f"Root switch over {tops} switches without uplinks, an uplink of each"
+        )
+    if join is None and tops:
+        questions.ask(
+            f"how its {tops} separate switches are joined",
+            "the fabric's own file, or option `join_leaves` RATE (a switch over them all, one uplink of it each)",
+        )
     if options.pcie is not None:
         pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", "option `pcie`"))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
         questions.ask("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
-        rate = _given(options.socket_link, "socket_link", "Link between sockets", log, " each way")
+        rate = asking.rate("socket_link", "Link between sockets", " each way")
+        socket_link = None if rate is None else inner_fabric("socket-link", rate)
         if rate is None:
             questions.ask("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
-        else:
-            socket_link = inner_fabric("socket-link", rate)
     if parts is None:
         return None
     if parts.system is None and any(node is None or not node.gpus for node in nodes.values()):
@@ -196,56 +197,90 @@ def answer(
         options=options,
         parts=parts,
         per_node=per_node,
-        scale_up=_scale_up(parts, dumps, questions, log) if linked else None,
+        scale_up=asking.scale_up(parts, dumps) if linked else None,
         nic=nic,
         nics_per_gpu=parts.design.nic_links_per_gpu if parts.design is not None and plain else 1,
         pcie=pcie,
         socket_link=socket_link,
-        oversubscription=oversubscription,
-        join_leaves=join_leaves,
+        oversubscription=ratio,
+        join_leaves=join,
         infiniband=infiniband,
     )
 
 
-def _given(text: str | None, name: str, what: str, log: Log, suffix: str = "") -> Figure | None:
-    """Return the rate that the user gave by an option, if so."""
-    if text is None:
-        return None
-    log.assume(f"{what}: {text}{suffix} (option `{name}`).")
-    return given_figure(text, "byte/s", f"option `{name}`")
+@dataclass(frozen=True)
+class _Asking:
+    """One figure after another: the user's, that of a named part, or a question."""
 
+    options: ImportOptions
+    parts: Parts | None
+    questions: Questions
+    log: Log
 
-def _per_node(options: ImportOptions, parts: Parts | None, questions: Questions, log: Log) -> int:
-    """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
-    count, source = options.gpus_per_node, " (option `gpus_per_node`)"
-    if count is None and parts is not None and parts.system is not None:
-        count, source = parts.system.gpus_per_node, f": catalog system {parts.system.part}"
-    if count is None:
-        questions.ask("how many GPUs a node has", "option `gpus_per_node` N")
-        return 0
-    log.assume(f"{plural(count, 'GPU')} to a node{source}.")
-    return count
+    def rate(self, name: str, what: str, suffix: str = "") -> Figure | None:
+        """Return the rate that the user gave by an option, if so."""
+        text = getattr(self.options, name)
+        if text is None:
+            return None
+        self.log.assume(f"{what}: {text}{suffix} (option `{name}`).")
+        return given_figure(text, "byte/s", f"option `{name}`")
 
+    def per_node(self) -> int:
+        """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
+        count, source = self.options.gpus_per_node, " (option `gpus_per_node`)"
+        if count is None and self.parts is not None and (system := self.parts.system) is not None:
+            count, source = system.gpus_per_node, f": catalog system {system.part}"
+        if count is None:
+            self.questions.ask("how many GPUs a node has", "option `gpus_per_node` N")
+            return 0
+        self.log.assume(f"{plural(count, 'GPU')} to a node{source}.")
+        return count
 
-def _scale_up(parts: Parts, dumps: Sequence[NodeFound], questions: Questions, log: Log) -> FabricSpec | None:
-    """Return one scale-up link: the fabric that the user named, the catalog's for these GPUs, else a dump's rate."""
-    found = commonest(node.link_rate for node in dumps if node.link_rate is not None)
-    if parts.inner is not None:
-        log.assume(f"Scale-up link: {_rate(parts.inner)} each way, {parts.inner.name} (option `fabric`).")
-        return parts.inner
-    fabrics = {one.fabric.name: one.fabric for one in parts.systems}
-    if len(fabrics) == 1:
-        ((name, fabric),) = fabrics.items()
-        stated = f" ({found.source}: {found.text})" if found is not None else ""
-        log.assume(
-            f"Scale-up link: {_rate(fabric)} each way, {name}, that of {parts.gpu.name} in the catalog{stated}."
-        )
+    def scale_up(self, parts: Parts, dumps: Sequence[NodeFound]) -> FabricSpec | None:
+        """Return one scale-up link: of the fabric that the user named, else the catalog's, else as a dump has it."""
+        found = commonest(node.link_rate for node in dumps if node.link_rate is not None)
+        fabrics = {one.fabric.name: one.fabric for one in parts.systems}
+        if parts.inner is not None:
+            fabric, source = parts.inner, " (option `fabric`)"
+        elif len(fabrics) == 1:
+            stated = f" ({found.source}: {found.text})" if found is not None else ""
+            (fabric,), source = fabrics.values(), f", that of {parts.gpu.name} in the catalog{stated}"
+        elif found is not None:
+            return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
+        else:
+            known = fabrics or [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
+            self.questions.ask("the rate of a scale-up link", f"option `fabric` NAME ({', '.join(known)})")
+            return None
+        self.log.assume(f"Scale-up link: {_rate(fabric)} each way, {fabric.name}{source}.")
         return fabric
-    if found is not None:
-        return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
-    known = fabrics or [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
-    questions.ask("the rate of a scale-up link", f"option `fabric` NAME ({', '.join(known)})")
-    return None
+
+    def nic(self, *, infiniband: bool) -> FabricSpec | None:
+        """Return one NIC: as the user says, else the named system's."""
+        if (rate := self.rate("nic", "NIC")) is not None:
+            return out_fabric(rate, infiniband=infiniband)
+        fabric, source, parts = None, "", self.parts
+        if parts is not None and parts.outer is not None:
+            fabric, source = parts.outer, " (option `fabric`)"
+        elif parts is not None and parts.design is not None:
+            fabric, source = parts.design.fabric, f", catalog system {parts.name}"
+        if fabric is None:
+            options = "option `nic` RATE (like '400 Gb/s') or option `fabric` NAME (like ib-ndr400)"
+            self.questions.ask("the rate of a NIC", options)
+        else:
+            self.log.assume(f"NIC: {_rate(fabric)}, {fabric.name}{source}.")
+        return fabric
+
+    def oversubscription(self) -> float | None:
+        """Return downlink over uplink rate of a leaf: as the user says, else the named system's."""
+        value, source = self.options.oversubscription, " (option `oversubscription`)"
+        if value is None and self.parts is not None and self.parts.design is not None:
+            value, source = self.parts.design.oversubscription, f", catalog system {self.parts.name}"
+        if value is None:
+            ask = "option `oversubscription` R (1: as many as downlinks)"
+            self.questions.ask("how many uplinks a leaf has", ask)
+        else:
+            self.log.assume(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
+        return value
 
 
 def _needs_nic(fabric: FabricFound, nodes: Nodes, parts: Parts | None) -> bool:
@@ -257,39 +292,6 @@ def _needs_nic(fabric: FabricFound, nodes: Nodes, parts: Parts | None) -> bool:
             if not near or any(nic.rate is None for nic in near):
                 return True
     return not fabric.switches and parts is not None and parts.design is not None
-
-
-def _nic(
-    options: ImportOptions, parts: Parts | None, questions: Questions, log: Log, *, infiniband: bool
-) -> FabricSpec | None:
-    """Return one NIC: as the user says, else the named system's."""
-    if (rate := _given(options.nic, "nic", "NIC", log)) is not None:
-        return out_fabric(rate, infiniband=infiniband)
-    if parts is not None and parts.outer is not None:
-        log.assume(f"NIC: {_rate(parts.outer)}, {parts.outer.name} (option `fabric`).")
-        return parts.outer
-    if parts is not None and parts.design is not None:
-        fabric = parts.design.fabric
-        log.assume(f"NIC: {_rate(fabric)}, {fabric.name}, catalog system {parts.name}.")
-        return fabric
-    questions.ask(
-        "the rate of a NIC", "option `nic` RATE (like '400 Gb/s') or option `fabric` NAME (like ib-ndr400)"
-    )
-    return None
-
-
-def _oversubscription(
-    options: ImportOptions, parts: Parts | None, questions: Questions, log: Log
-) -> float | None:
-    """Return downlink over uplink rate of a leaf: as the user says, else the named system's."""
-    value, source = options.oversubscription, " (option `oversubscription`)"
-    if value is None and parts is not None and parts.design is not None:
-        value, source = parts.design.oversubscription, f", catalog system {parts.name}"
-    if value is None:
-        questions.ask("how many uplinks a leaf has", "option `oversubscription` R (1: as many as downlinks)")
-    else:
-        log.assume(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
-    return value
 
 
 def out_fabric(rate: Figure, *, infiniband: bool = False) -> FabricSpec:

@@ -69,22 +69,22 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
     questions.refuse()
     if answers is None:
         raise TypeError("parts were neither named nor asked for")
-    draft = Draft(answers.parts.gpu)
+    draft = Draft(answers, log)
     if isinstance(found[0], GraphFound):
-        domains = _add_graph(draft, found[0], answers)
+        domains = _add_graph(draft, found[0])
     elif fabric is None:
-        _add_hosts(draft, found[0].place, domains, nodes, answers, log)
-        _note_lone_host(nodes, answers, log)
+        _add_hosts(draft, found[0].place, domains, nodes)
+        _note_lone_host(draft, nodes)
     else:
         check_nics(fabric, nodes, log)
-        _add_hosts(draft, fabric.place, domains, nodes, answers, log)
+        _add_hosts(draft, fabric.place, domains, nodes)
         for name, level in fabric.switches.items():
             draft.node(name, switch_kind(level), rail=fabric.switch_rails.get(name))
-    _put_in_racks(draft, answers, log)
+    _put_in_racks(draft)
     if fabric is not None:
-        add_nics(draft, fabric, nodes, answers, log)
-        _add_trunks(draft, fabric, answers)
-        _join_tops(draft, fabric, tops, answers)
+        add_nics(draft, fabric, nodes)
+        _add_trunks(draft, fabric)
+        _join_tops(draft, fabric, tops)
     completed = Completed(
         name=Path(found[0].place).stem or "imported",
         place=" and ".join(one.place for one in found),
@@ -129,25 +129,6 @@ def _checked(nodes: Nodes, parts: Parts, options: ImportOptions, log: Log) -> di
     return checked
 
 
-def _add_hosts(
-    draft: Draft,
-    place: str,
-    domains: Mapping[str, Sequence[str]],
-    nodes: Nodes,
-    answers: Answers,
-    log: Log,
-) -> None:
-    """Add the hosts of each domain."""
-    gpus = sum(answers.per_node if node is None else node.gpu_count for node in nodes.values())
-    if gpus > GPUS:
-        raise InputError(
-            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
-            "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
-        )
-    for label, hosts in domains.items():
-        add_domain(draft, label, {host: nodes[host] for host in hosts}, answers, log)
-
-
 def _ask_design(fabric: FabricFound, answers: Answers, domains: int, questions: Questions, log: Log) -> None:
     """Where no file names switches, take the design of the named system, or ask for it."""
     parts = answers.parts
@@ -163,33 +144,45 @@ def _ask_design(fabric: FabricFound, answers: Answers, domains: int, questions: 
         log.assume(f"Fabric between domains: {parts.design.kind}, as catalog system {parts.name} is cabled.")
 
 
-def _note_lone_host(nodes: Nodes, answers: Answers, log: Log) -> None:
+def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], nodes: Nodes) -> None:
+    """Add the hosts of each domain."""
+    gpus = sum(draft.answers.per_node if node is None else node.gpu_count for node in nodes.values())
+    if gpus > GPUS:
+        raise InputError(
+            f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
+            "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
+        )
+    for label, hosts in domains.items():
+        add_domain(draft, label, {host: nodes[host] for host in hosts})
+
+
+def _note_lone_host(draft: Draft, nodes: Nodes) -> None:
     """Say what the dump of one host leaves out of the cluster that it is part of."""
     node = next(node for node in nodes.values() if node is not None)
-    system, gpus = answers.parts.system, node.gpu_count
+    system, gpus = draft.answers.parts.system, node.gpu_count
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
-        log.anomalies.append(
+        draft.log.anomalies.append(
             f"{node.place}: {gpus} GPUs of a domain that in {system.part} has {system.gpus}: the other hosts are not "
             "in this file; add a Slurm block file or the fabric's."
         )
     elif node.beyond and system is None:
-        log.anomalies.append(
+        draft.log.anomalies.append(
             f"{node.place}: its links go to switches that may join other hosts, which this file does not show."
         )
     if not node.gpus:
-        log.anomalies.append(
+        draft.log.anomalies.append(
             f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
         )
     if node.nics:
-        log.assume(
+        draft.log.assume(
             f"{plural(len(node.nics), 'NIC port')} without a cable in this file: left out; add the fabric's file "
             "(Slurm topology, ibnetdiscover, ...) to join them."
         )
 
 
-def _put_in_racks(draft: Draft, answers: Answers, log: Log) -> None:
+def _put_in_racks(draft: Draft) -> None:
     """Give hosts that share a domain the racks that the catalog's system of these GPUs has, in their order."""
-    system = answers.parts.system
+    system = draft.answers.parts.system
     if system is None or system.gpus == system.gpus_per_node:
         return
     per_rack = system.gpus_per_node * system.nodes_per_rack
@@ -203,21 +196,21 @@ def _put_in_racks(draft: Draft, answers: Answers, log: Log) -> None:
             rack = f"{domain}.r{before // per_rack}"
             draft.nodes.update({node.id: replace(node, rack=rack) for node in members})
             before += len(members)
-            log.assume(f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}.")
+            draft.log.assume(f"Racks: {per_rack} GPUs of one domain in each: catalog system {system.part}.")
 
 
-def _add_trunks(draft: Draft, fabric: FabricFound, answers: Answers) -> None:
+def _add_trunks(draft: Draft, fabric: FabricFound) -> None:
     """Add links between switches: as counted, else as many as the rate below them asks for."""
     for trunk in fabric.trunks:
         if trunk.count is not None and trunk.rate is not None:
-            draft.link(*trunk.ends, out_fabric(trunk.rate, infiniband=answers.infiniband), trunk.count)
+            draft.link(*trunk.ends, out_fabric(trunk.rate, infiniband=draft.answers.infiniband), trunk.count)
     if rest := [trunk for trunk in fabric.trunks if trunk.count is None]:
-        _sized_trunks(draft, fabric, rest, answers)
+        _sized_trunks(draft, fabric, rest)
 
 
-def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], answers: Answers) -> None:
+def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound]) -> None:
     """Size uplinks from the rate below a switch: over the oversubscription at leaves, in full above them."""
-    ratio = answers.oversubscription or 1.0
+    ratio = draft.answers.oversubscription or 1.0
     down: dict[str, float] = defaultdict(float)
     one: dict[str, FabricSpec] = {}
     for link in draft.raw.links:
@@ -234,29 +227,29 @@ def _sized_trunks(draft: Draft, fabric: FabricFound, trunks: list[TrunkFound], a
         text = format_quantity(share, "byte/s", 12)
         figure = Figure(share, "byte/s", Evidence.DERIVED, "downlinks over the oversubscription", text)
         for upper in above[name] if share > 0 else ():
-            uplink, count = _links_of(figure, one.get(name), answers)
+            uplink, count = _links_of(draft, figure, one.get(name))
             draft.link(name, upper, uplink, count)
             down[upper] += share
             one.setdefault(upper, uplink)
 
 
-def _links_of(rate: Figure, below: FabricSpec | None, answers: Answers) -> tuple[FabricSpec, int]:
+def _links_of(draft: Draft, rate: Figure, below: FabricSpec | None) -> tuple[FabricSpec, int]:
     """Return links of ``rate`` in all: whole links like those below, else one."""
     count = rate.value / below.link_bytes_per_s.value if below is not None else 0.0
     if below is not None and round(count) >= 1 and abs(count - round(count)) < 1e-6:
         return below, round(count)
-    return out_fabric(rate, infiniband=answers.infiniband), 1
+    return out_fabric(rate, infiniband=draft.answers.infiniband), 1
 
 
-def _join_tops(draft: Draft, fabric: FabricFound, tops: list[str], answers: Answers) -> None:
+def _join_tops(draft: Draft, fabric: FabricFound, tops: list[str]) -> None:
     """Put one switch over those that nothing joins, as the user says."""
-    if not tops or answers.join_leaves is None:
+    if not tops or draft.answers.join_leaves is None:
         return
     level = 1 + max(fabric.switches[name] for name in tops)
     root = draft.node(draft.free("root"), switch_kind(level))
     below = {link.between[1]: link.fabric for link in draft.raw.links}
     for name in tops:
-        draft.link(name, root, *_links_of(answers.join_leaves, below.get(name), answers))
+        draft.link(name, root, *_links_of(draft, draft.answers.join_leaves, below.get(name)))
 
 
 def _tops(fabric: FabricFound) -> list[str]:
@@ -276,12 +269,12 @@ def _tops(fabric: FabricFound) -> list[str]:
     return tops if len(groups) > 1 else []
 
 
-def _add_graph(draft: Draft, graph: GraphFound, answers: Answers) -> dict[str, list[str]]:
+def _add_graph(draft: Draft, graph: GraphFound) -> dict[str, list[str]]:
     """Add the nodes and links of a file that has them all, and return the hosts of each domain.
 
     A link between GPUs and switch chips that runs at the catalog's rate for them is the catalog's.
     """
-    own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(answers.parts.gpu.name)}
+    own = {one.fabric.link_bytes_per_s.value: one.fabric for one in systems_of(draft.answers.parts.gpu.name)}
     kinds = {name: kind for name, kind, _, _ in graph.nodes}
     domains: dict[str, dict[str, None]] = defaultdict(dict)
     per: Counter[str] = Counter()
@@ -302,6 +295,10 @@ def _add_graph(draft: Draft, graph: GraphFound, answers: Answers) -> dict[str, l
         per.update({end: count * rate.value for end in (a, b) if scale_up and kinds[end] == "gpu"})
     usual = commonest(per.values())
     check_links(
-        graph.place, [1] if usual else [], answers.parts, answers.options.gpu, bytes_per_s=usual or 0.0
+        graph.place,
+        [1] if usual else [],
+        draft.answers.parts,
+        draft.answers.options.gpu,
+        bytes_per_s=usual or 0.0,
     )
     return {label: list(hosts) for label, hosts in domains.items()}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from topology.base.errors import InputError
 from topology.base.reading import Fields
 from topology.importers.answers import Answers
-from topology.spec import FabricSpec, GpuSpec, RawLink, RawNode, RawTopology
+from topology.importers.options import Log
+from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Completed:
 
 
 class Draft:
-    """Nodes and links, in the order they are added."""
+    """Nodes and links in the order they are added, with the answers that rates come from, and what is assumed."""
 
-    def __init__(self, gpu: GpuSpec) -> None:
+    def __init__(self, answers: Answers, log: Log) -> None:
+        self.answers, self.log = answers, log
         self.nodes: dict[str, RawNode] = {}
-        self._gpu = gpu
         self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
 
     def node(
@@ -46,7 +47,7 @@ class Draft:
         """Add a node and return its id, which no other may have."""
         if name in self.nodes:
             raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
-        gpu = self._gpu if kind == "gpu" else None
+        gpu = self.answers.parts.gpu if kind == "gpu" else None
         self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
         return name
 

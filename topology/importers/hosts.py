@@ -8,10 +8,9 @@ from itertools import combinations
 from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
-from topology.importers.answers import Answers, inner_fabric
+from topology.importers.answers import inner_fabric
 from topology.importers.completed import Draft
 from topology.importers.found import NodeFound, Nodes
-from topology.importers.options import Log
 from topology.spec import FabricSpec
 
 
@@ -25,36 +24,38 @@ def socket_id(host: str, node: NodeFound, socket: str) -> str:
     return f"{host}.socket{node.socket_number(socket)}"
 
 
-def add_domain(draft: Draft, label: str, hosts: Nodes, answers: Answers, log: Log) -> None:
+def add_domain(draft: Draft, label: str, hosts: Nodes) -> None:
     """Add the GPUs of one scale-up domain and the links between them.
 
     ``hosts`` gives the dump of each host, None where there is none and the system of the catalog is taken.
     """
-    counts = {host: answers.per_node if node is None else node.gpu_count for host, node in hosts.items()}
+    counts = {
+        host: draft.answers.per_node if node is None else node.gpu_count for host, node in hosts.items()
+    }
     for host, count in counts.items():
         for number in range(count):
             draft.node(gpu_id(host, number), "gpu", label, host, rail=number)
-    system, links_of_hosts = answers.parts.system, dict[str, list[int]]()
+    system, links_of_hosts = draft.answers.parts.system, dict[str, list[int]]()
     for host, node in hosts.items():
         if node is not None and node.gpus:
             if node.hidden:
                 links_of_hosts[host] = list(node.links_of_gpus.values())
             else:
-                _add_own_links(draft, label, host, node, answers)
+                _add_own_links(draft, label, host, node)
         elif system is not None and system.switched:
             links_of_hosts[host] = [system.links_per_gpu] * counts[host]
         else:
-            _add_mesh(draft, host, counts[host], answers)
+            _add_mesh(draft, host, counts[host])
     if links_of_hosts:
-        _add_chips(draft, label, links_of_hosts, answers, log)
+        _add_chips(draft, label, links_of_hosts)
     for host, node in hosts.items():
         if node is not None and node.over_pcie:
-            _add_pcie(draft, host, node, answers, log)
+            _add_pcie(draft, host, node)
 
 
-def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]], answers: Answers, log: Log) -> None:
+def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]]) -> None:
     """Add the switch chips of a domain: the catalog's where every GPU has as many links, else one for all."""
-    system, fabric = answers.parts.system, answers.scale_up
+    system, fabric = draft.answers.parts.system, draft.answers.scale_up
     chips = system.links_per_switch if system is not None and system.switched else ()
     apart = chips and all(count in (0, sum(chips)) for own in hosts.values() for count in own)
     names = [f"{label}.s{i}" for i in range(len(chips))] if apart else [f"{label}.switch"]
@@ -67,71 +68,70 @@ def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]], answers: A
                     draft.link(gpu_id(host, number), chip, fabric, links)
     if apart and system is not None:
         each = "/".join(str(count) for count in (chips[:1] if len(set(chips)) == 1 else chips))
-        log.assume(f"{len(chips)} switch chips, {each} links of each GPU: catalog system {system.part}.")
+        draft.log.assume(
+            f"{len(chips)} switch chips, {each} links of each GPU: catalog system {system.part}."
+        )
     else:
-        log.assume("Switch chips of a domain are not told apart by the files: one stands for all of them.")
+        draft.log.assume(
+            "Switch chips of a domain are not told apart by the files: one stands for all of them."
+        )
 
 
-def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound, answers: Answers) -> None:
+def _add_own_links(draft: Draft, label: str, host: str, node: NodeFound) -> None:
     """Add the links that a host's dump has one by one."""
     names = {gpu: gpu_id(host, number) for number, gpu in enumerate(node.gpus)}
     for chip in node.chips:
         names[chip] = draft.node(f"{host}.{chip}", "switch", label, host)
     for a, b, count in node.links:
-        draft.link(names[a], names[b], answers.scale_up, count)
+        draft.link(names[a], names[b], draft.answers.scale_up, count)
 
 
-def _add_mesh(draft: Draft, host: str, count: int, answers: Answers) -> None:
+def _add_mesh(draft: Draft, host: str, count: int) -> None:
     """Add the full mesh of a host that has no dump of its own."""
-    system = answers.parts.system
+    system, name = draft.answers.parts.system, draft.answers.options.gpu
     if system is None or system.structure != "mesh" or system.gpus != count:
-        what = f"{system.part} is a {system.structure} of {system.gpus} GPUs" if system else "unknown"
+        what = (
+            f"{system.part} is a {system.structure} of {system.gpus} GPUs" if system else "it has no system"
+        )
         raise InputError(
-            f"option `gpu` {answers.options.gpu}: {what}, which hosts of an imported fabric cannot be; use it by "
-            f"name, like {system.part if system else answers.options.gpu}@N."
+            f"option `gpu` {name}: {what}, which hosts of an imported fabric cannot be; use it by name, like "
+            f"{system.part if system else name}@N."
         )
     for a, b in combinations(range(count), 2):
-        draft.link(gpu_id(host, a), gpu_id(host, b), answers.scale_up, system.links_per_neighbour)
+        draft.link(gpu_id(host, a), gpu_id(host, b), draft.answers.scale_up, system.links_per_neighbour)
 
 
-def _add_pcie(draft: Draft, host: str, node: NodeFound, answers: Answers, log: Log) -> None:
+def _add_pcie(draft: Draft, host: str, node: NodeFound) -> None:
     """Join the GPUs of a host over PCIe: their switches, and one `host` node a socket."""
     sockets = list(dict.fromkeys(node.sockets))
     for socket in sockets:
         draft.node(socket_id(host, node, socket), "host", host=host)
     chains = node.switches or ((),) * len(node.gpus)
     for number, (chain, socket) in enumerate(zip(chains, node.sockets, strict=True)):
-        link = pcie_link(node, number, answers, log)
-        at = add_switches(draft, host, node, chain, socket_id(host, node, socket), link, answers, log)
+        link = pcie_link(draft, node, number)
+        at = add_switches(draft, host, node, chain, socket_id(host, node, socket), link)
         draft.link(gpu_id(host, number), at, link)
     if node.between_sockets:
         for a, b in combinations(sockets, 2):
-            draft.link(socket_id(host, node, a), socket_id(host, node, b), answers.socket_link)
+            draft.link(socket_id(host, node, a), socket_id(host, node, b), draft.answers.socket_link)
 
 
-def pcie_link(node: NodeFound | None, gpu: int, answers: Answers, log: Log) -> FabricSpec | None:
+def pcie_link(draft: Draft, node: NodeFound | None, gpu: int) -> FabricSpec | None:
     """Return the PCIe link of a GPU: the dump's, else the option's, if either has it."""
     found = node.pcie[gpu] if node is not None and gpu < len(node.pcie) else None
-    return _pcie(found, answers, log)
+    return _pcie(draft, found)
 
 
-def _pcie(found: Figure | None, answers: Answers, log: Log) -> FabricSpec | None:
+def _pcie(draft: Draft, found: Figure | None) -> FabricSpec | None:
     if found is not None:
         return inner_fabric("pcie", found)
-    if answers.pcie is not None:
-        log.assume(f"PCIe of a GPU: {answers.options.pcie} each way (option `pcie`).")
-    return answers.pcie
+    if draft.answers.pcie is not None:
+        draft.log.assume(f"PCIe of a GPU: {draft.answers.options.pcie} each way (option `pcie`).")
+    return draft.answers.pcie
 
 
 def add_switches(
-    draft: Draft,
-    host: str,
-    node: NodeFound,
-    chain: Sequence[str],
-    root: str,
-    below: FabricSpec | None,
-    answers: Answers,
-    log: Log,
+    draft: Draft, host: str, node: NodeFound, chain: Sequence[str], root: str, below: FabricSpec | None
 ) -> str:
     """Add the PCIe switches of ``chain``, from ``root`` (an id, or empty) down, and return the id of the last.
 
@@ -143,10 +143,10 @@ def add_switches(
             draft.node(own, "pcie", host=host)
             if root:
                 found = node.uplinks.get(name)
-                link = _pcie(found, answers, log) or below
+                link = _pcie(draft, found) or below
                 draft.link(own, root, link)
                 if found is None and link is not None:
                     rate = format_quantity(link.link_bytes_per_s.value, "byte/s")
-                    log.assume(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
+                    draft.log.assume(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
         root = own
     return root

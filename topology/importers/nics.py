@@ -12,7 +12,7 @@ from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, parse_quantity
-from topology.importers.answers import Answers, inner_fabric, out_fabric
+from topology.importers.answers import inner_fabric, out_fabric
 from topology.importers.completed import Draft
 from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
 from topology.importers.hosts import add_switches, gpu_id, pcie_link, socket_id
@@ -41,7 +41,7 @@ class _Cable:
         return self.count * self.link.link_bytes_per_s.value
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, answers: Answers, log: Log) -> None:
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
     """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
 
     The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
@@ -52,49 +52,44 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, answers: Answers, 
         if host not in nodes:
             continue
         node = nodes[host]
-        cables = _cables(fabric, ports, node, usual, answers, log)
+        cables = _cables(draft, fabric, ports, node, usual)
         for members, own in _sharing(cables, node):
-            known = node is not None and node.over_pcie and all(cable.nic for cable in own)
             alone = len(members) == 1 and not _slowed(node, members[0], own)
-            if node is not None and known and not (alone and node.links):
+            placed = node is not None and all(cable.nic for cable in own)
+            if node is not None and placed and node.over_pcie and not (alone and node.links):
                 for cable in own:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
-                    at = add_switches(draft, host, node, cable.switches, root, cable.link, answers, log)
+                    at = add_switches(draft, host, node, cable.switches, root, cable.link)
                     _add_nic(draft, host, cable, at)
             elif alone:
-                _attach_one(draft, host, members[0], own)
+                _attach_one(draft, gpu_id(host, members[0]), host, own)
             else:
-                _attach(draft, host, node, members, own, answers, log)
+                _attach(draft, host, node, members, own)
 
 
 def _cables(
-    fabric: FabricFound,
-    ports: Sequence[PortFound],
-    node: NodeFound | None,
-    usual: int,
-    answers: Answers,
-    log: Log,
+    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound | None, usual: int
 ) -> list[_Cable]:
     """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
     nics = {nic.name: nic for nic in node.nics} if node is not None else {}
-    gpus = node.gpu_count if node is not None else answers.per_node
+    gpus = node.gpu_count if node is not None else draft.answers.per_node
     if all(not port.nic and port.rate is None for port in ports):
         leaf, near = ports[0].switch, [nic for nic in nics.values() if nic.near]
-        if not nics and answers.nic is not None:
-            count = answers.nics_per_gpu
-            log.assume(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
-            return [_Cable("nic", leaf, answers.nic, (gpu,), count) for gpu in range(gpus)]
+        if not nics and draft.answers.nic is not None:
+            count = draft.answers.nics_per_gpu
+            draft.log.assume(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
+            return [_Cable("nic", leaf, draft.answers.nic, (gpu,), count) for gpu in range(gpus)]
         pairs = [(nic, leaf, nic.rate) for nic in near]
     else:
-        known = _paired(ports, nics, log)
+        known = _paired(draft, ports, nics)
         if not any(nic.near for nic in known):
-            return _unplaced(fabric, ports, nics, gpus, usual, answers, log)
+            return _unplaced(draft, fabric, ports, nics, gpus, usual)
         pairs = [
             (nic, port.switch, port.rate or nic.rate)
             for nic, port in zip(known, ports, strict=True)
             if nic.near
         ]
-    links = [_nic_link(rate, answers, log) for _, _, rate in pairs]
+    links = [_nic_link(draft, rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
     return [
         _Cable(nic.name, leaf, link, members, 1, nic)
@@ -102,20 +97,20 @@ def _cables(
     ]
 
 
-def _nic_link(found: Figure | None, answers: Answers, log: Log) -> FabricSpec:
+def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
     """Return one NIC: ``found`` in a file, else as answered."""
-    option, nic = answers.options.nic, answers.nic
+    option, nic = draft.answers.options.nic, draft.answers.nic
     if found is None and nic is not None:
         return nic
     if found is None:
         raise InputError("the rate of a NIC: give option `nic` RATE (like '400 Gb/s').")
     if option is not None and parse_quantity(option, "byte/s", "option `nic`") != found.value:
         line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
-        log.anomalies += [line] * (line not in log.anomalies)
-    return out_fabric(found, infiniband=answers.infiniband)
+        draft.log.anomalies += [line] * (line not in draft.log.anomalies)
+    return out_fabric(found, infiniband=draft.answers.infiniband)
 
 
-def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], log: Log) -> list[NicFound]:
+def _paired(draft: Draft, ports: Sequence[PortFound], nics: Mapping[str, NicFound]) -> list[NicFound]:
     """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or none."""
     named = [nics.get(_base(port.nic, nics)) for port in ports]
     if all(named):
@@ -124,18 +119,17 @@ def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], log: Log) 
     some = near if len(near) == len(ports) else list(nics.values())
     if any(named) or len(some) != len(ports):
         return []
-    log.assume("NIC to port: in order (names differ, there are as many).")
+    draft.log.assume("NIC to port: in order (names differ, there are as many).")
     return sorted(some, key=lambda nic: natural(nic.name))
 
 
 def _unplaced(
+    draft: Draft,
     fabric: FabricFound,
     ports: Sequence[PortFound],
     nics: Mapping[str, NicFound],
     gpus: int,
     usual: int,
-    answers: Answers,
-    log: Log,
 ) -> list[_Cable]:
     """Return the cables of ports whose NICs no dump places: by rail, else in order; those it places, as it does."""
     cables = []
@@ -144,25 +138,25 @@ def _unplaced(
         if nic is not None and nic.near:
             members: Sequence[int] = nic.near
         elif fabric.rails == gpus and port.rail is not None:
-            log.assume("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
+            draft.log.assume("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
             members = [port.rail]
         elif fabric.rails and port.rail is not None:
-            members = _in_order(port.rail, fabric.rails, gpus, port, log)
+            members = _in_order(draft, port.rail, fabric.rails, gpus, port)
         else:
-            members = _in_order(number, max(usual, number + 1), gpus, port, log)
-        link = _nic_link(port.rate or (nic.rate if nic else None), answers, log)
+            members = _in_order(draft, number, max(usual, number + 1), gpus, port)
+        link = _nic_link(draft, port.rate or (nic.rate if nic else None))
         cables.append(_Cable(port.nic or "nic", port.switch, link, tuple(members)))
     return cables
 
 
-def _in_order(number: int, count: int, gpus: int, port: PortFound, log: Log) -> list[int]:
+def _in_order(draft: Draft, number: int, count: int, gpus: int, port: PortFound) -> list[int]:
     """Return the GPUs of NIC ``number`` of ``count``, in order."""
     if count >= gpus and count % gpus == 0:
-        log.assume(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
         return [number * gpus // count]
     if gpus % count == 0:
         each = gpus // count
-        log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
         return list(range(number * each, (number + 1) * each))
     raise InputError(
         f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
@@ -173,17 +167,14 @@ def _in_order(number: int, count: int, gpus: int, port: PortFound, log: Log) -> 
 def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[list[int], list[_Cable]]]:
     """Return the sets of GPUs that share NICs, or uplinks of PCIe switches on the way to them, with their NICs."""
     joined: UnionFind[str] = UnionFind()
+    above = node.switches if node is not None else ()
     for number, cable in enumerate(cables):
         name = f"nic {number}"
         for gpu in cable.gpus:
-            joined.union(name, f"gpu {gpu}")
-            if node is not None and node.switches:
-                own = node.switches[gpu]
-                joined.union(f"gpu {gpu}", *(f"up {switch}" for switch in crossed(own, cable.switches)))
-        if node is not None and cable.gpus and node.switches:
-            joined.union(
-                name, *(f"up {one}" for one in crossed(cable.switches, node.switches[cable.gpus[0]]))
-            )
+            own = crossed(above[gpu], cable.switches) if above else ()
+            joined.union(name, f"gpu {gpu}", *(f"up {switch}" for switch in own))
+        if above:
+            joined.union(name, *(f"up {one}" for one in crossed(cable.switches, above[cable.gpus[0]])))
     groups: dict[str, tuple[set[int], list[_Cable]]] = {}
     for number, cable in enumerate(cables):
         members, own_cables = groups.setdefault(joined[f"nic {number}"], (set(), []))
@@ -192,9 +183,8 @@ def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[lis
     return [(sorted(members), own) for members, own in groups.values()]
 
 
-def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> None:
+def _attach_one(draft: Draft, own: str, host: str, cables: Sequence[_Cable]) -> None:
     """Link a GPU to the leaves of its own NICs; those of different rates to one leaf are nodes."""
-    own = gpu_id(host, gpu)
     links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
     plain = len({leaf for leaf, _, _ in links}) == len(links)
     for cable in cables:
@@ -205,13 +195,7 @@ def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> 
 
 
 def _attach(
-    draft: Draft,
-    host: str,
-    node: NodeFound | None,
-    gpus: Sequence[int],
-    cables: Sequence[_Cable],
-    answers: Answers,
-    log: Log,
+    draft: Draft, host: str, node: NodeFound | None, gpus: Sequence[int], cables: Sequence[_Cable]
 ) -> None:
     """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
@@ -234,15 +218,17 @@ def _attach(
 
     def below(chain: Sequence[str]) -> str:
         some = chain[max(0, depth - 1) :]
-        return root if node is None else add_switches(draft, host, node, some, root, unsaid, answers, log)
+        return root if node is None else add_switches(draft, host, node, some, root, unsaid)
 
     for chain, gpu in zip(of_gpus, gpus, strict=True):
-        link = pcie_link(node, gpu, answers, log) or unsaid
+        link = pcie_link(draft, node, gpu) or unsaid
         draft.link(gpu_id(host, gpu), below(chain), link)
     for cable in cables:
         _add_nic(draft, host, cable, below(cable.switches))
     if len(gpus) > 1 and not (node and node.pcie):
-        log.assume("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
+        draft.log.assume(
+            "PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs."
+        )
 
 
 def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,21 @@ def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
     assert found["host", "host", 40.0] == 3
 
 
+def test_a_lone_pcie_host_is_not_asked_how_hosts_are_cabled(take: Any) -> None:
+    imported = take(
+        {"b.conf": "BlockName=b1 Nodes=n1\n", "t.txt": topo_m(4, "NODE")},
+        gpu="l40s",
+        hbm="48 GB",
+        pcie="64 GB/s",
+    )
+    assert rates(imported) == {("gpu", "host", 64.0): 4}
+
+
+def test_hidden_links_of_gpus_are_reported(take: Any) -> None:
+    imported = take({"t.txt": topo_m(8, "NODE")}, gpu="h100-sxm", pcie="64 GB/s")
+    assert "no GPU has a scale-up link, h100-sxm has 18 in the catalog" in imported.anomalies[0]
+
+
 def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
     cells = topo_m(8, "NV18").split("\n")
     cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
@@ -303,6 +319,15 @@ blocks:
 """
     for i in range(1, 5)
 )
+
+
+def test_labels_of_nodes_name_another_gpu(take: Any) -> None:
+    rows = [
+        {"id": f"n{i}", "network_layers": ["leaf"], "labels": {"nvidia.com/gpu.product": "NVIDIA-L40S"}}
+        for i in range(2)
+    ]
+    with pytest.raises(InputError, match=r"g\.json: .* the file says NVIDIA-L40S, not h100-sxm"):
+        take({"g.json": json.dumps({"instances": rows})}, gpu="hgx-h100")
 
 
 @pytest.mark.wide

@@ -178,3 +178,42 @@ def test_a_gpu_of_another_architecture_is_refused(tmp_path: Path, new: str, name
     path.write_text(system(gpu(0), gpu(1)).replace('sm="90"', new))
     with pytest.raises(InputError, match=problem):
         import_files([str(path)], ImportOptions(gpu=name))
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "problem"),
+    [
+        ("0x2335", "h100-sxm", r"PCI device 10de:2335 \(h200-sxm\), not h100-sxm"),
+        ("0x2331", "h100-sxm", r"\(H100 PCIe\), not h100-sxm"),
+        ("0x2335", "h200-sxm", ""),
+        ("0xffff", "h100-sxm", ""),
+    ],
+)
+def test_pci_devices_name_gpus(tmp_path: Path, device: str, name: str, problem: str) -> None:
+    path = tmp_path / "t.xml"
+    text = system(*(gpu(i) for i in range(8)))
+    path.write_text(text.replace('class="0x030200"', f'class="0x030200" vendor="0x10de" device="{device}"'))
+    if problem:
+        with pytest.raises(InputError, match=problem):
+            import_files([str(path)], ImportOptions(gpu=name))
+    else:
+        assert import_files([str(path)], ImportOptions(gpu=name)).spec.gpus == 8
+
+
+def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:
+    node = parse(Source("t.xml", system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"')))
+    assert {nic.rate.value for nic in node.nics} == {25e9}
+    assert node.readings[0] == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s: too fast for Mb/s.'
+
+
+def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> None:
+    other = {target.replace("0000:1", "0000:f"): count for target, count in CHIPS.items()}
+    path = tmp_path / "t.xml"
+    path.write_text(system(*(gpu(i, CHIPS if i < 8 else other) for i in range(16))))
+    options = ImportOptions(
+        gpu="own", hbm="80 GB", fabrics=("nvlink4",), pcie="64 GB/s", socket_link="40 GB/s"
+    )
+    with pytest.raises(
+        InputError, match=r"separate switches, which nothing in the file joins: GPU0, GPU1, .*; GPU8"
+    ):
+        import_files([str(path)], options)

@@ -172,3 +172,29 @@ def test_shared_pcie_switches_of_gpus_and_nics_are_kept() -> None:
     node = parse(Source("t", matrix(names, cells)), "topo-m")
     assert node.switches == (("pcie0", "pcie1"), ("pcie0", "pcie2"))
     assert [nic.switches for nic in node.nics] == [("pcie0", "pcie1"), ("pcie0", "pcie2")]
+
+
+@pytest.mark.parametrize("escape", ["", "^[", "\x1b"])
+def test_a_paste_without_its_escape_characters(tmp_path: Path, escape: str) -> None:
+    header, rows = matrix(gpus(8), pairs(8, "NV18")).split("\n", 1)
+    path = tmp_path / "topo.txt"
+    path.write_text(f"\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}")
+    imported = import_files([str(path)], ImportOptions(gpu="hgx-h100"))
+    assert imported.files[0].kind == "topo-m"
+    assert imported.spec.domains[0].part == "hgx-h100"
+
+
+@pytest.mark.parametrize(
+    ("before", "gpu", "problem"),
+    [
+        ("GPU 0: NVIDIA H200 (UUID: GPU-1)\n", "h100-sxm", "the file says NVIDIA H200, not h100-sxm"),
+        ("", "mi300x", "the file says NVIDIA's nvidia-smi, not mi300x"),
+    ],
+)
+def test_another_gpu_than_the_file_names_is_refused(
+    tmp_path: Path, before: str, gpu: str, problem: str
+) -> None:
+    path = tmp_path / "topo.txt"
+    path.write_text(before + matrix(gpus(8), {}))
+    with pytest.raises(InputError, match=problem):
+        import_files([str(path)], ImportOptions(gpu=gpu, pcie="64 GB/s"))

@@ -14,7 +14,7 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 from topology.exporters import cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
-from topology.importers.formats import parse
+from topology.importers.importer import parse
 from topology.importers.source import read_source
 from topology.resolve import resolve_cluster
 

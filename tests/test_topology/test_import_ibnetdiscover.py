@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from topology.base.errors import InputError
-from topology.importers.formats import kind_of, parse
+from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
-from topology.importers.formats import kind_of, parse
+from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}

@@ -8,7 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
-from topology.importers.formats import parse
+from topology.importers.importer import parse
 from topology.importers.source import Source
 
 TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]

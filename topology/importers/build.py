@@ -21,14 +21,7 @@ from topology.fabrics import check_scale_out
 from topology.importers.completed import Completed, bytes_per_s, rate_of
 from topology.importers.found import commonest
 from topology.plausible import check_raw_links
-from topology.spec import (
-    ClusterSpec,
-    DomainSpec,
-    FabricSpec,
-    Fault,
-    RawLink,
-    ScaleOutSpec,
-)
+from topology.spec import ClusterSpec, DomainSpec, FabricSpec, Fault, RawLink, ScaleOutSpec
 from topology.structures import check_domain
 
 _MOST_LACKING = 0.02

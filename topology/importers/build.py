@@ -64,7 +64,9 @@ def build(completed: Completed) -> Built:
         short = None
     if unjoined:
         if short is None or short[0].faults:
-            raise InputError(f"{place}: names no switches, and its hosts differ; add the fabric's file.")
+            raise InputError(
+                f"{place}: names no switches, and its hosts differ or have PCIe alone; add the fabric's file."
+            )
         short = check_cluster(replace(short[0], scale_out=_design(completed)), place), short[1]
     try:
         check_raw_links(raw, "rates")

@@ -58,10 +58,10 @@ def checked_node(
         for gpu, count in per.items()
         if count != usual
     ]
-    return node, [*odd, *filter(None, [_apart(node, parts)])]
+    return node, [*odd, *filter(None, [_unjoined(node, parts)])]
 
 
-def _apart(node: NodeFound, parts: Parts) -> str:
+def _unjoined(node: NodeFound, parts: Parts) -> str:
     """Return what is odd about GPUs that scale-up links do not join, refuse those that hang on separate switches."""
     if not node.over_pcie:
         return ""

@@ -57,16 +57,16 @@ def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]]) -> None:
     """Add the switch chips of a domain: the catalog's where every GPU has as many links, else one for all."""
     system, fabric = draft.answers.parts.system, draft.answers.scale_up
     chips = system.links_per_switch if system is not None and system.switched else ()
-    apart = chips and all(count in (0, sum(chips)) for own in hosts.values() for count in own)
-    names = [f"{label}.s{i}" for i in range(len(chips))] if apart else [f"{label}.switch"]
+    by_chip = chips and all(count in (0, sum(chips)) for own in hosts.values() for count in own)
+    names = [f"{label}.s{i}" for i in range(len(chips))] if by_chip else [f"{label}.switch"]
     for name in names:
         draft.node(name, "switch", label)
     for host, own in hosts.items():
         for number, count in enumerate(own):
-            for chip, links in zip(names, chips if apart else (count,), strict=True):
+            for chip, links in zip(names, chips if by_chip else (count,), strict=True):
                 if count:
                     draft.link(gpu_id(host, number), chip, fabric, links)
-    if apart and system is not None:
+    if by_chip and system is not None:
         each = "/".join(str(count) for count in (chips[:1] if len(set(chips)) == 1 else chips))
         draft.log.assume(
             f"{len(chips)} switch chips, {each} links of each GPU: catalog system {system.part}."

@@ -200,7 +200,7 @@ def _attach(
     """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
     text = format_quantity(total, "byte/s", 12)
-    unsaid = inner_fabric(
+    default = inner_fabric(
         "pcie", Figure(total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", text)
     )
     placed = all(cable.nic for cable in cables)
@@ -218,10 +218,10 @@ def _attach(
 
     def below(chain: Sequence[str]) -> str:
         some = chain[max(0, depth - 1) :]
-        return root if node is None else add_switches(draft, host, node, some, root, unsaid)
+        return root if node is None else add_switches(draft, host, node, some, root, default)
 
     for chain, gpu in zip(of_gpus, gpus, strict=True):
-        link = pcie_link(draft, node, gpu) or unsaid
+        link = pcie_link(draft, node, gpu) or default
         draft.link(gpu_id(host, gpu), below(chain), link)
     for cable in cables:
         _add_nic(draft, host, cable, below(cable.switches))

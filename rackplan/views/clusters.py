@@ -165,7 +165,7 @@ def import_view(imported: Imported, output: Path | None) -> View:
     count = len(imported.anomalies)
     taken: list[Block] = [
         Text("Taken from you or the catalog, as no file says it"),
-        Items(imported.taken, hanging=True),
+        Items(imported.assumptions, hanging=True),
     ]
     odd: list[Block] = [Text(f"Unlike the rest: {count}" if count else "Nothing is unlike the rest")]
     odd.append(Items(imported.anomalies[:_MOST_SHOWN], hanging=True))
@@ -175,7 +175,7 @@ def import_view(imported: Imported, output: Path | None) -> View:
     blocks = sections(
         [Text("Read"), Items(files, hanging=True)],
         [Text("Found"), Items([_found(imported)], hanging=True)],
-        taken if imported.taken else [],
+        taken if imported.assumptions else [],
         odd,
         [Lines([f"Written  {output} ({form}); look at it: rackplan draw {output} -o cluster.svg"])],
     )
@@ -186,7 +186,7 @@ def import_comments(imported: Imported, version: str) -> list[str]:
     """Return the comments at the top of the cluster file."""
     lines = [f"Imported by rackplan {version}."]
     lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
-    lines += [f"Taken: {taken}" for taken in imported.taken]
+    lines += [f"Taken: {taken}" for taken in imported.assumptions]
     lines += [f"Unlike the rest: {anomaly}" for anomaly in imported.anomalies]
     if imported.hosts:
         lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
@@ -201,7 +201,7 @@ def _import_data(imported: Imported, output: Path | None) -> ImportPrinted:
         "domains": len(imported.spec.domains),
         "hosts": sum(len(hosts) for hosts in imported.domains.values()),
         "read": [{"name": file.place, "kind": file.kind} for file in imported.files],
-        "taken": list(imported.taken),
+        "taken": list(imported.assumptions),
         "anomalies": list(imported.anomalies),
     }
 

@@ -14,7 +14,7 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 from topology.exporters import cluster_to_yaml, write_topology
 from topology.importers import ImportOptions, import_files
-from topology.importers.registry import read_found
+from topology.importers.importer import parse
 from topology.importers.source import read_source
 from topology.resolve import resolve_cluster
 
@@ -82,7 +82,7 @@ def test_an_unknown_form_or_suffix_is_refused(tmp_path: Path) -> None:
 def test_a_topograph_model_is_read_back(tmp_path: Path) -> None:
     cluster = resolve_cluster("gb200-nvl72@288")
     write_topology(cluster, tmp_path / "m.yaml", "topograph")
-    found = read_found(read_source(tmp_path / "m.yaml"), None)
+    found = parse(read_source(tmp_path / "m.yaml"), None)
     assert found.domains == {gpu.node: f"d{gpu.domain}" for gpu in cluster.gpus}
 
 
@@ -92,7 +92,7 @@ def test_a_topograph_model_is_read_back(tmp_path: Path) -> None:
 def test_slurm_tree_puts_each_host_under_one_leaf(tmp_path: Path, name: str, hosts: int, leaves: int) -> None:
     cluster = resolve_cluster(name)
     write_topology(cluster, tmp_path / "topology.yaml", "slurm")
-    found = read_found(read_source(tmp_path / "topology.yaml"), None)
+    found = parse(read_source(tmp_path / "topology.yaml"), None)
     assert list(found.hosts) == list(dict.fromkeys(gpu.node for gpu in cluster.gpus))
     assert len(found.hosts) == hosts == len(found.ports)
     assert sum(level == 1 for level in found.switches.values()) == leaves
@@ -106,7 +106,7 @@ def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
     assert data["block"]["block"]["block_sizes"] == [18, 36, 72]
     only = tmp_path / "block.yaml"
     only.write_text(yaml.safe_dump([data["block"]]))
-    found = read_found(read_source(only), None)
+    found = parse(read_source(only), None)
     assert len(set(found.domains.values())) == 4
     assert found.domains["d2.n17"] == "d2"
 
@@ -133,8 +133,8 @@ def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     imported = import_files([str(tmp_path / "topology.conf")], ImportOptions(gpu="hgx-h100"))
     assert imported.spec.raw is not None
     write_topology(build_cluster(imported.spec), tmp_path / "topology.yaml", "slurm")
-    first = read_found(read_source(tmp_path / "topology.conf"), None)
-    second = read_found(read_source(tmp_path / "topology.yaml"), None)
+    first = parse(read_source(tmp_path / "topology.conf"), None)
+    second = parse(read_source(tmp_path / "topology.yaml"), None)
     assert {(port.host, port.switch) for port in first.ports} == {
         (port.host, port.switch) for port in second.ports
     }

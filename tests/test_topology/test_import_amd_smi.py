@@ -60,3 +60,50 @@ def test_what_is_cut_or_no_mesh_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "node.txt").write_text(text)
     with pytest.raises(InputError, match=r"node\.txt"):
         import_files([str(tmp_path / "node.txt")], ImportOptions(gpu="mi300x", pcie="32 GB/s"))
+
+
+def bandwidths(text: str, cell: str) -> str:
+    return text + table("NUMA BW TABLE:", cell, NAMES).replace("SELF", "N/A")
+
+
+def test_bandwidths_are_read_or_their_absence_is_said(tmp_path: Path) -> None:
+    path, own = tmp_path / "node.txt", ImportOptions(gpu="own", hbm="80 GB")
+    path.write_text(bandwidths(AMD_SMI, "36000-72000"))
+    imported = import_files([str(path)], own)
+    (domain,) = imported.spec.domains
+    assert (domain.links_per_neighbour, domain.fabric.link_bytes_per_s.value) == (2, 36e9)
+    assert "node.txt: 36 GB/s a link each way, 2 between two GPUs." in imported.assumptions
+    path.write_text(bandwidths(AMD_SMI, "50000-50000"))
+    imported = import_files([str(path)], ImportOptions(gpu="mi300x"))
+    assert imported.spec.domains == (load_domain("mi300x"),)
+    assert any("in the catalog (node.txt: 50 GB/s)" in line for line in imported.assumptions)
+    path.write_text(bandwidths(AMD_SMI, "30000-30000"))
+    with pytest.raises(InputError, match="210 GB/s each way of scale-up links, but mi300x has 448 GB/s"):
+        import_files([str(path)], ImportOptions(gpu="mi300x"))
+    for text in (AMD_SMI, bandwidths(AMD_SMI, "0-0")):
+        path.write_text(text)
+        imported = import_files([str(path)], ImportOptions(gpu="mi300x"))
+        assert imported.assumptions[0].startswith("node.txt: no bandwidths in it")
+        with pytest.raises(InputError, match="rate of a scale-up link"):
+            import_files([str(path)], own)
+
+
+def test_bandwidths_of_the_json(tmp_path: Path) -> None:
+    rows = json.loads(JSON)
+    for row in rows:
+        for link in row["links"]:
+            link["bandwidth"] = "N/A" if link["link_type"] == "SELF" else "48000-48000"
+    (tmp_path / "node.json").write_text(json.dumps(rows))
+    imported = import_files([str(tmp_path / "node.json")], ImportOptions(gpu="own", hbm="80 GB"))
+    assert imported.spec.domains[0].fabric.link_bytes_per_s.value == 48e9
+
+
+@pytest.mark.parametrize(
+    ("gpu", "problem"), [("mi355x", "AMD Instinct MI300X, not mi355x"), ("h100-sxm", "not h100-sxm")]
+)
+def test_another_gpu_than_the_file_names_is_refused(tmp_path: Path, gpu: str, problem: str) -> None:
+    (tmp_path / "node.txt").write_text(
+        AMD_SMI + "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n"
+    )
+    with pytest.raises(InputError, match=problem):
+        import_files([str(tmp_path / "node.txt")], ImportOptions(gpu=gpu))

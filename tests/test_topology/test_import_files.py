@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_a_switched_host_is_one_domain(take: Any) -> None:
     assert imported.spec.raw is None
     assert domain.links_per_switch == (5, 5, 4, 4)
     assert domain.scale_up_bytes_per_s == 450e9
-    assert any("nvlink4" in line for line in imported.taken)
+    assert any("nvlink4" in line for line in imported.assumptions)
 
 
 def test_a_named_system_is_written_as_its_part(take: Any) -> None:
@@ -159,6 +160,21 @@ def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
     assert found["host", "host", 40.0] == 3
 
 
+def test_a_lone_pcie_host_is_not_asked_how_hosts_are_cabled(take: Any) -> None:
+    imported = take(
+        {"b.conf": "BlockName=b1 Nodes=n1\n", "t.txt": topo_m(4, "NODE")},
+        gpu="l40s",
+        hbm="48 GB",
+        pcie="64 GB/s",
+    )
+    assert rates(imported) == {("gpu", "host", 64.0): 4}
+
+
+def test_hidden_links_of_gpus_are_reported(take: Any) -> None:
+    imported = take({"t.txt": topo_m(8, "NODE")}, gpu="h100-sxm", pcie="64 GB/s")
+    assert "no GPU has a scale-up link, h100-sxm has 18 in the catalog" in imported.anomalies[0]
+
+
 def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
     cells = topo_m(8, "NV18").split("\n")
     cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
@@ -173,7 +189,7 @@ def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
     assert imported.spec.gpus == 8
     assert {graph.nodes[other]["kind"] for other in graph["node0.g3"]} == {"host"}
     assert {graph.nodes[other]["kind"] for other in graph["node0.g4"]} == {"host", "switch"}
-    assert "GPU3 has no NVLink" in imported.anomalies[0]
+    assert "GPU3 has no scale-up link, other GPUs 18" in imported.anomalies[0]
 
 
 def test_a_tray_says_that_its_domain_is_larger(take: Any) -> None:
@@ -218,13 +234,13 @@ def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
     imported = take({"t.conf": TREE, "b.conf": BLOCK}, gpu="gb200-nvl72")
     assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
     assert imported.domains == {"b1": ["n1", "n2", "n3"], "b2": ["n4", "n5", "n6"]}
-    assert any("blocks of b.conf" in line for line in imported.taken)
+    assert any("blocks of b.conf" in line for line in imported.assumptions)
 
 
 def test_blocks_of_hosts_that_are_domains_themselves(take: Any) -> None:
     imported = take({"b.conf": BLOCK}, gpu="hgx-h100")
     assert [domain.gpus for domain in imported.spec.domains] == [8] * 6
-    assert any("each host is a scale-up domain of its own" in line for line in imported.taken)
+    assert any("each host is a scale-up domain of its own" in line for line in imported.assumptions)
 
 
 def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
@@ -271,7 +287,7 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.taken
+    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.assumptions
     with pytest.raises(InputError, match=r"option `hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
@@ -288,7 +304,7 @@ def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
     out = imported.spec.scale_out
     assert out is not None
     assert (out.kind, out.spines, out.oversubscription) == ("leaf-spine", 1, 2.0)
-    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.taken)
+    assert any("an uplink of each: 4.8 Tb/s (option `join_leaves`)" in line for line in imported.assumptions)
 
 
 NESTED = """switches:
@@ -303,6 +319,15 @@ blocks:
 """
     for i in range(1, 5)
 )
+
+
+def test_labels_of_nodes_name_another_gpu(take: Any) -> None:
+    rows = [
+        {"id": f"n{i}", "network_layers": ["leaf"], "labels": {"nvidia.com/gpu.product": "NVIDIA-L40S"}}
+        for i in range(2)
+    ]
+    with pytest.raises(InputError, match=r"g\.json: .* the file says NVIDIA-L40S, not h100-sxm"):
+        take({"g.json": json.dumps({"instances": rows})}, gpu="hgx-h100")
 
 
 @pytest.mark.wide
@@ -392,7 +417,7 @@ def test_a_regular_rail_fabric_is_written_short(take: Any, ib_rails: Any) -> Non
 def test_domains_of_a_rack_scale_system_are_its_leaf_sets(take: Any, ib_rails: Any) -> None:
     imported = take({"ib.out": ib_rails(pods=2, hosts=3, spines=3).text()}, gpu="gb200")
     assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
-    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.taken)
+    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.assumptions)
 
 
 def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any) -> None:
@@ -434,7 +459,7 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
     found = rates(imported)
     assert found["leaf", "nic", 50.0] == 2 * 3 * 4
     assert found["nic", "pcie", 50.0] == 2 * 3 * 4
-    assert any("each NIC is shared by 2 GPUs" in line for line in imported.taken)
+    assert any("each NIC is shared by 2 GPUs" in line for line in imported.assumptions)
 
 
 def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:

@@ -20,8 +20,10 @@ from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
 from topology.importers import ImportOptions, import_files
-from topology.importers.homogeneous import short_form
-from topology.importers.parts import Parts
+from topology.importers.answers import Answers, Questions, named_parts
+from topology.importers.build import build
+from topology.importers.completed import Completed
+from topology.importers.options import Log
 from topology.resolve import resolve_cluster
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
@@ -43,20 +45,30 @@ FABRICS = [
 ]
 
 
-def written_out(spec: ClusterSpec) -> RawTopology:
+def written_out(spec: ClusterSpec, gpu: str = "hgx-h100") -> Completed:
     """A cluster node by node and link by link, as an importer finds it."""
-    graph, unit, hosts = build_cluster(spec).graph, spec.domains[0], defaultdict[str, list[str]](list)
-    nodes = []
+    graph, unit = build_cluster(spec).graph, spec.domains[0]
+    nodes, domains = [], defaultdict[str, dict[str, None]](dict)
     for name, data in graph.nodes(data=True):
-        gpu = unit.gpu if data["kind"] == "gpu" else None
         domain = None if data["domain"] is None else f"d{data['domain']}"
-        nodes.append(RawNode(name, data["kind"], domain, data["node"], None, data["rail"], gpu))
-        hosts[str(data["node"])].append(name)
+        own = unit.gpu if data["kind"] == "gpu" else None
+        nodes.append(RawNode(name, data["kind"], domain, data["node"], None, data["rail"], own))
+        if data["kind"] == "gpu":
+            domains[str(domain)][data["node"]] = None
     links = [
         RawLink((a, b), NIC if data["fabric"] == NIC.name else unit.fabric, data["count"])
         for a, b, data in graph.edges(data=True)
     ]
-    return RawTopology(tuple(nodes), tuple(links))
+    options = ImportOptions(gpu=gpu)
+    parts = named_parts(options, [], Questions(["test"]), Log())
+    assert parts is not None
+    named = {label: list(hosts) for label, hosts in domains.items()}
+    raw = RawTopology(tuple(nodes), tuple(links))
+    return Completed("c", "test", raw, named, Answers(options, parts), switched=True)
+
+
+def with_links(whole: Completed, links: list[RawLink]) -> Completed:
+    return replace(whole, raw=replace(whole.raw, links=tuple(links)))
 
 
 def links_of(spec: ClusterSpec) -> dict[frozenset[str], float]:
@@ -64,9 +76,9 @@ def links_of(spec: ClusterSpec) -> dict[frozenset[str], float]:
     return {frozenset((a, b)): round(data["bytes_per_s"]) for a, b, data in graph.edges(data=True)}
 
 
-def short(raw: RawTopology, gpu: str = "hgx-h100") -> ClusterSpec | None:
-    found = short_form("c", raw, Parts(ImportOptions(gpu=gpu)), "test")
-    return None if found is None else found[0]
+def short(completed: Completed) -> ClusterSpec | None:
+    spec = build(completed).spec
+    return spec if spec.raw is None else None
 
 
 @pytest.mark.parametrize("out", FABRICS)
@@ -78,14 +90,14 @@ def test_what_lacks_is_broken_and_nothing_else(out: CabledFabric, data: st.DataO
     found = short(whole)
     assert found is not None
     assert (found.faults, links_of(found)) == ((), links_of(spec))
-    links = list(whole.links)
+    links = list(whole.raw.links)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(links) - 1))
         if links[at].count > 1 and data.draw(st.booleans()):
             links[at] = replace(links[at], count=links[at].count - 1)
         elif "g" in links[at].between[0] and links[at].fabric is NIC:
             del links[at]
-    found = short(RawTopology(whole.nodes, tuple(links)))
+    found = short(with_links(whole, links))
     assert found is not None
     assert found.domains == spec.domains
     assert links_of(found) == {
@@ -96,25 +108,24 @@ def test_what_lacks_is_broken_and_nothing_else(out: CabledFabric, data: st.DataO
 def test_another_link_than_the_design_has_stays_a_graph() -> None:
     whole = written_out(ClusterSpec("c", (HGX,) * 12, FABRICS[0]))
     more = RawLink(("f.p0.l0", "f.p1.l0"), NIC)
-    assert short(RawTopology(whole.nodes, (*whole.links, more))) is None
-    half = [replace(link, count=1) if link.between[0] < "d6" else link for link in whole.links]
-    assert short(RawTopology(whole.nodes, tuple(half))) is None, "half of the links are no few faults"
+    assert short(with_links(whole, [*whole.raw.links, more])) is None
+    half = [replace(link, count=1) if link.between[0] < "d6" else link for link in whole.raw.links]
+    assert short(with_links(whole, half)) is None, "half of the links are no few faults"
 
 
 def test_an_absent_host_keeps_the_places_of_the_others() -> None:
     whole = written_out(ClusterSpec("c", (HGX,) * 60, FABRICS[0]))
-    nodes = tuple(node for node in whole.nodes if not node.id.startswith("d5."))
-    links = tuple(link for link in whole.links if not any(end.startswith("d5.") for end in link.between))
-    found = short_form("c", RawTopology(nodes, links), Parts(ImportOptions(gpu="hgx-h100")), "t")
-    assert found is not None
+    nodes = tuple(node for node in whole.raw.nodes if not node.id.startswith("d5."))
+    links = tuple(link for link in whole.raw.links if not any(end.startswith("d5.") for end in link.between))
+    found = build(replace(whole, raw=RawTopology(nodes, links)))
     # its pod is filled up behind the others
-    assert [fault.gpu for fault in found[0].faults if fault.gpu] == [f"d7.n0.g{i}" for i in range(8)]
-    assert found[1][7:9] == ["(absent)", "d8.n0"]
+    assert [fault.gpu for fault in found.spec.faults if fault.gpu] == [f"d7.n0.g{i}" for i in range(8)]
+    assert found.hosts[7:9] == ("(absent)", "d8.n0")
 
 
 def test_domains_of_several_hosts() -> None:
     spec = ClusterSpec("c", (NVL,) * 3, RailFabric(fabric=NIC, nodes_per_pod=18, spines=9))
-    found = short(written_out(spec), "gb200-nvl72")
+    found = short(written_out(spec, "gb200-nvl72"))
     assert found is not None
     assert (found.faults, links_of(found), found.domains) == ((), links_of(spec), spec.domains)
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from topology.base.errors import InputError
-from topology.importers.registry import kind_of, read_found
+from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 
 def read(fabric: Any) -> Any:
     source = Source("ib.out", fabric if isinstance(fabric, str) else fabric.text())
     assert kind_of(source) == "ibnetdiscover"
-    return read_found(source, None)
+    return parse(source, None)
 
 
 def test_hosts_rails_and_pods_of_two_naming_schemes(ib_rails: Any) -> None:
@@ -136,7 +136,7 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem) as caught:
-        read_found(Source("ib.out", damage(ib_rails().text())), "ibnetdiscover")
+        parse(Source("ib.out", damage(ib_rails().text())), "ibnetdiscover")
     assert str(caught.value).startswith("ib.out: ")
     assert "\n" not in str(caught.value)
 

@@ -8,7 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
-from topology.importers.registry import kind_of, read_found
+from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
@@ -39,7 +39,7 @@ def system(*gpus: str, version: str = "1") -> str:
 def read(text: str):
     source = Source("topo.xml", text)
     assert kind_of(source) == "nccl-xml"
-    return read_found(source, None)
+    return parse(source, None)
 
 
 def test_switch_chips_are_told_apart() -> None:
@@ -49,7 +49,10 @@ def test_switch_chips_are_told_apart() -> None:
     assert len(node.chips) == 4
     assert sorted(count for name, _, count in node.links if name == "GPU3") == [4, 4, 5, 5]
     assert node.sockets == ("0",) * 4 + ("1",) * 4
-    assert node.sm == "90"
+    assert [name.words for name in node.gpu_names] == [
+        "compute capability 90 (h100-sxm or h800-sxm or h20-sxm or h200-sxm)",
+        "NVIDIA's nvlink",
+    ]
     assert [(nic.name, nic.near) for nic in node.nics][:2] == [("mlx5_0", (0,)), ("mlx5_1", (1,))]
     assert {nic.rate.value for nic in node.nics if nic.rate} == {50e9}
     assert node.pcie[0] is not None
@@ -67,9 +70,7 @@ def test_a_switch_that_nccl_cannot_see_may_be_beyond_the_host() -> None:
 def test_a_gpu_without_links_is_named_and_kept() -> None:
     node = read(system(*(gpu(i, {} if i == 5 else None) for i in range(8))))
     assert len(node.gpus) == 8
-    assert len(node.anomalies) == 1
-    assert "GPU5 (0000:05:01.0) has no scale-up link, other GPUs 18" in node.anomalies[0]
-    assert "line " in node.anomalies[0]
+    assert node.links_of_gpus == {f"GPU{i}": 0 if i == 5 else 18 for i in range(8)}
 
 
 def test_dies_of_one_package_are_one_gpu() -> None:
@@ -150,7 +151,7 @@ def test_two_ports_of_one_nic_are_two() -> None:
 def test_damage_is_one_line_with_its_place(damage: object, problem: str) -> None:
     assert callable(damage)
     with pytest.raises(InputError) as caught:
-        read_found(Source("topo.xml", damage(system(gpu(0), gpu(1)))), "nccl-xml")
+        parse(Source("topo.xml", damage(system(gpu(0), gpu(1)))), "nccl-xml")
     assert str(caught.value).startswith("topo.xml: ")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -165,10 +166,10 @@ def test_gpus_that_disagree_on_their_links() -> None:
 @pytest.mark.parametrize(
     ("new", "name", "problem"),
     [
-        ('sm="80"', "h100-sxm", r"the file says compute capability 80 \(.*\), not h100-sxm \(90\)"),
+        ('sm="80"', "h100-sxm", r"the file says compute capability 80 \(.*\), not h100-sxm"),
         ('sm="86"', "h100-sxm", r"compute capability 86 \(no GPU of the catalog\)"),
         ('sm="90"', "mi300x", "compute capability 90 .*, not mi300x"),
-        ('sm="94" gcn="gfx950"', "mi300x", r"gfx950 \(mi355x\), not mi300x \(gfx942\)"),
+        ('sm="94" gcn="gfx950"', "mi300x", r"gfx950 \(mi355x\), not mi300x"),
         ('sm="94" gcn="942"', "h100-sxm", "gfx942 .*, not h100-sxm"),
     ],
 )
@@ -177,3 +178,42 @@ def test_a_gpu_of_another_architecture_is_refused(tmp_path: Path, new: str, name
     path.write_text(system(gpu(0), gpu(1)).replace('sm="90"', new))
     with pytest.raises(InputError, match=problem):
         import_files([str(path)], ImportOptions(gpu=name))
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "problem"),
+    [
+        ("0x2335", "h100-sxm", r"PCI device 10de:2335 \(h200-sxm\), not h100-sxm"),
+        ("0x2331", "h100-sxm", r"\(H100 PCIe\), not h100-sxm"),
+        ("0x2335", "h200-sxm", ""),
+        ("0xffff", "h100-sxm", ""),
+    ],
+)
+def test_pci_devices_name_gpus(tmp_path: Path, device: str, name: str, problem: str) -> None:
+    path = tmp_path / "t.xml"
+    text = system(*(gpu(i) for i in range(8)))
+    path.write_text(text.replace('class="0x030200"', f'class="0x030200" vendor="0x10de" device="{device}"'))
+    if problem:
+        with pytest.raises(InputError, match=problem):
+            import_files([str(path)], ImportOptions(gpu=name))
+    else:
+        assert import_files([str(path)], ImportOptions(gpu=name)).spec.gpus == 8
+
+
+def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:
+    node = parse(Source("t.xml", system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"')))
+    assert {nic.rate.value for nic in node.nics} == {25e9}
+    assert node.readings[0] == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s: too fast for Mb/s.'
+
+
+def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> None:
+    other = {target.replace("0000:1", "0000:f"): count for target, count in CHIPS.items()}
+    path = tmp_path / "t.xml"
+    path.write_text(system(*(gpu(i, CHIPS if i < 8 else other) for i in range(16))))
+    options = ImportOptions(
+        gpu="own", hbm="80 GB", fabrics=("nvlink4",), pcie="64 GB/s", socket_link="40 GB/s"
+    )
+    with pytest.raises(
+        InputError, match=r"separate switches, which nothing in the file joins: GPU0, GPU1, .*; GPU8"
+    ):
+        import_files([str(path)], options)

@@ -148,7 +148,7 @@ def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host
             (end, leaf) for leaf in leaves for end in graph[leaf] if graph.nodes[end]["node"] is not None
         ]
         found = sum(graph.edges[edge]["bytes_per_s"] for edge in edges)
-        assert found == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.taken
+        assert found == pytest.approx(4 * host.near() * host.gbit * 1e9 / 8), imported.assumptions
         # every NIC node has one cable, and as much below it as above it
         for nic in (node for node, kind in kinds.items() if kind == "nic"):
             below = [other for other in graph[nic] if other not in leaves]

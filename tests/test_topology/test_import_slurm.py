@@ -8,7 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers.found import FabricFound
-from topology.importers.registry import kind_of, read_found
+from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 TREE = """# leaf = rack
@@ -25,7 +25,7 @@ BLOCK = "BlockName=b1 Nodes=n[01-04]\nBlockName=b2 Nodes=n[05-08]\nBlockName=b3\
 
 
 def read(text: str, name: str = "topology.conf") -> FabricFound:
-    found = read_found(Source(name, text), None)
+    found = parse(Source(name, text), None)
     assert isinstance(found, FabricFound)
     return found
 
@@ -208,6 +208,7 @@ def test_topograph_labels_of_kubernetes_nodes() -> None:
                     "fabric.topograph.run/tier-0": f"leaf{i // 2}",
                     "accelerator.topograph.run/domain": "d",
                     "accelerator.topograph.run/sub-domain": f"rack{i // 2}",
+                    "nvidia.com/gpu.product": "NVIDIA-GB200",
                 },
             }
         }
@@ -220,6 +221,7 @@ def test_topograph_labels_of_kubernetes_nodes() -> None:
     assert set(found.domains.values()) == {"d"}
     assert found.subdomains["n3"] == "d.rack1"
     assert any("items[4]: no label names a switch" in line for line in found.anomalies)
+    assert [(name.words, name.gpus) for name in found.gpu_names] == [("NVIDIA-GB200", ("gb200",))]
 
 
 @pytest.mark.parametrize(

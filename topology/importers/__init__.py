@@ -1,7 +1,6 @@
 """Importers: clusters from the files of other tools. See ``docs/importers.md``."""
 
-from topology.importers.importer import Imported, import_files
-from topology.importers.parts import ImportOptions
-from topology.importers.registry import KINDS
+from topology.importers.importer import KINDS, Imported, import_files
+from topology.importers.options import ImportOptions
 
 __all__ = ["KINDS", "ImportOptions", "Imported", "import_files"]

@@ -1,6 +1,7 @@
 """``amd-smi topology``, text or ``--json``, and ``rocm-smi --showtopo``: the GPUs of one host, all joined by xGMI.
 
-So are those of an MI300X, MI325X or MI355X host; how many links join two of them is the catalog's.
+So are those of an MI300X, MI325X or MI355X host. Where the driver reports bandwidths (``NUMA BW TABLE``, MB/s from
+that of one link to that of all links between two GPUs), they give the rate and number of links.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
+from topology.base.figures import Evidence, Figure
 from topology.base.reading import Fields, shown
-from topology.importers.found import Format, NodeFound
+from topology.importers.found import Format, NodeFound, commonest
+from topology.importers.gpu_names import GpuName, product
 from topology.importers.source import Source
 
 _TITLE = re.compile(r"\s*=*\s*(?:LINK TYPE TABLE|Link Type between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
+_BANDWIDTHS = re.compile(r"\s*NUMA BW TABLE\s*:?\s*", re.IGNORECASE)
 _OTHER = re.compile(r"\s*=*\s*(?:[A-Z ]+ TABLE|[A-Za-z ]{1,40} between two GPUs)\s*:?\s*=*\s*", re.IGNORECASE)
 _GPU = re.compile(r"GPU\d{1,4}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
+_PRODUCT = re.compile(r"\b(?:MARKET_NAME|Card Series)\s*:\s*(\S.*)", re.IGNORECASE)
+_RANGE = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})")
 _MOST_GPUS = 64
 Pairs = dict[tuple[int, int], str]
 
@@ -32,15 +38,15 @@ def is_amd_smi_json(data: object) -> bool:
     return isinstance(first, dict) and "gpu" in first and isinstance(first.get("links"), list)
 
 
-def read_amd_smi(source: Source) -> NodeFound:
-    """Return the inside of the host that the table is of.
-
-    Raises
-    ------
-    InputError
-        If there is no table of link types, it is cut, or two of the GPUs are not joined by xGMI.
-    """
-    names, types = _json(source) if source.text.lstrip().startswith(("{", "[")) else _text(source)
+def parse_amd_smi(source: Source) -> NodeFound:
+    """Return the inside of the host that the table is of."""
+    if source.text.lstrip().startswith(("{", "[")):
+        names, types, ranges = _json(source)
+    else:
+        names, types = _table(source, _TITLE)
+        ranges = dict[tuple[int, int], str]()
+        if any(_BANDWIDTHS.fullmatch(line) for line in source.lines):
+            _, ranges = _table(source, _BANDWIDTHS)
     for a, b in combinations(range(len(names)), 2):
         if types.get((a, b)) != "XGMI" or types.get((b, a)) != "XGMI":
             raise source.error(
@@ -48,58 +54,76 @@ def read_amd_smi(source: Source) -> NodeFound:
                 f"{names[a]} and {names[b]} are joined over {shown(types.get((a, b)))}, not XGMI as in an MI3xx "
                 "host; give such a host as a CSV of links.",
             )
+    rate, counts, reading = _bandwidths(source, ranges)
     gpus = tuple(f"GPU{i}" for i in range(len(names)))
+    products = [product(match[1], "AMD") for match in map(_PRODUCT.search, source.lines) if match]
     return NodeFound(
         gpus=gpus,
         chips=(),
-        links=tuple((a, b, 1) for a, b in combinations(gpus, 2)),
+        links=tuple((gpus[a], gpus[b], counts.get((a, b), 1)) for a, b in combinations(range(len(gpus)), 2)),
         hidden=False,
         beyond=False,
         link_kind="xgmi",
+        link_rate=rate,
         nics=(),
         sockets=("0",) * len(gpus),
+        gpu_names=(GpuName("AMD's tool", "AMD"), *products),
+        readings=(reading,),
     )
 
 
-def _text(source: Source) -> tuple[list[str], Pairs]:
-    """Read the table of link types of a text."""
+def _bandwidths(source: Source, ranges: Pairs) -> tuple[Figure | None, dict[tuple[int, int], int], str]:
+    """Return the rate of one link, the number of links between two GPUs, and how they were read."""
+    found = {pair: match for pair, cell in ranges.items() if (match := _RANGE.fullmatch(cell))}
+    one = commonest(int(match[1]) for match in found.values())
+    if one is None:
+        return None, {}, f"{source.name}: no bandwidths in it: links and their rate are the catalog's."
+    figure = Figure(one * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{one / 1e3:g} GB/s")
+    counts = {pair: max(1, round(int(match[2]) / int(match[1]))) for pair, match in found.items()}
+    most = commonest(counts.values())
+    return figure, counts, f"{source.name}: {figure.text} a link each way, {most} between two GPUs."
+
+
+def _table(source: Source, title: re.Pattern[str]) -> tuple[list[str], Pairs]:
+    """Read the table below a title."""
     lines = iter(enumerate(source.lines, 1))
-    start = next((number for number, line in lines if _TITLE.fullmatch(line)), None)
+    start = next((number for number, line in lines if title.fullmatch(line)), None)
     if start is None:
         raise source.error(None, "has no table of link types: run `amd-smi topology` without options.")
     number, columns = next(_words(lines), (start, []))
     if not columns or not all(_GPU.fullmatch(word) for word in columns):
         raise source.error(number, "must name the GPUs of the table's columns.")
     _check_names(source, columns)
-    types: Pairs = {}
+    cells: Pairs = {}
     for a, name in enumerate(columns):
-        number, cells = next(_words(lines), (number, []))
-        if cells[:1] != [name] or len(cells) != len(columns) + 1:
+        number, words = next(_words(lines), (number, []))
+        if words[:1] != [name] or len(words) != len(columns) + 1:
             raise source.error(
                 number, f"must be the row of {name}, with {len(columns)} cells; is the file cut?"
             )
-        types.update({(a, b): cell for b, cell in enumerate(cells[1:])})
-    return columns, types
+        cells.update({(a, b): cell for b, cell in enumerate(words[1:])})
+    return columns, cells
 
 
 def _words(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split()) for number, line in lines if line.strip())
 
 
-def _json(source: Source) -> tuple[list[str], Pairs]:
-    """Read the JSON, one row a GPU with its links to all."""
+def _json(source: Source) -> tuple[list[str], Pairs, Pairs]:
+    """Read the JSON, one row a GPU with its links to all: GPUs, and types and bandwidths of links."""
     data = source.data
     rows = Fields({"gpu_data": data} if isinstance(data, list) else data, source.name).subs("gpu_data")
     place = {row.count("gpu", least=0): number for number, row in enumerate(rows)}
     names = [row.name("bdf") if row.has("bdf") else row.name("gpu") for row in rows]
     _check_names(source, names)
-    types: Pairs = {}
+    tables: tuple[Pairs, Pairs] = {}, {}
     for a, row in enumerate(rows):
         for link in row.subs("links"):
             b = place.get(link.count("gpu", least=0))
-            if b is not None and link.has("link_type"):
-                types[a, b] = link.name("link_type")
-    return names, types
+            for key, cells in zip(("link_type", "bandwidth"), tables, strict=True):
+                if b is not None and link.has(key):
+                    cells[a, b] = link.name(key)
+    return names, *tables
 
 
 def _check_names(source: Source, names: list[str]) -> None:
@@ -107,4 +131,4 @@ def _check_names(source: Source, names: list[str]) -> None:
         raise source.error(None, f"must name at most {_MOST_GPUS} GPUs, each once.")
 
 
-FORMAT = Format("amd-smi", read_amd_smi, in_text=looks_like_amd_smi, in_data=is_amd_smi_json)
+FORMAT = Format("amd-smi", parse_amd_smi, in_text=looks_like_amd_smi, in_data=is_amd_smi_json)

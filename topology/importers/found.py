@@ -1,4 +1,4 @@
-"""What an importer is, and what it finds before rates and parts are known: one host, a fabric, or a graph."""
+"""What files hold before rates and parts are known: a host inside, a fabric with its hosts, or a whole graph."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from networkx.utils import UnionFind
+
 from topology.base.figures import Figure
+from topology.importers.gpu_names import GpuName
 from topology.importers.source import Source
-from topology.spec import RawNode
 
 T = TypeVar("T")
 Name = TypeVar("Name", str, int)
@@ -33,14 +35,17 @@ class NicFound:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What is told of every file; :func:`topology.importers.registry.read_found` fills it in.
+    """What every file has.
 
-    ``place`` is the file's name; ``anomalies`` say what is unlike its siblings.
+    ``place`` and ``kind`` are the file's name and format, ``gpu_names`` what it calls its GPUs; ``anomalies`` say
+    what differs from its siblings, ``readings`` how a figure was read that can be read in two ways.
     """
 
     place: str = ""
     kind: str = ""
+    gpu_names: tuple[GpuName, ...] = ()
     anomalies: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,10 @@ class NodeFound(Found):
 
     ``links`` join GPUs (``gpus``) and switch chips (``chips``) by name, with a count. With ``hidden`` the one
     chip represents switches that the file does not tell apart; with ``beyond`` those switches are outside the
-    host, so its domain may hold other hosts. ``sockets`` gives the socket of each GPU, ``pcie`` the rate of
-    its PCIe link where the file has it, ``switches`` the PCIe switches above it from the root down, and ``uplinks``
-    the rate of a switch's link to what is above it. ``devices`` counts GPUs that the file only shows as PCI devices.
+    host, so its domain may hold other hosts. ``link_rate`` is the rate of one link where the file has it.
+    ``sockets`` gives the socket of each GPU, ``pcie`` the rate of its PCIe link where the file has it, ``switches``
+    the PCIe switches above it from the root down, and ``uplinks`` the rate of a switch's link to what is above it.
+    ``devices`` counts GPUs that the file only shows as PCI devices.
     """
 
     gpus: tuple[str, ...]
@@ -61,13 +67,61 @@ class NodeFound(Found):
     beyond: bool
     link_kind: str
     nics: tuple[NicFound, ...]
+    link_rate: Figure | None = None
     sockets: tuple[str, ...] = ()
     pcie: tuple[Figure | None, ...] = ()
     switches: tuple[tuple[str, ...], ...] = ()
     uplinks: Mapping[str, Figure] = field(default_factory=dict)
     devices: int = 0
-    sm: str = ""
     hosts: tuple[str, ...] = ()
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the host."""
+        return len(self.gpus) or self.devices
+
+    @cached_property
+    def links_of_gpus(self) -> dict[str, int]:
+        """The scale-up links of each GPU."""
+        per = dict.fromkeys(self.gpus, 0)
+        for a, b, count in self.links:
+            for end in per.keys() & {a, b}:
+                per[end] += count
+        return per
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """The GPUs by the groups that scale-up links join, in order."""
+        joined: UnionFind[str] = UnionFind()
+        for a, b, _ in self.links:
+            joined.union(a, b)
+        groups: dict[str, list[str]] = {}
+        for gpu in self.gpus:
+            groups.setdefault(joined[gpu], []).append(gpu)
+        return list(groups.values())
+
+    @property
+    def over_pcie(self) -> bool:
+        """Whether some GPUs reach the others over PCIe alone."""
+        return 0 in self.links_of_gpus.values() if self.hidden else len(self.gpus) > 1 < len(self.groups)
+
+    @property
+    def between_sockets(self) -> bool:
+        """Whether the link between sockets is on their way: some socket is cut off without it.
+
+        A GPU without scale-up links reaches the others through those of its own socket.
+        """
+        linked = [
+            socket for gpu, socket in zip(self.gpus, self.sockets, strict=True) if self.links_of_gpus[gpu]
+        ]
+        one_fabric = bool(linked) and len(self.groups) == 1 + len(self.gpus) - len(linked)
+        sockets = set(self.sockets)
+        return len(sockets) > 1 and (set(linked) != sockets or not one_fabric)
+
+    def socket_number(self, socket: str) -> int:
+        """Return the position of a socket, of the first where it has no GPUs."""
+        sockets = list(dict.fromkeys(self.sockets))
+        return sockets.index(socket) if socket in sockets else 0
 
 
 @dataclass(frozen=True)
@@ -125,9 +179,12 @@ class FabricFound(Found):
 
 @dataclass(frozen=True)
 class GraphFound(Found):
-    """Every node and link but what the GPUs are: nodes, and (a, b, count, rate) of links by id."""
+    """Every node and link but what the GPUs are.
 
-    nodes: tuple[RawNode, ...]
+    ``nodes`` are (id, kind, domain, host); ``links`` (a, b, count, rate) by id.
+    """
+
+    nodes: tuple[tuple[str, str, str | None, str | None], ...]
     links: tuple[tuple[str, str, int, Figure], ...]
 
 
@@ -137,21 +194,16 @@ Nodes = Mapping[str, NodeFound | None]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file that is read: its name, its reader, and how its content shows it.
+    """A kind of file: its name, its parser, and how its content shows it.
 
-    ``in_text`` tells by the text, ``in_data`` by the document where it is YAML or JSON; never by the file's name.
+    ``parse`` raises an ``InputError``, with the place, of a file that is not of this kind, is cut, or contradicts
+    itself. ``in_text`` tells by the text, ``in_data`` by the document where it is YAML or JSON; never by its name.
     """
 
     kind: str
-    read: Callable[[Source], Found]
+    parse: Callable[[Source], Found]
     in_text: Callable[[str], bool] | None = None
     in_data: Callable[[object], bool] | None = None
-
-
-def unlike(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    """Return the names whose count is not the commonest one, each with its count and the commonest."""
-    usual = commonest(counts.values()) or 0
-    return [(name, count, usual) for name, count in counts.items() if count != usual]
 
 
 def switch_kind(level: int) -> str:
@@ -177,3 +229,10 @@ def commonest(values: Iterable[T]) -> T | None:
     """Return the commonest value, the first of equally common ones; None of no values."""
     counts = Counter(values).most_common(1)
     return counts[0][0] if counts else None
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Return names with commas, the number of the rest at the end."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

@@ -14,6 +14,7 @@ _MOST_NAMES = 200_000
 _LONGEST_NAME = 1_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*+\])*+")
 _LAST_NUMBER = re.compile(r"(.*?)(?<!\d)(\d++)(\D*+)")  # as written each digit is looked at once
 _LONGEST_NUMBER = 18
 _BRACKETS = 8
@@ -32,8 +33,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
     """
     names: list[str] = []
     for item in _items(text, where):
-        count = 1
-        pieces: list[list[str]] = []
+        count, pieces = 1, list[list[str]]()
         for piece in _pieces(item, where):
             count *= len(piece)
             if count + len(names) > _MOST_NAMES:
@@ -55,25 +55,19 @@ def expand_hosts(text: str, where: str) -> list[str]:
 
 def compress_hosts(names: Iterable[str]) -> str:
     """Return the names as one hostlist, in their order: runs of consecutive numbers become ranges."""
-    return ",".join(_compressed(list(names)))
-
-
-def _compressed(names: list[str]) -> Iterator[str]:
-    """Yield names, those that differ in their last number alone folded into one bracket."""
-    folded: list[tuple[tuple[str, str], list[str]]] = []
+    folded: list[tuple[tuple[str, str], list[str]]] = []  # those that differ in their last number alone
     for name in names:
         match = _LAST_NUMBER.fullmatch(name)
-        key = (match[1], match[3]) if match and len(match[2]) <= _LONGEST_NUMBER else (name, "")
-        digits = match[2] if match and len(match[2]) <= _LONGEST_NUMBER else ""
+        short = match is not None and len(match[2]) <= _LONGEST_NUMBER
+        key, digits = ((match[1], match[3]), match[2]) if match and short else ((name, ""), "")
         if folded and digits and folded[-1][0] == key and folded[-1][1] != [""]:
             folded[-1][1].append(digits)
         else:
             folded.append((key, [digits]))
-    for (head, tail), numbers in folded:
-        if len(numbers) == 1:
-            yield f"{head}{numbers[0]}{tail}"
-        else:
-            yield f"{head}[{','.join(_runs(numbers))}]{tail}"
+    return ",".join(
+        f"{head}{numbers[0]}{tail}" if len(numbers) == 1 else f"{head}[{','.join(_runs(numbers))}]{tail}"
+        for (head, tail), numbers in folded
+    )
 
 
 def _runs(numbers: list[str]) -> Iterator[str]:
@@ -89,21 +83,17 @@ def _runs(numbers: list[str]) -> Iterator[str]:
 
 def _items(text: str, where: str) -> list[str]:
     """Return what is between commas outside brackets: names without spaces and control characters."""
-    depth, start = 0, 0
-    items: list[str] = []
-    for i, char in enumerate(text):
-        if char == "[":
-            depth += 1
-        elif char == "]":
-            depth -= 1
-        if depth not in (0, 1):
-            raise InputError(f"{where}: the brackets of hostlist {shown(text)} do not match.")
-        if char == "," and depth == 0:
-            items.append(text[start:i].strip())
-            start = i + 1
-    if depth:
-        raise InputError(f"{where}: hostlist {shown(text)} has a bracket that does not close; is it cut?")
-    items.append(text[start:].strip())
+    items, at = list[str](), 0
+    while at <= len(text):
+        match = _ITEM.match(text, at)
+        end = match.end() if match else at
+        if end < len(text) and text[end] != ",":
+            raise InputError(
+                f"{where}: the brackets of hostlist {shown(text)} do not match: one does not close, or is within "
+                "another; is it cut?"
+            )
+        items.append(text[at:end].strip())
+        at = end + 1
     if any(not item or re.search(r"\s", item) or printable(item) != item for item in items):
         raise InputError(
             f"{where}: hostlist {shown(text)} has an empty name, a space or a control character."
@@ -111,24 +101,20 @@ def _items(text: str, where: str) -> list[str]:
     return items
 
 
-def _pieces(item: str, where: str) -> list[list[str]]:
-    """Return the parts of a name: each a list of what may stand there."""
-    pieces: list[list[str]] = []
-    brackets = 0
-    for match in _PIECE.finditer(item):
-        if match[2] is not None:
-            pieces.append([match[2]])
+def _pieces(item: str, where: str) -> Iterator[list[str]]:
+    """Yield the parts of a name: each a list of what may be there."""
+    if item.count("[") > _BRACKETS:
+        raise InputError(f"{where}: {shown(item)} has more than {_BRACKETS} brackets.")
+    for bracket, plain in _PIECE.findall(item):
+        if plain:
+            yield [plain]
             continue
-        brackets += 1
-        if brackets > _BRACKETS:
-            raise InputError(f"{where}: {shown(item)} has more than {_BRACKETS} brackets.")
         values: list[str] = []
-        for part in match[1].split(","):
+        for part in bracket.split(","):
             values += _numbers(part.strip(), item, where)
             if len(values) > _MOST_NAMES:
                 raise _too_many(item, where)
-        pieces.append(values)
-    return pieces
+        yield values
 
 
 def _numbers(part: str, item: str, where: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
@@ -12,6 +12,7 @@ from topology.importers.cabling import Adapter, cabled_fabric
 from topology.importers.found import FabricFound, Format
 from topology.importers.source import Source
 
+_FIRST = re.compile(r'^(Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"', re.MULTILINE)
 _DEVICE = re.compile(r'(Switch|Ca|Rt)\s+(\d{1,9})\s+"([SHR]-[0-9a-fA-F]+)"\s*(?:#\s*"([^"]*)")?.*')
 _PORT = re.compile(
     r'\[(\d+)\](?:\[ext \d+\])?(?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\](?:\[ext \d+\])?'
@@ -48,19 +49,8 @@ class _Device:
     cables: dict[int, tuple[str, int, str, int]] = field(default_factory=dict)
 
 
-def looks_like_ibnetdiscover(text: str) -> bool:
-    """Whether a text has a switch or adapter line of ibnetdiscover."""
-    return re.search(r'^(Switch|Ca)\s+\d+\s+"[SH]-[0-9a-fA-F]+"', text, re.MULTILINE) is not None
-
-
-def read_ibnetdiscover(source: Source) -> FabricFound:
-    """Return the fabric, hosts gathered from their adapters.
-
-    Raises
-    ------
-    InputError
-        If a line cannot be read, or a cable is not described alike from both ends (the file is cut).
-    """
+def parse_ibnetdiscover(source: Source) -> FabricFound:
+    """Return the fabric, hosts gathered from their adapters."""
     devices = _devices(source)
     _check_ends(source, devices)
     names = _switch_names(devices)
@@ -80,7 +70,7 @@ def read_ibnetdiscover(source: Source) -> FabricFound:
                     )
                     rates[ends] = min(old, figure, key=lambda f: f.value)
                 trunks[ends] += 1
-    return replace(cabled_fabric(source, tuple(names.values()), adapters, trunks, rates), infiniband=True)
+    return cabled_fabric(source, tuple(names.values()), adapters, trunks, rates)
 
 
 def _devices(source: Source) -> dict[str, _Device]:
@@ -193,4 +183,4 @@ def _figure(source: Source, rate: str, line: int) -> Figure:
     return Figure(value, "byte/s", Evidence.MEASURED, where, text)
 
 
-FORMAT = Format("ibnetdiscover", read_ibnetdiscover, in_text=looks_like_ibnetdiscover)
+FORMAT = Format("ibnetdiscover", parse_ibnetdiscover, in_text=lambda text: _FIRST.search(text) is not None)

@@ -1,28 +1,80 @@
-"""Files of others to one cluster: read each, merge, take the rest from named parts, and write it down."""
+"""Files of other tools to one cluster: parse each, complete them, and build the specification.
+
+The kind of a file shows in its content alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topology.base.errors import InputError, printable
-from topology.build import raw_cluster_spec
 from topology.cluster import ClusterSpec
-from topology.importers.assemble import (
-    Assembled,
-    assemble_fabric,
-    assemble_graph,
-    assemble_node,
-)
-from topology.importers.found import FabricFound, Found, GraphFound, NodeFound
-from topology.importers.homogeneous import Short, short_form, unswitched
+from topology.importers import amd_smi, ibnetdiscover, links_csv, nccl_xml, slurm, topo_m, topograph
+from topology.importers.build import build
+from topology.importers.complete import complete
+from topology.importers.found import Found, NodeFound
 from topology.importers.hostlist import expand_hosts
-from topology.importers.merge import merge_found
-from topology.importers.parts import ImportOptions, Parts
-from topology.importers.registry import read_found
-from topology.importers.source import read_source
-from topology.plausible import check_raw_links
+from topology.importers.options import ImportOptions
+from topology.importers.source import Source, read_source
+
+FORMATS = (
+    topo_m.FORMAT,
+    nccl_xml.FORMAT,
+    slurm.CONF_FORMAT,
+    slurm.YAML_FORMAT,
+    topograph.FORMAT,
+    ibnetdiscover.FORMAT,
+    amd_smi.FORMAT,
+    links_csv.FORMAT,
+)
+KINDS = tuple(one.kind for one in FORMATS)
+_UNREADABLE = {
+    r"^[^\S\n]*+(domains|nodes)\s*+:": "is a cluster YAML already, or none that is known: use it as it is.",
+    r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?",
+}
+"""What shows a file that is not read, and what to do instead."""
+_KEY = re.compile(r"^[^\S\n]*+(-[^\S\n]++)?[\w\"']++[^\S\n]*+:", re.MULTILINE)
+
+
+def kind_of(source: Source) -> str:
+    """Return the kind of a file.
+
+    Raises
+    ------
+    InputError
+        If no importer reads it; the message says what it is, where that can be told.
+    """
+    text = source.text
+    for one in FORMATS:
+        if one.in_text is not None and one.in_text(text):
+            return one.kind
+    start = text.lstrip()
+    if start.startswith(("{", "[")) or (_KEY.search(text) and not start.startswith("<")):
+        for one in FORMATS:
+            if one.in_data is not None and one.in_data(source.data):
+                return one.kind
+    for pattern, what in _UNREADABLE.items():
+        if re.search(pattern, text, re.MULTILINE):
+            raise source.error(None, what)
+    raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
+
+
+def parse(source: Source, kind: str | None = None) -> Found:
+    """Return what a file of the given kind holds, or of the one that its content shows.
+
+    Raises
+    ------
+    InputError
+        If the kind is not known, or the file is not of it.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
+    kind = kind or kind_of(source)
+    found = FORMATS[KINDS.index(kind)].parse(source)
+    return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))
 
 
 @dataclass(frozen=True)
@@ -30,16 +82,16 @@ class Imported:
     """An imported cluster.
 
     ``spec`` is in the regular form of domains and a fabric where everything found is regular, else a raw graph.
-    ``domains`` gives the hosts of each scale-up domain, ``hosts`` those of a regular form in its order, ``taken``
-    what came from named parts or options, ``anomalies`` what is unlike its siblings; ``rates_unusual`` is set where
-    rates are not those that the catalog knows for such parts.
+    ``domains`` gives the hosts of each scale-up domain, ``hosts`` those of a regular form in its order,
+    ``assumptions`` what came from named parts, options or a rule, ``anomalies`` what differs from its siblings;
+    ``rates_unusual`` is set where rates are not those that the catalog knows for such parts.
     """
 
     spec: ClusterSpec
     files: tuple[Found, ...]
     domains: dict[str, list[str]]
     hosts: tuple[str, ...]
-    taken: tuple[str, ...]
+    assumptions: tuple[str, ...]
     anomalies: tuple[str, ...]
     rates_unusual: bool = False
 
@@ -59,79 +111,27 @@ def import_files(paths: Sequence[str], options: ImportOptions) -> Imported:
     InputError
         If a file cannot be read, files contradict each other, or something is missing: then by its option's name.
     """
-    found = [_read(path, options) for path in paths]
-    infiniband = any(one.infiniband for one in found if isinstance(one, FabricFound))
-    parts = Parts(options, _sm(found), infiniband=infiniband)
-    parts.anomalies += [line for one in found for line in one.anomalies]
-    name = _hosts_and_path(paths[0])[1].stem or "imported"
-    place = " and ".join(one.place for one in found)
-    assembled, short = _assemble(name, found, parts, place)
-    spec, hosts = short or (raw_cluster_spec(name, assembled.raw, (), place), [])
-    if unusual := _unusual_rates(assembled):
-        parts.anomalies.append(unusual)
+    found = [_parse_path(path, options.kind) for path in paths]
+    completed, assumptions = complete(found, options)
+    built = build(completed)
     return Imported(
-        spec=spec,
+        spec=built.spec,
         files=tuple(found),
-        domains=assembled.domains,
-        hosts=tuple(hosts),
-        taken=_lines(parts.taken),
-        anomalies=_lines(parts.anomalies),
-        rates_unusual=bool(unusual),
+        domains=completed.domains,
+        hosts=built.hosts,
+        assumptions=tuple(map(printable, assumptions)),
+        anomalies=tuple(map(printable, (*completed.anomalies, *built.anomalies))),
+        rates_unusual=built.rates_unusual,
     )
 
 
-def _lines(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return lines that name what files hold, without control characters."""
-    return tuple(printable(text) for text in texts)
-
-
-def _assemble(name: str, found: Sequence[Found], parts: Parts, place: str) -> tuple[Assembled, Short | None]:
-    """Return the raw graph, and its short form where it is homogeneous but for a few faults."""
-    fabric, nodes = merge_found(found, parts)
-    if isinstance(found[0], GraphFound):
-        assembled = assemble_graph(found[0], parts)
-    elif fabric is None:
-        assembled = assemble_node(next(one for one in found if isinstance(one, NodeFound)), parts)
-    else:
-        assembled = assemble_fabric(fabric, nodes, parts)
-        if not fabric.switches:
-            return assembled, unswitched(name, fabric, assembled.raw, parts)
-    return assembled, short_form(name, assembled.raw, parts, place)
-
-
-def _hosts_and_path(text: str) -> tuple[str | None, Path]:
-    """Return the hosts that the user names for a file, if so, and its path."""
-    named, equals, path = text.partition("=")
-    return (named, Path(path)) if equals and not Path(text).exists() else (None, Path(text))
-
-
-def _read(text: str, options: ImportOptions) -> Found:
-    """Read one file, with the hosts it is of where the user names them."""
-    named, path = _hosts_and_path(text)
-    hosts = () if named is None else tuple(expand_hosts(named, text))
-    found = read_found(read_source(path), options.kind)
-    if not hosts:
-        return found
+def _parse_path(text: str, kind: str | None) -> Found:
+    """Parse one file, with the hosts it is of where the user names them."""
+    hosts, equals, path = text.partition("=")
+    if not equals or Path(text).exists():
+        return parse(read_source(Path(text)), kind)
+    names = tuple(expand_hosts(hosts, text))
+    found = parse(read_source(Path(path)), kind)
     if not isinstance(found, NodeFound):
         raise InputError(f"{text}: a {found.kind} file is not of single hosts; give it without HOSTS=.")
-    return replace(found, hosts=hosts)
-
-
-def _sm(found: Sequence[Found]) -> str:
-    """Return the compute capability that the dumps state."""
-    stated = {one.sm: one for one in found if isinstance(one, NodeFound) and one.sm}
-    if len(stated) > 1:
-        a, b = list(stated.values())[:2]
-        raise InputError(
-            f"{a.place} says compute capability {a.sm}, {b.place} {b.sm}: nodes of two generations."
-        )
-    return next(iter(stated), "")
-
-
-def _unusual_rates(assembled: Assembled) -> str:
-    """Return what the catalog finds unusual about the rates, nothing where they are plausible."""
-    try:
-        check_raw_links(assembled.raw, "rates")
-    except InputError as error:
-        return f"{str(error).split(' If it is meant')[0]} Kept as the file has it."
-    return ""
+    return replace(found, hosts=names)

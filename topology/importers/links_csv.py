@@ -25,7 +25,6 @@ from topology.fabric_file import given_figure
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source
-from topology.spec import RawNode
 
 _NEEDED = ("a", "b", "rate")
 _COLUMNS = ("a", "b", "count", "rate")
@@ -43,14 +42,8 @@ def looks_like_links_csv(text: str) -> bool:
     return set(_NEEDED) <= set(_header(text))
 
 
-def read_links_csv(source: Source) -> GraphFound:
-    """Return the nodes and links.
-
-    Raises
-    ------
-    InputError
-        If a column or cell is missing or unknown, two rows join the same nodes, or a name is of no known kind.
-    """
+def parse_links_csv(source: Source) -> GraphFound:
+    """Return the nodes and links."""
     links: dict[tuple[str, str], tuple[int, Figure]] = {}
     for number, row in _rows(source):
         where = source.at(number)
@@ -91,7 +84,9 @@ def _rows(source: Source) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def _nodes(source: Source, links: dict[tuple[str, str], tuple[int, Figure]]) -> tuple[RawNode, ...]:
+def _nodes(
+    source: Source, links: dict[tuple[str, str], tuple[int, Figure]]
+) -> tuple[tuple[str, str, str | None, str | None], ...]:
     """Return the nodes that links join: GPUs and devices by their names, switches by their distance from them."""
     names = sorted({end for ends in links for end in ends}, key=natural)
     host_of = {name: match[1] for name in names if (match := _GPU.fullmatch(name))}
@@ -130,7 +125,7 @@ def _nodes(source: Source, links: dict[tuple[str, str], tuple[int, Figure]]) -> 
             raise source.error(None, f"switch {shown(name)}: no GPU is reached from there.")
         begin = name.rpartition(".")[0]
         nodes.append(
-            RawNode(
+            (
                 name,
                 kind or switch_kind(levels[name]),
                 labels.get(domains[name]) if kind in SCALE_UP_KINDS else None,
@@ -145,4 +140,4 @@ def _out(joined: dict[str, set[str]], kinds: dict[str, str]) -> dict[str, set[st
     return {name: own - kinds.keys() for name, own in joined.items() if name not in kinds}
 
 
-FORMAT = Format("links-csv", read_links_csv, in_text=looks_like_links_csv)
+FORMAT = Format("links-csv", parse_links_csv, in_text=looks_like_links_csv)

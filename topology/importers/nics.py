@@ -1,4 +1,4 @@
-"""The NICs of hosts in a raw graph: which GPUs each serves, through which PCIe, and the leaf it is cabled to."""
+"""The NICs of hosts in a graph: which GPUs each serves, through which PCIe, and the leaf it is cabled to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from networkx.utils import UnionFind
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
-from topology.base.units import format_quantity
+from topology.base.units import format_quantity, parse_quantity
+from topology.importers.answers import inner_fabric, out_fabric
+from topology.importers.completed import Draft
 from topology.importers.found import FabricFound, NicFound, NodeFound, Nodes, PortFound, commonest
-from topology.importers.hosts import Draft, add_switches, gpu_count, gpu_id, socket_id
-from topology.importers.parts import Parts
+from topology.importers.hosts import add_switches, gpu_id, pcie_link, socket_id
+from topology.importers.options import Log
 from topology.importers.pcie import crossed, deal
-from topology.spec import FabricSpec, RawNode
+from topology.spec import FabricSpec
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class _Cable:
         return self.count * self.link.link_bytes_per_s.value
 
 
-def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
+def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes) -> None:
     """Link the GPUs of every host to the leaves its NICs are cabled to, each NIC once.
 
     The NICs of one GPU are links of its own. Those that several GPUs share, or that PCIe slows down, are nodes,
@@ -50,54 +52,65 @@ def add_nics(draft: Draft, fabric: FabricFound, nodes: Nodes, parts: Parts) -> N
         if host not in nodes:
             continue
         node = nodes[host]
-        cables = _cables(fabric, ports, node, gpu_count(node, parts), usual, parts)
-        joined = node is not None and any(socket_id(host, node, one) in draft.nodes for one in node.sockets)
+        cables = _cables(draft, fabric, ports, node, usual)
         for members, own in _sharing(cables, node):
-            known = joined and all(cable.nic for cable in own)
             alone = len(members) == 1 and not _slowed(node, members[0], own)
-            if node is not None and known and not (alone and node.links):
+            placed = node is not None and all(cable.nic for cable in own)
+            if node is not None and placed and node.over_pcie and not (alone and node.links):
                 for cable in own:
                     root = socket_id(host, node, cable.nic.socket if cable.nic else "")
-                    at = add_switches(draft, host, node, cable.switches, root, cable.link, parts)
-                    draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
+                    at = add_switches(draft, host, node, cable.switches, root, cable.link)
+                    _add_nic(draft, host, cable, at)
             elif alone:
-                _attach_one(draft, host, members[0], own)
+                _attach_one(draft, gpu_id(host, members[0]), host, own)
             else:
-                _attach(draft, host, node, members, own, parts)
+                _attach(draft, host, node, members, own)
 
 
 def _cables(
-    fabric: FabricFound,
-    ports: Sequence[PortFound],
-    node: NodeFound | None,
-    gpus: int,
-    usual: int,
-    parts: Parts,
+    draft: Draft, fabric: FabricFound, ports: Sequence[PortFound], node: NodeFound | None, usual: int
 ) -> list[_Cable]:
     """Return the cables of a host: of each port, or where its ports have no names of each NIC of its dump."""
     nics = {nic.name: nic for nic in node.nics} if node is not None else {}
+    gpus = node.gpu_count if node is not None else draft.answers.per_node
     if all(not port.nic and port.rate is None for port in ports):
-        leaf = ports[0].switch
-        if not nics:
-            count = parts.nics_per_gpu()
-            parts.take(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
-            return [_Cable("nic", leaf, parts.nic(), (gpu,), count) for gpu in range(gpus)]
-        pairs = [(nic, leaf, nic.rate) for nic in (node.nics if node else ())]
+        leaf, near = ports[0].switch, [nic for nic in nics.values() if nic.near]
+        if not nics and draft.answers.nic is not None:
+            count = draft.answers.nics_per_gpu
+            draft.log.assume(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
+            return [_Cable("nic", leaf, draft.answers.nic, (gpu,), count) for gpu in range(gpus)]
+        pairs = [(nic, leaf, nic.rate) for nic in near]
     else:
-        known = _paired(ports, nics, parts)
+        known = _paired(draft, ports, nics)
         if not any(nic.near for nic in known):
-            return _unplaced(fabric, ports, nics, gpus, usual, parts)
-        pairs = [(nic, port.switch, port.rate or nic.rate) for nic, port in zip(known, ports, strict=True)]
-    links = [parts.nic(rate) for _, _, rate in pairs]
+            return _unplaced(draft, fabric, ports, nics, gpus, usual)
+        pairs = [
+            (nic, port.switch, port.rate or nic.rate)
+            for nic, port in zip(known, ports, strict=True)
+            if nic.near
+        ]
+    links = [_nic_link(draft, rate) for _, _, rate in pairs]
     served = deal([nic.near for nic, _, _ in pairs], [link.link_bytes_per_s.value for link in links], gpus)
     return [
         _Cable(nic.name, leaf, link, members, 1, nic)
         for (nic, leaf, _), link, members in zip(pairs, links, served, strict=True)
-        if members
     ]
 
 
-def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], parts: Parts) -> list[NicFound]:
+def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
+    """Return one NIC: ``found`` in a file, else as answered."""
+    option, nic = draft.answers.options.nic, draft.answers.nic
+    if found is None and nic is not None:
+        return nic
+    if found is None:
+        raise InputError("the rate of a NIC: give option `nic` RATE (like '400 Gb/s').")
+    if option is not None and parse_quantity(option, "byte/s", "option `nic`") != found.value:
+        line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
+        draft.log.anomalies += [line] * (line not in draft.log.anomalies)
+    return out_fabric(found, infiniband=draft.answers.infiniband)
+
+
+def _paired(draft: Draft, ports: Sequence[PortFound], nics: Mapping[str, NicFound]) -> list[NicFound]:
     """Return the NIC of each port: by name, else, where a dump has as many under other names, in order; or none."""
     named = [nics.get(_base(port.nic, nics)) for port in ports]
     if all(named):
@@ -106,18 +119,17 @@ def _paired(ports: Sequence[PortFound], nics: Mapping[str, NicFound], parts: Par
     some = near if len(near) == len(ports) else list(nics.values())
     if any(named) or len(some) != len(ports):
         return []
-    some.sort(key=lambda nic: natural(nic.name))
-    parts.take("NIC to port: in order (names differ, there are as many).")
-    return some
+    draft.log.assume("NIC to port: in order (names differ, there are as many).")
+    return sorted(some, key=lambda nic: natural(nic.name))
 
 
 def _unplaced(
+    draft: Draft,
     fabric: FabricFound,
     ports: Sequence[PortFound],
     nics: Mapping[str, NicFound],
     gpus: int,
     usual: int,
-    parts: Parts,
 ) -> list[_Cable]:
     """Return the cables of ports whose NICs no dump places: by rail, else in order; those it places, as it does."""
     cables = []
@@ -126,25 +138,25 @@ def _unplaced(
         if nic is not None and nic.near:
             members: Sequence[int] = nic.near
         elif fabric.rails == gpus and port.rail is not None:
-            parts.take("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
+            draft.log.assume("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
             members = [port.rail]
         elif fabric.rails and port.rail is not None:
-            members = _in_order(port.rail, fabric.rails, gpus, port, parts)
+            members = _in_order(draft, port.rail, fabric.rails, gpus, port)
         else:
-            members = _in_order(number, max(usual, number + 1), gpus, port, parts)
-        link = parts.nic(port.rate or (nic.rate if nic else None))
+            members = _in_order(draft, number, max(usual, number + 1), gpus, port)
+        link = _nic_link(draft, port.rate or (nic.rate if nic else None))
         cables.append(_Cable(port.nic or "nic", port.switch, link, tuple(members)))
     return cables
 
 
-def _in_order(number: int, count: int, gpus: int, port: PortFound, parts: Parts) -> list[int]:
+def _in_order(draft: Draft, number: int, count: int, gpus: int, port: PortFound) -> list[int]:
     """Return the GPUs of NIC ``number`` of ``count``, in order."""
     if count >= gpus and count % gpus == 0:
-        parts.take(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
         return [number * gpus // count]
     if gpus % count == 0:
         each = gpus // count
-        parts.take(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
         return list(range(number * each, (number + 1) * each))
     raise InputError(
         f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
@@ -155,17 +167,14 @@ def _in_order(number: int, count: int, gpus: int, port: PortFound, parts: Parts)
 def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[list[int], list[_Cable]]]:
     """Return the sets of GPUs that share NICs, or uplinks of PCIe switches on the way to them, with their NICs."""
     joined: UnionFind[str] = UnionFind()
+    above = node.switches if node is not None else ()
     for number, cable in enumerate(cables):
         name = f"nic {number}"
         for gpu in cable.gpus:
-            joined.union(name, f"gpu {gpu}")
-            if node is not None and node.switches:
-                own = node.switches[gpu]
-                joined.union(f"gpu {gpu}", *(f"up {switch}" for switch in crossed(own, cable.switches)))
-        if node is not None and cable.gpus and node.switches:
-            joined.union(
-                name, *(f"up {one}" for one in crossed(cable.switches, node.switches[cable.gpus[0]]))
-            )
+            own = crossed(above[gpu], cable.switches) if above else ()
+            joined.union(name, f"gpu {gpu}", *(f"up {switch}" for switch in own))
+        if above:
+            joined.union(name, *(f"up {one}" for one in crossed(cable.switches, above[cable.gpus[0]])))
     groups: dict[str, tuple[set[int], list[_Cable]]] = {}
     for number, cable in enumerate(cables):
         members, own_cables = groups.setdefault(joined[f"nic {number}"], (set(), []))
@@ -174,59 +183,52 @@ def _sharing(cables: Sequence[_Cable], node: NodeFound | None) -> list[tuple[lis
     return [(sorted(members), own) for members, own in groups.values()]
 
 
-def _attach_one(draft: Draft, host: str, gpu: int, cables: Sequence[_Cable]) -> None:
+def _attach_one(draft: Draft, own: str, host: str, cables: Sequence[_Cable]) -> None:
     """Link a GPU to the leaves of its own NICs; those of different rates to one leaf are nodes."""
-    own = gpu_id(host, gpu)
     links = {(cable.leaf, cable.link.name, cable.link.link_bytes_per_s.value) for cable in cables}
     plain = len({leaf for leaf, _, _ in links}) == len(links)
     for cable in cables:
-        end = cable.leaf if plain else _add_nic(draft, host, cable)
-        draft.link(own, end, cable.link, cable.count)
+        if plain:
+            draft.link(own, cable.leaf, cable.link, cable.count)
+        else:
+            _add_nic(draft, host, cable, own)
 
 
 def _attach(
-    draft: Draft,
-    host: str,
-    node: NodeFound | None,
-    gpus: Sequence[int],
-    cables: Sequence[_Cable],
-    parts: Parts,
+    draft: Draft, host: str, node: NodeFound | None, gpus: Sequence[int], cables: Sequence[_Cable]
 ) -> None:
     """Link some GPUs to the leaves of the NICs that they alone share, over the PCIe between them."""
     total = sum(cable.bytes_per_s for cable in cables)
-    rate = Figure(
-        total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", format_quantity(total, "byte/s", 12)
+    text = format_quantity(total, "byte/s", 12)
+    default = inner_fabric(
+        "pcie", Figure(total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", text)
     )
-    unsaid = parts.inner_fabric("pcie", rate)
-    placed = node is not None and node.switches and all(cable.nic for cable in cables)
-    chains = [
-        *(node.switches[gpu] if node and placed else () for gpu in gpus),
-        *(cable.switches for cable in cables),
-    ]
+    placed = all(cable.nic for cable in cables)
+    of_gpus = [node.switches[gpu] if node and node.switches and placed else () for gpu in gpus]
+    chains = [*of_gpus, *(cable.switches for cable in cables)]
     depth = 0
     while all(len(chain) > depth and chain[depth] == chains[0][depth] for chain in chains):
         depth += 1
-    root, start = "", max(0, depth - 1)
+    root = ""
     if not depth:
-        known_place = any(cable.nic for cable in cables)
-        name = f"{host}.{'root' if known_place else 'pcie'}"
+        known = any(cable.nic for cable in cables)
+        name = f"{host}.{'root' if known else 'pcie'}"
         number = next(k for k in range(len(draft.nodes) + 1) if f"{name}{k}" not in draft.nodes)
-        root = draft.node(RawNode(f"{name}{number}", "host" if known_place else "pcie", node=host))
-    known = node.pcie if node is not None else ()
-    for place, gpu in enumerate(gpus):
-        figure = known[gpu] if gpu < len(known) else None
-        link = parts.pcie(figure) if figure or parts.options.pcie else unsaid
-        at = root
-        if node is not None:
-            at = add_switches(draft, host, node, chains[place][start:], root, unsaid, parts)
-        draft.link(gpu_id(host, gpu), at, link)
+        root = draft.node(f"{name}{number}", "host" if known else "pcie", host=host)
+
+    def below(chain: Sequence[str]) -> str:
+        some = chain[max(0, depth - 1) :]
+        return root if node is None else add_switches(draft, host, node, some, root, default)
+
+    for chain, gpu in zip(of_gpus, gpus, strict=True):
+        link = pcie_link(draft, node, gpu) or default
+        draft.link(gpu_id(host, gpu), below(chain), link)
     for cable in cables:
-        at = root
-        if node is not None:
-            at = add_switches(draft, host, node, cable.switches[start:], root, unsaid, parts)
-        draft.link(at, _add_nic(draft, host, cable), cable.link, cable.count)
-    if len(gpus) > 1 and not known:
-        parts.take("PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs.")
+        _add_nic(draft, host, cable, below(cable.switches))
+    if len(gpus) > 1 and not (node and node.pcie):
+        draft.log.assume(
+            "PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs."
+        )
 
 
 def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
@@ -246,28 +248,15 @@ def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
     )
 
 
-def _add_nic(draft: Draft, host: str, cable: _Cable) -> str:
-    """Add a NIC and its cable, and return its id."""
-    name = draft.node(RawNode(_free(draft, f"{host}.{cable.name}"), "nic", node=host))
+def _add_nic(draft: Draft, host: str, cable: _Cable, at: str) -> None:
+    """Add a NIC below ``at``, and its cable."""
+    name = draft.node(draft.free(f"{host}.{cable.name}"), "nic", host=host)
     draft.link(name, cable.leaf, cable.link, cable.count)
-    return name
+    draft.link(at, name, cable.link, cable.count)
 
 
-def _free(draft: Draft, name: str) -> str:
-    """Return ``name``, with a sign behind it for each node that has it."""
-    while name in draft.nodes:
-        name += "+"
-    return name
-
-
-def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
-    """Compare the NICs of each host in the fabric with those of its dump; NICs that are not cabled are told.
-
-    Raises
-    ------
-    InputError
-        If a cabled NIC is not in the dump, or there are more cabled ports than NICs.
-    """
+def check_nics(fabric: FabricFound, nodes: Nodes, log: Log) -> None:
+    """Compare the NICs of each host in the fabric with those of its dump; those that are not cabled are reported."""
     for host, every in fabric.ports_by_host.items():
         node, ports = nodes.get(host), [port for port in every if port.nic]
         if node is None or not node.nics or not ports:
@@ -287,7 +276,7 @@ def check_nics(fabric: FabricFound, nodes: Nodes, parts: Parts) -> None:
         cabled = {_base(port.nic, names) for port in ports}
         missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
         if missing:
-            parts.anomalies.append(
+            log.anomalies.append(
                 f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
             )
 

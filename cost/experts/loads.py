@@ -30,7 +30,7 @@ _FEWEST_CHOICES = (
 class ExpertLoads(Shown):
     """Tokens per expert, float64 ``[scenarios, layers, experts]``; layers are the MoE layers in order.
 
-    ``names`` has one entry a scenario. ``synthetic`` says that nobody measured them, or not all of them.
+    ``names`` has one entry a scenario. ``synthetic`` says that they were generated, or some of them.
     ``notes`` are lines that the summary repeats (dense rows dropped, and so on).
     ``routing`` are traces of tokens, of the same layers: which experts are chosen together, each trace a scenario of
     its own, all of equal weight. Without any, experts are taken to be chosen independently.
@@ -265,10 +265,8 @@ def read_loads(
         if isinstance(text, str) and is_generator(text):
             drawn = synthetic_loads(text, layers=len(moe_layers), experts=experts, seed=seed, draw=draw)
             tokens.append(drawn[None])
-            again = (
-                f", draw {draw + 1}" if text in [one for one in texts[:draw] if isinstance(one, str)] else ""
-            )
-            names.append(f"{text} (synthetic, seed {seed}{again})")
+            repeated = any(isinstance(one, str) and one == text for one in texts[:draw])
+            names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
             continue
         if isinstance(text, str):
             recording, stem = open_counts(text, wanted), Path(text).name

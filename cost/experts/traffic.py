@@ -132,9 +132,11 @@ def _traffic(
                     into.update(zip(ids, values.tolist(), strict=True))
             if len(stage.gpus) <= layout.tp:  # one attention group has every token on each GPU
                 continue
-            key = placed.digest, deployment.domains(stage).tobytes()
+            sequences = batch * width / len(stage.gpus)
+            rates, domain = deployment.rates(stage), deployment.domains(stage)
+            key = placed.digest, sequences, rates.up_fabric, rates.out_fabric, domain.tobytes()
             if key not in known:
-                known[key] = _sent(deployment, stage, use, limit, batch * width / len(stage.gpus))
+                known[key] = _sent(deployment, stage, use, limit, sequences)
             for fabric, amount in known[key].items():
                 sent[fabric] = sent.get(fabric, 0.0) + amount
     return TokenTraffic(gpus, nodes, domains, sent)

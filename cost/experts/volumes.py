@@ -25,7 +25,7 @@ _MOST_GPUS = 2**31
 
 @dataclass(frozen=True)
 class Routing:
-    """How tokens choose among the experts of a layer, all experts alike.
+    """How tokens choose among the experts of a layer, with equally loaded experts.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
     """
     if is_generator(text):
         raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
-    if is_routing(text, None):
+    if is_routing(text):
         return describe_trace(text, on_progress)
     recording = open_counts(text)
     found = collect_windows(recording, MOST_WINDOWS, on_progress)

@@ -41,7 +41,7 @@ def describe_trace(text: str, on_progress: Callable[[str, float], None] | None) 
         If it cannot be read, or is no trace.
     """
     source = open_routing(text, None)
-    trace = collect_routing(source, None, on_progress=on_progress)
+    trace = collect_routing(source, None, on_progress)
     statistics = load_statistics(trace.counts[None].astype(np.float64))
     return TraceDescription(source.kind, trace, coactivation(trace), statistics)
 

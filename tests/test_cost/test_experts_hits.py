@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -181,6 +182,17 @@ def test_traces_count_equally_and_layers_apart() -> None:
     row = Assignment(assignment.slot_expert[1:], assignment.slot_gpu, EXPERTS, GPUS)
     second = token_hits(row, [many.rows([1])], nodes=NODES, domains=DOMAINS)
     np.testing.assert_array_equal(second.domains[0, 0], alone.domains[0, 1])
+
+
+def test_equal_uses_have_equal_digests() -> None:
+    rng = np.random.default_rng(2)
+    assignment, trace = placed(rng), drawn(rng)
+    loads = ExpertLoads(rng.random((2, LAYERS, EXPERTS)) + 0.1, ("a", "b"), synthetic=False)
+    use, again = expert_use(assignment, loads, K), expert_use(assignment, loads, K)
+    assert use.digest == again.digest
+    hits = token_hits(assignment, [trace], nodes=NODES, domains=DOMAINS)
+    others = [replace(use, hits=hits), replace(use, repeats=2), expert_use(placed(rng), loads, K)]
+    assert len({use.digest, *(other.digest for other in others)}) == 4
 
 
 def test_a_trace_of_another_model_is_refused() -> None:

@@ -27,8 +27,8 @@ ZERO = np.zeros((TOKENS, 1, K), np.int16)
 SLOTS = np.array([[0, 1, 2, 3, 4, 5, 0, 3], [3, 5, 4, 2, 1, 0, 3, 0], [0, 0, 3, 3, 1, 2, 5, 4]])
 
 
-def read(path: Path, wanted: Wanted | None = WANTED, **options: Any) -> RoutingTrace:
-    return read_routing([str(path)], wanted, **options)[0]
+def read(path: Path, wanted: Wanted | None = WANTED) -> RoutingTrace:
+    return read_routing([str(path)], wanted)[0]
 
 
 def same(trace: RoutingTrace) -> bool:
@@ -157,7 +157,8 @@ def test_many_tokens_are_sampled_evenly_and_counted_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 7 * 2 * K * 8)  # pieces of seven tokens
-    trace = read(saved(tmp_path / "a.npy", CHOICES), most=9)
+    monkeypatch.setattr("cost.experts.traces.routing.MOST_TOKENS", 9)
+    trace = read(saved(tmp_path / "a.npy", CHOICES))
     assert (trace.choices == np.moveaxis(CHOICES[evenly_spaced(TOKENS, 9)], 1, 0)).all()
     assert (trace.tokens, trace.kept, trace.counts.sum()) == (TOKENS, 9, CHOICES.size)
     assert "9 of 40 tokens kept, evenly spaced; counts are of all" in trace.notes

@@ -14,7 +14,7 @@ from cost.experts.traces import sglang
 from cost.experts.traces.answers import KEY, read_answers
 from cost.experts.traces.counts import TokenCounts, Wanted, npz_archive, npz_array, of_array
 from cost.experts.traces.counts import pieces as pieces_of
-from cost.experts.traces.routing import MOST_EXPERTS, MOST_TOKENS, RoutedTokens, RoutingTrace, collect_routing
+from cost.experts.traces.routing import MOST_EXPERTS, RoutedTokens, RoutingTrace, collect_routing
 from cost.experts.traces.text_files import read_csv, read_json, read_vllm_lines
 from cost.experts.traces.torch_file import load_torch_file
 from cost.experts.traces.trtllm import is_statistics, read_statistics
@@ -62,8 +62,6 @@ def open_counts(text: str, wanted: Wanted | None = None) -> TokenCounts:
 def read_routing(
     texts: Sequence[str],
     wanted: Wanted | None = None,
-    *,
-    most: int = MOST_TOKENS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> tuple[RoutingTrace, ...]:
     """Read each of ``texts``, a file or a folder, as a routing trace; arguments as for :func:`collect_routing`.
@@ -73,10 +71,7 @@ def read_routing(
     InputError
         If one cannot be read, is no trace, or does not fit the model; the message is one line.
     """
-    return tuple(
-        collect_routing(open_routing(text, wanted), wanted, most=most, on_progress=on_progress)
-        for text in texts
-    )
+    return tuple(collect_routing(open_routing(text, wanted), wanted, on_progress) for text in texts)
 
 
 def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
@@ -100,7 +95,7 @@ def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
         return _ROUTING[suffix](path, wanted)
 
 
-def is_routing(text: str, wanted: Wanted | None = None) -> bool:
+def is_routing(text: str) -> bool:
     """Say whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
 
     Ids of experts are whole numbers; no token has one twice; and there are at least as many of them as experts. A
@@ -121,14 +116,12 @@ def is_routing(text: str, wanted: Wanted | None = None) -> bool:
         if suffix == ".npz":
             with npz_archive(path) as archive:
                 return f"{KEY}.npy" in archive.namelist()
-        return suffix == ".npy" and _holds_ids(load_npy(path, text), wanted)
+        return suffix == ".npy" and _holds_ids(load_npy(path, text))
 
 
-def _holds_ids(array: NDArray[Any], wanted: Wanted | None) -> bool:
+def _holds_ids(array: NDArray[Any]) -> bool:
     if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
         return False
-    if wanted is not None and wanted.top_k != wanted.experts:
-        return int(array.shape[-1]) == wanted.top_k
     first = next(pieces_of(array))
     ordered = np.sort(first, axis=-1)
     twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)

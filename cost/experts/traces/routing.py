@@ -27,7 +27,7 @@ class RoutedTokens:
     Attributes
     ----------
     path, kind:
-        Where it lies and what it is, for messages.
+        Its path and what it is, for messages.
     tokens, rows, k:
         Tokens, layers and choices of a token.
     pieces:
@@ -112,15 +112,7 @@ class RoutingTrace:
         return replace(self, choices=choices, counts=self.counts[list(which)])
 
     def sample(self, most: int) -> RoutingTrace:
-        """Return at most ``most`` tokens, evenly spaced: always the same ones. ``counts`` stay those of all.
-
-        Raises
-        ------
-        InputError
-            If ``most`` is below 1.
-        """
-        if most < 1:
-            raise InputError(f"`most` {most}: expected 1 token or more.")
+        """Return at most ``most`` tokens, evenly spaced: always the same ones. ``counts`` stay those of all."""
         if most >= self.kept:
             return self
         return replace(self, choices=self.choices[:, evenly_spaced(self.kept, most)])
@@ -154,7 +146,6 @@ class _Collected:
 
     source: RoutedTokens
     experts: int | None
-    most: int
     done: int = 0
     empty: int = 0
     zeros: int = 0
@@ -175,7 +166,7 @@ class _Collected:
             piece = np.where(unwritten[..., None], piece.dtype.type(_NONE), piece)
         self._check(piece)
         self._count(piece)
-        kept, first = min(self.most, source.tokens), self.done
+        kept, first = min(MOST_TOKENS, source.tokens), self.done
         begin, end = (-(-edge * kept // source.tokens) for edge in (first, first + len(piece)))
         at = np.arange(begin, end, dtype=np.int64) * source.tokens // kept - first
         self.sample.append(np.asarray(piece[at], dtype=np.int16))
@@ -219,8 +210,6 @@ class _Collected:
 def collect_routing(
     source: RoutedTokens,
     wanted: Wanted | None = None,
-    *,
-    most: int = MOST_TOKENS,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> RoutingTrace:
     """Read a file of routed experts once, in pieces: every id is checked and counted, an even sample is kept.
@@ -229,8 +218,6 @@ def collect_routing(
     ----------
     wanted:
         What the model needs; None: experts up to the highest id that is there.
-    most:
-        Tokens to keep, evenly spaced.
     on_progress:
         Called with the path and the fraction that was read.
 
@@ -244,7 +231,7 @@ def collect_routing(
         raise InputError(f"{source.path}: has shape {source.shape}: no choices of tokens in it.")
     if wanted is not None:
         _require_fit(source, wanted)
-    found = _Collected(source, wanted.experts if wanted else source.experts, most)
+    found = _Collected(source, wanted.experts if wanted else source.experts)
     for piece in source.pieces():
         found.add(piece)
         if on_progress:

@@ -16,8 +16,8 @@ from cost.experts.traces.routing import RoutedTokens
 from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 
-SAME_DUMP_S = 60.0
-"""Ranks write their files when they are told to, each with its own time in the name; this far apart at most."""
+_SAME_DUMP_S = 60.0
+"""Ranks write their files on request, each with its own time in the name; in one dump they differ by this at most."""
 _RANK_FILE = re.compile(r"expert_distribution_recorder_(\d+(?:\.\d+)?)_(\d{1,6})\.pt")
 _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 _MAPPED = "slots are mapped to experts as they were at the end of the recording"
@@ -152,7 +152,7 @@ def _with_others(path: Path, data: object) -> list[_Rank]:
         if own is None or found is None or int(found[2]) == int(own[2]) or not file.is_file():
             continue
         between = abs(float(found[1]) - float(own[1]))
-        if between <= SAME_DUMP_S and (int(found[2]) not in nearest or between < nearest[int(found[2])][0]):
+        if between <= _SAME_DUMP_S and (int(found[2]) not in nearest or between < nearest[int(found[2])][0]):
             nearest[int(found[2])] = (between, file)
     others = [file for _, (_, file) in sorted(nearest.items())]
     return [_rank(path, data), *(_rank(file, load_torch_file(file)) for file in others)]

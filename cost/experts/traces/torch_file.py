@@ -14,7 +14,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,9 @@ class _Archive:
         self._bytes = np.memmap(path, np.uint8, "r")
         self.pickle = archive.read(self._root + "data.pkl")
         named = self._root + "byteorder"
-        self.order = ">" if named in self._members and archive.read(named) == b"big" else "<"
+        self.order: Literal["<", ">"] = (
+            ">" if named in self._members and archive.read(named) == b"big" else "<"
+        )
 
     def member(self, name: str) -> NDArray[np.uint8]:
         """Return the bytes of a member, still in the file."""

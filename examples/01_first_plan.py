@@ -15,7 +15,7 @@ print(f"Fits        {score.hbm_bytes['free'] / 1e9:.0f} GB of HBM are left on th
 print(f"Serves      {score.tok_s_per_gpu:,.0f} output tokens/s a GPU, {score.tok_s_per_user:.1f} a user")
 print(f"            ({low:,.0f} to {high:,.0f}: where 80 % of measured runs are)")
 print(
-    f"Costs       {totals.usd_per_million:.3f} USD per million output tokens, {totals.bill.power_w / 1e3:.0f} kW"
+    f"Costs       {totals.usd_per_million_tokens:.3f} USD per million output tokens, {totals.power_w / 1e3:.0f} kW"
 )
 share = score.limits_s[score.bound_by] / score.step_s
 print(f"Waits for   {score.bound_by}, {share:.0%} of a step of {score.step_s * 1e3:.1f} ms")

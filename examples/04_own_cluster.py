@@ -34,7 +34,8 @@ for name, content in (("as bought", box), ("one hot", hot)):
     plan = rackplan.plan(MODEL, content, ep=8, redundant=32, time_limit_s=0)
     score, layout = plan.score, plan.layout
     print(
-        f"{name:10s}{score.tok_s_per_gpu:7,.0f} tok/s/GPU, {plan.totals.usd_per_million:.4f} USD per million tokens, "
+        f"{name:10s}{score.tok_s_per_gpu:7,.0f} tok/s/GPU, "
+        f"{plan.totals.usd_per_million_tokens:.4f} USD per million tokens, "
         f"EP{layout.ep} TP{layout.tp}, {score.bound_by} binds"
     )
 print(

@@ -145,7 +145,8 @@ class Bill:
 
     def to_dict(self) -> Any:
         """Return what commands print and files hold; its type is this class."""
-        return asdict(self)
+        data = asdict(self)
+        return data | {name: list(data[name]) for name in ("parts", "missing")}
 
     @property
     def gpu_parts(self) -> list[BillPart]:

@@ -107,7 +107,7 @@ def test_the_figures_are_those_of_a_sweep(client):
     first = int(swept.frontier()[0])
     assert edge["frontier"]["gpu"][0] == pytest.approx(swept.tok_s_per_gpu[first], rel=1e-4)
     dollars = edge["usd"] / edge["frontier"]["gpu"][0]
-    assert dollars == pytest.approx(1.5 * swept.totals(first).usd_per_million, rel=1e-4)
+    assert dollars == pytest.approx(1.5 * swept.totals(first).usd_per_million_tokens, rel=1e-4)
 
 
 def test_dropped_files_are_read_as_data(client):

@@ -135,8 +135,9 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     layout, step_s = found.layout, found.step_s
     cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
     sequences = np.rint(found.batch * layouts.tp[layout]).astype(np.int64)
-    order = np.lexsort((np.arange(len(layout)), step_s, sequences, cut))
-    fastest = order[np.flatnonzero(np.diff(pairs(cut, sequences)[order], prepend=-1))]
+    at = pairs(cut, sequences)
+    order = np.lexsort((step_s, at))
+    fastest = order[np.flatnonzero(np.diff(at[order], prepend=-1))]
     kept = []
     for rows in np.split(fastest, np.flatnonzero(np.diff(cut[fastest])) + 1):
         later = np.minimum.accumulate(step_s[rows][::-1])[::-1]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.layouts.arrays import Array, Index, numbered, pairs
+from cost.layouts.arrays import Index, numbered, pairs
 from cost.layouts.batches import may_be_best
 from cost.layouts.candidates import Arrangement
 from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.idle_gpus import chosen
-from cost.layouts.parts import StepParts, step_parts
+from cost.layouts.parts import PartsOf
 from cost.layouts.result import Sweep
 from cost.layouts.stages import Pricer
 from cost.workload import CHUNK_TOKENS
@@ -146,20 +145,6 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     return np.asarray(rows[np.lexsort((found.batch[rows], layout[rows]))])
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What the steps of some rows are spent on (:attr:`Sweep.parts_of`); ``layout`` and ``batch`` of each row."""
-
-    layouts: FittingLayouts
-    layout: Index
-    batch: Array
-
-    def __call__(self, which: Index) -> StepParts:
-        layouts, layout = self.layouts, self.layout[which]
-        asked = layouts.widths(layout, self.batch[which])
-        return step_parts(layouts.pricer, layouts.pipelines, layouts.variant[layout], asked)
-
-
 def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
     deployment, variants = layouts.pricer.deployment, layouts.variants
     variant, tp, moe_tp = (column[found.layout] for column in (layouts.variant, layouts.tp, layouts.moe_tp))
@@ -180,7 +165,7 @@ def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
         max_batch=layouts.most[found.layout],
         step_s=found.step_s,
         tok_s=found.tok_s,
-        parts_of=_Parts(layouts, found.layout, found.batch),
+        parts_of=PartsOf(layouts, found.layout, found.batch),
         variants=tuple(variants),
         shortage_bytes=layouts.shortage_bytes,
         imbalance=layouts.imbalance,

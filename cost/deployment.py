@@ -20,7 +20,7 @@ from cost.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
-from cost.stage_context import ClusterContext, Conditions, Machines, StageContext
+from cost.stage_context import ClusterContext, Conditions, StageContext
 from cost.workload import Workload
 from topology.base.errors import InputError
 from topology.base.shown import Shown
@@ -80,14 +80,12 @@ class Deployment(Shown):
         return self._shared
 
     @cached_property
-    def _machines(self) -> Machines:
-        workload = self.workload
-        conditions = Conditions(workload.phase, workload.kv_dtype, self.engine, self.efficiency)
-        return self.shared.machines.setdefault(conditions, Machines(self.shared, conditions))
+    def _conditions(self) -> Conditions:
+        return Conditions(self.workload.phase, self.workload.kv_dtype, self.engine, self.efficiency)
 
     def context(self, stage: StageSpec) -> StageContext:
         """Return what is known of the GPUs of ``stage``, at any batch."""
-        return self._machines.stage(stage.gpus)
+        return self.shared.stage(self._conditions, stage.gpus)
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return what ``make`` makes of this deployment at any batch: made once for each ``key``, then kept."""

@@ -176,7 +176,7 @@ def replica_memory(
             each, capacity = _fullest(deployment, stage, row)
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
-            capacity = min(deployment.context(stage).hbm_bytes.values())
+            capacity = deployment.context(stage).least_hbm_bytes
         group = StepShape(
             tp=float(tp),
             attention_dp=gpus / tp,

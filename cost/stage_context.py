@@ -22,6 +22,8 @@ from topology.routes import Router
 from topology.scale_out import leaves_and_pods
 
 Ints = NDArray[np.int64]
+Where = tuple[int, ...] | frozenset[int]
+"""What rates depend on: the kinds of domains of a stage alone, or its GPUs where those of a domain differ."""
 _Answer = TypeVar("_Answer")
 
 
@@ -31,7 +33,8 @@ class ClusterContext:
 
     cluster: Cluster
     model: Model
-    machines: dict[Conditions, Machines] = field(default_factory=dict)
+    stages: dict[tuple[Conditions, tuple[int, ...]], StageContext] = field(default_factory=dict)
+    machines: dict[tuple[Conditions, Where], Machine] = field(default_factory=dict)
     answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
@@ -39,6 +42,13 @@ class ClusterContext:
         if key not in self.answers:
             self.answers[key] = make()
         return cast(_Answer, self.answers[key])
+
+    def stage(self, conditions: Conditions, gpus: tuple[int, ...]) -> StageContext:
+        """Return what is known of a stage on ``gpus``."""
+        found = self.stages.get((conditions, gpus))
+        if found is None:
+            found = self.stages[conditions, gpus] = StageContext(self, conditions, gpus)
+        return found
 
     @cached_property
     def router(self) -> Router:
@@ -122,40 +132,21 @@ class Conditions:
 
 
 @dataclass(frozen=True, eq=False)
-class Machines:
-    """What stages run on under some conditions, at any batch: by their GPUs, and by what their rates depend on.
-
-    Rates depend on the domains alone, or on the GPUs where those of a domain differ.
-    """
-
-    shared: ClusterContext
-    conditions: Conditions
-    stages: dict[tuple[int, ...], StageContext] = field(default_factory=dict)
-    by_place: dict[tuple[int, ...] | frozenset[int], Machine] = field(default_factory=dict)
-
-    def stage(self, gpus: tuple[int, ...]) -> StageContext:
-        """Return what is known of a stage on ``gpus``."""
-        found = self.stages.get(gpus)
-        if found is None:
-            found = self.stages[gpus] = StageContext(self, gpus)
-        return found
-
-
-@dataclass(frozen=True, eq=False)
 class StageContext:
     """The GPUs of a stage under the conditions of a deployment, whatever its layers and batch."""
 
-    machines: Machines
+    shared: ClusterContext
+    conditions: Conditions
     gpus: tuple[int, ...]
 
     @property
     def _cluster(self) -> Cluster:
-        return self.machines.shared.cluster
+        return self.shared.cluster
 
     @cached_property
     def domains(self) -> Ints:
         """Scale-up domain of each GPU, ``[gpus]``."""
-        return self.machines.shared.domain[list(self.gpus)]
+        return self.shared.domain[list(self.gpus)]
 
     @cached_property
     def domain_set(self) -> frozenset[int]:
@@ -172,13 +163,13 @@ class StageContext:
     @cached_property
     def place(self) -> Place:
         """Scale-up domain, leaf and pod that all GPUs of the stage lie in."""
-        where = self.domain_set, *map(set, self.machines.shared.leaf_and_pod[:, list(self.gpus)].tolist())
+        where = self.domain_set, *map(set, self.shared.leaf_and_pod[:, list(self.gpus)].tolist())
         return Place(*(next(iter(each)) if len(each) == 1 else None for each in where))
 
     @cached_property
     def unlike(self) -> tuple[tuple[int, tuple[float, int]], ...]:
         """Which GPUs are unlike others of their kind, by place, and in what (:func:`cost.machine.unlike_gpus`)."""
-        marks = self.machines.shared.unlike
+        marks = self.shared.unlike
         gpus = self.gpus if marks else ()
         return tuple((place, marks[gpu]) for place, gpu in enumerate(gpus) if gpu in marks)
 
@@ -195,9 +186,14 @@ class StageContext:
         return {domain: self._cluster.spec.domains[domain].gpu.hbm_bytes for domain in self.domain_set}
 
     @cached_property
+    def least_hbm_bytes(self) -> float:
+        """HBM of the GPU that has least."""
+        return min(self.hbm_bytes.values())
+
+    @cached_property
     def alltoall_left(self) -> float:
         """Part of its rate that an all-to-all between the domains of the stage has, 1 without faults."""
-        faults = self.machines.shared.fabric_faults
+        faults = self.shared.fabric_faults
         return 1.0 if faults is None or len(self.domain_set) == 1 else faults.alltoall(self.gpus)
 
     @property
@@ -208,22 +204,24 @@ class StageContext:
     @cached_property
     def machine(self) -> Machine:
         """What the stage runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
-        known = self.machines.by_place
-        where = self.gpus if self._routed or self._cluster.spec.slow_gpus else self.domain_set
-        if where not in known:
-            known[where] = self._machine()
-        return known[where]
+        where: Where = self.gpus
+        if not (self._routed or self._cluster.spec.slow_gpus):
+            where = frozenset(self._cluster.domain_kind[domain] for domain in self.domain_set)
+        key = self.conditions, where
+        if key not in self.shared.machines:
+            self.shared.machines[key] = self._machine()
+        return self.shared.machines[key]
 
     def _machine(self) -> Machine:
-        conditions, rates = self.machines.conditions, self._rates()
+        conditions, rates = self.conditions, self._rates()
         domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
         return Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
 
     def _rates(self) -> Rates:
-        precision = self.machines.shared.model.precision
-        dtypes = [*precision.values(), "bf16", self.machines.conditions.kv_dtype]
+        precision = self.shared.model.precision
+        dtypes = [*precision.values(), "bf16", self.conditions.kv_dtype]
         rates = stage_rates(self._cluster, self.gpus, dtypes)
         if self._routed:
             rates = replace(rates, alltoall_bytes_per_s=self._uniform(rates.up_bytes_per_s))
@@ -238,30 +236,29 @@ class StageContext:
 
     def _uniform(self, alone: float) -> float:
         """All-to-all bytes/s among the GPUs of the stage in one domain, the slowest such group; from the routes."""
-        shared = self.machines.shared
-        routers = [shared.router, *(router for _, router in shared.drained)]
+        routers = [self.shared.router, *(router for _, router in self.shared.drained)]
         found = max(router.uniform_within_domains(self.gpus) for router in routers)
         return found if np.isfinite(found) else alone
 
     @cached_property
     def gpu_rates(self) -> GpuRates | None:
         """Rates at which each GPU runs experts, over those of the stage; None where all are homogeneous."""
-        spec, shared = self._cluster.spec, self.machines.shared
+        spec, shared = self._cluster.spec, self.shared
         if not spec.slow_gpus and shared.one_chip:
             return None
         gpus = [self._cluster.gpus[gpu] for gpu in self.gpus]
         kinds = [(spec.domains[gpu.domain].gpu.name, spec.slow_gpus.get(gpu.id, 1.0)) for gpu in gpus]
         if len(set(kinds)) == 1:
             return None
-        own = {kind: self.machines.stage((gpu,)) for kind, gpu in zip(kinds, self.gpus, strict=True)}
-        rates = {kind: one.expert_rates for kind, one in own.items()}
-        over = np.array([rates[kind] for kind in kinds]).T / np.array(self.expert_rates)[:, None]
+        gpu_of = dict(zip(reversed(kinds), reversed(self.gpus), strict=True))
+        own = {kind: shared.stage(self.conditions, (gpu,)).expert_rates for kind, gpu in gpu_of.items()}
+        over = np.array([own[kind] for kind in kinds]).T / np.array(self.expert_rates)[:, None]
         return GpuRates(over[0], over[1], np.maximum(over[2], 1.0), np.maximum(over[3], 1.0))
 
     @property
     def expert_rates(self) -> tuple[float, float, float, float]:
         """Flop/s and HBM bytes/s of experts: what kernels reach, then at peak."""
-        machine, weights = self.machine, self.machines.shared.model.precision["experts"]
+        machine, weights = self.machine, self.shared.model.precision["experts"]
         flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
         fraction = machine.efficiency.reached(*machine.rates.fractions("experts", weights))
         return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cost.deployment import Deployment
-from cost.layouts.arrays import Array, Index, numbered, pairs
+from cost.layouts.arrays import Index, numbered, pairs
 from cost.layouts.batches import may_be_best
 from cost.layouts.candidates import Arrangement
 from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.idle_gpus import chosen
-from cost.layouts.parts import StepParts, step_parts
+from cost.layouts.parts import PartsOf
 from cost.layouts.result import Sweep
 from cost.layouts.stages import Pricer
 from cost.workload import CHUNK_TOKENS
@@ -135,28 +134,15 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     layout, step_s = found.layout, found.step_s
     cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
     sequences = np.rint(found.batch * layouts.tp[layout]).astype(np.int64)
-    order = np.lexsort((np.arange(len(layout)), step_s, sequences, cut))
-    fastest = order[np.flatnonzero(np.diff(pairs(cut, sequences)[order], prepend=-1))]
+    at = pairs(cut, sequences)
+    order = np.lexsort((step_s, at))
+    fastest = order[np.flatnonzero(np.diff(at[order], prepend=-1))]
     kept = []
     for rows in np.split(fastest, np.flatnonzero(np.diff(cut[fastest])) + 1):
         later = np.minimum.accumulate(step_s[rows][::-1])[::-1]
         kept.append(rows[step_s[rows] <= later])
     rows = np.concatenate(kept)
     return np.asarray(rows[np.lexsort((found.batch[rows], layout[rows]))])
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What the steps of some rows are spent on (:attr:`Sweep.parts_of`); ``layout`` and ``batch`` of each row."""
-
-    layouts: FittingLayouts
-    layout: Index
-    batch: Array
-
-    def __call__(self, which: Index) -> StepParts:
-        layouts, layout = self.layouts, self.layout[which]
-        asked = layouts.widths(layout, self.batch[which])
-        return step_parts(layouts.pricer, layouts.pipelines, layouts.variant[layout], asked)
 
 
 def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
@@ -179,7 +165,7 @@ def _result(layouts: FittingLayouts, found: Priced) -> Sweep:
         max_batch=layouts.most[found.layout],
         step_s=found.step_s,
         tok_s=found.tok_s,
-        parts_of=_Parts(layouts, found.layout, found.batch),
+        parts_of=PartsOf(layouts, found.layout, found.batch),
         variants=tuple(variants),
         shortage_bytes=layouts.shortage_bytes,
         imbalance=layouts.imbalance,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost.layouts.arrays import Array, Index, runs_of
-from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds
-from cost.layouts.stages import Pricer
+from cost.layouts.fitting import FittingLayouts
+from cost.layouts.pipelines import pipeline_seconds
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds
 from cost.terms.work import IMBALANCE
 
@@ -34,31 +34,44 @@ class StepParts:
     terms_s: Mapping[str, Array]
 
 
-def step_parts(pricer: Pricer, pipelines: Pipelines, variants: Index, asked: Widths) -> StepParts:
-    """Return what the steps of some configurations are spent on: those of the slowest pipeline of each.
+@dataclass(frozen=True, eq=False)
+class PartsOf:
+    """What finds the parts of steps; ``layout`` and ``batch`` of each configuration."""
 
-    ``variants``: the variant of each configuration.
-    """
-    of, every, step_s = pipeline_seconds(pricer, pipelines, variants, asked)
-    slowest = every[runs_of(of).argmax(step_s)]
-    line, rows = pipelines.rows(slowest)
-    at, stages = asked.rows(line), pipelines.stages
-    shape = pricer.shape(stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=asked.imbalance)
-    costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
-    runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
-    # one micro-batch for each stage goes round (:mod:`cost.score`)
-    terms = {name: runs.sum(times * seconds) for name, seconds in costs.terms_s.items()}
-    limits = {name: runs.sum(times * seconds) for name, seconds in costs.limits_s.items()}
-    hops_s = np.zeros(len(slowest))
-    for fabric, hop_s in pipelines.hops_s(slowest, asked.batch).items():
-        limits[fabric] = limits.get(fabric, 0.0) + hop_s
-        hops_s = hops_s + hop_s
-    if np.any(depth > 1):
-        one_pass_s = runs.sum(times * costs.step_s)
-        bubble_s = np.asarray(bubble_seconds(depth, runs.max(costs.step_s), one_pass_s, hops_s))
-        terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
-        limits[IMBALANCE] = bubble_s
-    peak_s = runs.sum(times * costs.lower_s) + asked.batch * pipelines.peak_s[slowest]
-    lower_s = np.maximum(peak_s, depth * runs.max(costs.lower_s))
-    most = np.argmax(list(limits.values()), axis=0) if limits else np.zeros(len(variants), dtype=np.int64)
-    return StepParts(lower_s, most, tuple(limits), terms)
+    layouts: FittingLayouts
+    layout: Index
+    batch: Array
+
+    def rows(self, which: Index) -> PartsOf:
+        """Those of some configurations."""
+        return PartsOf(self.layouts, self.layout[which], self.batch[which])
+
+    def __call__(self) -> StepParts:
+        """Return what the step of each configuration is spent on: that of its slowest pipeline."""
+        layouts = self.layouts
+        pricer, pipelines, asked = layouts.pricer, layouts.pipelines, layouts.widths(self.layout, self.batch)
+        of, every, step_s = pipeline_seconds(pricer, pipelines, layouts.variant[self.layout], asked)
+        slowest = every[runs_of(of).argmax(step_s)]
+        line, rows = pipelines.rows(slowest)
+        at, stages = asked.rows(line), pipelines.stages
+        shape = pricer.shape(
+            stages, rows, tp=at.tp, moe_tp=at.moe_tp, batch=at.batch, imbalance=asked.imbalance
+        )
+        costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
+        runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
+        # one micro-batch for each stage goes round (:mod:`cost.score`)
+        terms = {name: runs.sum(times * seconds) for name, seconds in costs.terms_s.items()}
+        limits = {name: runs.sum(times * seconds) for name, seconds in costs.limits_s.items()}
+        hops_s = np.zeros(len(slowest))
+        for fabric, hop_s in pipelines.hops_s(slowest, asked.batch).items():
+            limits[fabric] = limits.get(fabric, 0.0) + hop_s
+            hops_s = hops_s + hop_s
+        if np.any(depth > 1):
+            one_pass_s = runs.sum(times * costs.step_s)
+            bubble_s = np.asarray(bubble_seconds(depth, runs.max(costs.step_s), one_pass_s, hops_s))
+            terms |= {HOPS.name: hops_s, BUBBLE.name: bubble_s}
+            limits[IMBALANCE] = bubble_s
+        peak_s = runs.sum(times * costs.lower_s) + asked.batch * pipelines.peak_s[slowest]
+        lower_s = np.maximum(peak_s, depth * runs.max(costs.lower_s))
+        most = np.argmax(list(limits.values()), axis=0) if limits else np.zeros_like(self.layout)
+        return StepParts(lower_s, most, tuple(limits), terms)

@@ -56,9 +56,6 @@ class Pipelines:
         The distinct stages of all pipelines, one after the other, and how many of its pipeline each stands for.
     pipeline:
         Of which pipeline each row of ``stages`` is.
-    lead:
-        For each row of ``stages`` the first of its variant that costs the same: pipelines of a variant may differ in
-        nothing but their hops.
     fixed_s, slope_s:
         Seconds of all hops of a micro-batch by fabric: ``fixed_s + batch * slope_s``.
     peak_s:
@@ -72,7 +69,6 @@ class Pipelines:
     stages: StageTable
     times: Array
     pipeline: Index
-    lead: Index
     fixed_s: dict[str, Array]
     slope_s: dict[str, Array]
     peak_s: Array
@@ -131,8 +127,6 @@ def pipelines_of(
     _, at, times = np.unique(pairs(pipeline, stage), return_index=True, return_counts=True)
     order = np.argsort(at)
     at = at[order]
-    same_variant = pairs(variant[pipeline[at]], stage[at])
-    _, leader, same = np.unique(same_variant, return_index=True, return_inverse=True)
     table = StageTable.of(
         list(pricer.kinds), kind[at], counts[at].T.astype(np.float64), first=first[at], last=last[at]
     )
@@ -146,7 +140,6 @@ def pipelines_of(
         stages=table,
         times=times[order].astype(np.float64),
         pipeline=pipeline[at],
-        lead=leader[same.reshape(-1)],
         fixed_s={
             name: np.array([row[name].fixed_s if name in row else 0.0 for row in hops]) for name in fabrics
         },
@@ -186,13 +179,7 @@ def pipeline_seconds(
     """
     of, pipeline = pipelines.of(variants)
     line, rows = pipelines.rows(pipeline)
-    places = np.arange(len(rows))
-    # of equal stages the first alone is priced
-    lead = places - (rows - pipelines.lead[rows])
-    first = lead == places
-    seconds = stage_seconds(pricer, pipelines.stages, rows[first], of[line[first]], asked)
-    if len(seconds) < len(rows):
-        seconds = seconds[(np.cumsum(first) - 1)[lead]]
+    seconds = stage_seconds(pricer, pipelines.stages, rows, of[line], asked)
     runs = runs_of(line)
     one_pass_s, slowest_s = runs.sum(pipelines.times[rows] * seconds), runs.max(seconds)
     hops_s = np.zeros(len(pipeline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -12,22 +12,12 @@ from numpy.typing import NDArray
 
 from cost.deployment import Deployment
 from cost.layout import Layout
+from cost.layouts.arrays import Array, Index
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
-from cost.layouts.parts import StepParts
+from cost.layouts.parts import PartsOf, StepParts
 from cost.money.bill import Totals
 from topology.base.shown import Shown
-
-
-@dataclass(frozen=True, eq=False)
-class _Some:
-    """What finds the parts of steps, for some of the configurations that it knows."""
-
-    parts_of: Callable[[NDArray[np.int64]], StepParts]
-    which: NDArray[np.int64]
-
-    def __call__(self, which: NDArray[np.int64]) -> StepParts:
-        return self.parts_of(self.which[which])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,19 +51,19 @@ class Sweep(Shown):
     """
 
     deployment: Deployment
-    layout: NDArray[np.int64]
-    tp: NDArray[np.int64]
-    attention_dp: NDArray[np.int64]
-    ep: NDArray[np.int64]
-    moe_tp: NDArray[np.int64]
-    stages: NDArray[np.int64]
-    replicas: NDArray[np.int64]
-    gpus: NDArray[np.int64]
-    batch: NDArray[np.float64]
-    max_batch: NDArray[np.float64]
-    step_s: NDArray[np.float64]
-    tok_s: NDArray[np.float64]
-    parts_of: Callable[[NDArray[np.int64]], StepParts]
+    layout: Index
+    tp: Index
+    attention_dp: Index
+    ep: Index
+    moe_tp: Index
+    stages: Index
+    replicas: Index
+    gpus: Index
+    batch: Array
+    max_batch: Array
+    step_s: Array
+    tok_s: Array
+    parts_of: PartsOf
     variants: tuple[Variant, ...]
     shortage_bytes: float = 0.0
     imbalance: float | None = 1.0
@@ -93,15 +83,15 @@ class Sweep(Shown):
     @cached_property
     def parts(self) -> StepParts:
         """What every step is spent on."""
-        return self.parts_of(np.arange(len(self)))
+        return self.parts_of()
 
     @property
-    def lower_step_s(self) -> NDArray[np.float64]:
+    def lower_step_s(self) -> Array:
         """Seconds of a step that no schedule can beat at data-sheet peaks."""
         return self.parts.lower_step_s
 
     @property
-    def bound_by(self) -> NDArray[np.int64]:
+    def bound_by(self) -> Index:
         """What most of the step is spent on, as an index into ``limits``."""
         return self.parts.bound_by
 
@@ -111,35 +101,35 @@ class Sweep(Shown):
         return self.parts.limits
 
     @property
-    def terms_s(self) -> Mapping[str, NDArray[np.float64]]:
+    def terms_s(self) -> Mapping[str, Array]:
         """Seconds of the step by part; they add up to ``step_s``."""
         return self.parts.terms_s
 
     @cached_property
-    def tok_s_per_user(self) -> NDArray[np.float64]:
+    def tok_s_per_user(self) -> Array:
         """Output (prefill: input) tokens per second of one sequence."""
         return np.asarray(self.deployment.workload.tokens_per_step / self.step_s)
 
     @cached_property
-    def tok_s_per_gpu(self) -> NDArray[np.float64]:
+    def tok_s_per_gpu(self) -> Array:
         """Output (prefill: input) tokens per second over all GPUs of the cluster."""
         return self.tok_s / len(self.deployment.cluster.gpus)
 
     @cached_property
-    def tok_s_per_gpu_used(self) -> NDArray[np.float64]:
+    def tok_s_per_gpu_used(self) -> Array:
         """Output (prefill: input) tokens per second over the GPUs in use."""
         return np.asarray(self.tok_s / (self.gpus * self.replicas))
 
-    def rows(self, which: Sequence[int] | NDArray[np.int64]) -> Sweep:
+    def rows(self, which: Sequence[int] | Index) -> Sweep:
         """Return some of the configurations."""
         which = np.asarray(which, dtype=np.int64)
         arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen: dict[str, Any] = {
             name: value[which] for name, value in arrays.items() if isinstance(value, np.ndarray)
         }
-        return replace(self, parts_of=_Some(self.parts_of, which), **chosen)
+        return replace(self, parts_of=self.parts_of.rows(which), **chosen)
 
-    def frontier(self) -> NDArray[np.int64]:
+    def frontier(self) -> Index:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""
         return pareto(self.tok_s_per_user, self.tok_s_per_gpu)
 
@@ -162,7 +152,7 @@ class Sweep(Shown):
         return self.limits[int(self.bound_by[index])]
 
     @property
-    def longest_wait_ms(self) -> NDArray[np.float64]:
+    def longest_wait_ms(self) -> Array:
         """Milliseconds that a request with a place waits at most for its next token: two steps (`token_wait_s`)."""
         return 2e3 * self.step_s
 
@@ -177,7 +167,7 @@ class Sweep(Shown):
             phase=workload.phase,
         )
 
-    def columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64] | NDArray[np.str_]]:
+    def columns(self) -> dict[str, Array | Index | NDArray[np.str_]]:
         """All columns by name, as a file of them has; dollars and megawatts where their figures are known."""
         names = (
             "tp attention_dp ep moe_tp stages replicas gpus batch max_batch step_s lower_step_s "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from cost.machine import Machine
 from cost.memory import even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
+from cost.stage_context import StageContext
 from cost.step import even_step
 from cost.terms.pipeline import hand_over
 from cost.workload import StepShape, with_imbalance
@@ -141,7 +143,6 @@ class Pricer:
     redundant: int | None = None
     machines: list[Machine] = field(default_factory=list)
     kinds: dict[Stage, int] = field(default_factory=dict)
-    _ground: dict[tuple[int, ...], tuple[int, int, float]] = field(default_factory=dict)
     _hops: dict[tuple[object, ...], Hop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,49 +156,48 @@ class Pricer:
         return [(self._line(what.replicas[replica]), count) for replica, count in what.alike]
 
     def _line(self, groups: Sequence[tuple[int, ...]]) -> Line:
-        stages = [StageSpec(gpus, range(0)) for gpus in groups]
+        contexts = [self.deployment.context(StageSpec(gpus, range(0))) for gpus in groups]
         total = sum(map(len, groups))
-        found = [self.stage(stage, total, len(stages)) for stage in stages]
-        kinds = tuple(self.kinds.setdefault(stage, len(self.kinds)) for stage in found)
-        return Line(kinds, total, self._line_hops(stages, found, total) if len(stages) > 1 else ())
+        stages = [self.stage(context, total, len(groups)) for context in contexts]
+        kinds = tuple(self.kinds.setdefault(stage, len(self.kinds)) for stage in stages)
+        return Line(kinds, total, self._line_hops(contexts, stages, total / len(groups)))
 
-    def stage(self, stage: StageSpec, total: int, depth: int) -> Stage:
-        """Return ``stage`` of a replica of ``total`` GPUs in ``depth`` stages."""
-        if stage.gpus not in self._ground:
-            on = self.deployment.context(stage)
-            self._ground[stage.gpus] = self._number(on.machine), on.smallest_part, min(on.hbm_bytes.values())
-        machine, domain_gpus, hbm_bytes = self._ground[stage.gpus]
-        each = total / len(stage.gpus)
-        return Stage(len(stage.gpus), domain_gpus, machine, each, each / depth, hbm_bytes)
+    def stage(self, context: StageContext, total: int, depth: int) -> Stage:
+        """Return a stage of a replica of ``total`` GPUs in ``depth`` stages."""
+        if context.machine not in self.machines:
+            self.machines.append(context.machine)
+        machine, gpus = self.machines.index(context.machine), len(context.gpus)
+        each = total / gpus
+        return Stage(gpus, context.smallest_part, machine, each, each / depth, context.least_hbm_bytes)
 
-    def _number(self, machine: Machine) -> int:
-        """Index of a machine among those that differ."""
-        for index, known in enumerate(self.machines):
-            if known == machine:
-                return index
-        self.machines.append(machine)
-        return len(self.machines) - 1
-
-    def _line_hops(self, stages: Sequence[StageSpec], kinds: Sequence[Stage], total: int) -> tuple[Hop, ...]:
-        """Hops of a micro-batch that goes round once: they are linear in the batch."""
+    def _line_hops(
+        self, contexts: Sequence[StageContext], stages: Sequence[Stage], sequences: float
+    ) -> tuple[Hop, ...]:
+        """Hops of a micro-batch that goes round once, linear in the batch; ``sequences``: for each per GPU."""
+        if len(stages) == 1:
+            return ()
         found: dict[str, Hop] = {}
-        depth, places = len(stages), [self.deployment.place(stage) for stage in stages]
-        for index, (stage, near) in enumerate(zip(stages, joints(places), strict=True)):
-            after, machine = stages[(index + 1) % depth], kinds[index].machine
+        near = joints([context.place for context in contexts])
+        faulty = self.deployment.fabric_faults is not None
+        for index, stage in enumerate(stages):
+            to, back = (index + 1) % len(stages), index + 1 == len(stages)
             # where links differ, a hop is of its GPUs alone
-            ends = near if self.deployment.fabric_faults is None else (stage.gpus, after.gpus)
-            key = machine, len(stage.gpus), len(after.gpus), ends, total / depth, index == depth - 1
-            if key not in self._hops:
-                self._hops[key] = self._hop(stage, after, total / depth, back=index == depth - 1)
-            hop = self._hops[key]
-            before = found.get(hop.fabric, Hop(hop.fabric, 0.0, 0.0, 0.0))
-            found[hop.fabric] = Hop(hop.fabric, *(a + b for a, b in zip(before[1:], hop[1:], strict=True)))
+            ends = (contexts[index].gpus, contexts[to].gpus) if faulty else near[index]
+            key = stage.machine, stage.gpus, stages[to].gpus, ends, sequences, back
+            hop = self._hops.get(key)
+            if hop is None:
+                hop = self._hops[key] = self._hop(
+                    contexts[index].gpus, contexts[to].gpus, sequences, back=back
+                )
+            fabric, *seconds = hop
+            before = found.get(fabric)
+            found[fabric] = hop if before is None else Hop(fabric, *map(add, before[1:], seconds))
         return tuple(found.values())
 
-    def _hop(self, stage: StageSpec, after: StageSpec, sequences: float, *, back: bool) -> Hop:
-        """Return one hop; ``sequences``: over all GPUs of the group, for each per GPU of the replica."""
-        fabric, fixed_s, _ = hand_over(self.deployment, stage, after, 0.0, back=back)
-        _, one_s, peak_s = hand_over(self.deployment, stage, after, sequences, back=back)
+    def _hop(self, here: tuple[int, ...], there: tuple[int, ...], sequences: float, *, back: bool) -> Hop:
+        ends = StageSpec(here, range(0)), StageSpec(there, range(0))
+        fabric, fixed_s, _ = hand_over(self.deployment, *ends, 0.0, back=back)
+        _, one_s, peak_s = hand_over(self.deployment, *ends, sequences, back=back)
         return Hop(fabric, fixed_s, one_s - fixed_s, peak_s)
 
     def shape(

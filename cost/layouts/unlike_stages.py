@@ -56,7 +56,9 @@ def order_problem(
     model, many = deployment.model, len(groups)
     total = sum(len(group) for group in groups)
     specs = [StageSpec(group, range(0)) for group in groups]
-    table = StageTable.bare([pricer.stage(spec, total, stages) for spec in specs], len(model.kinds))
+    table = StageTable.bare(
+        [pricer.stage(deployment.context(spec), total, stages) for spec in specs], len(model.kinds)
+    )
     rows, held = single_parts(model, many)
     parts, batch = len(model.kinds) + 2, sequences / total
     ones = np.ones(len(rows), dtype=np.int64)

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from cost.layouts.order_search import exchanged_order, split_in_order
-from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, least_tour, most_seconds
+from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
+from placement.stage_order.bounds import least_seconds, least_tour, most_seconds
 from topology.base.errors import InfeasibleError
 
 COUNTS = 0.6

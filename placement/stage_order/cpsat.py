@@ -15,10 +15,11 @@ import numpy as np
 
 from cost.layouts.order_search import split_in_order
 from cost.layouts.partition import Split
-from cost.layouts.stage_order import OrderProblem, least_tour, most_seconds
+from cost.layouts.stage_order import OrderProblem
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within
+from placement.stage_order.bounds import least_tour, most_seconds
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.layouts.partition import Split
-from cost.layouts.stage_order import Order, OrderProblem, least_tour
+from cost.layouts.stage_order import Order, OrderProblem
 from placement.arrays import Bools, Floats
 from placement.budget import Budget
 from placement.cp_solver import solve_within
+from placement.stage_order.bounds import least_tour
 from placement.stage_order.cpsat import STEPS
 
 if TYPE_CHECKING:

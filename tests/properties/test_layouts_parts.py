@@ -23,7 +23,7 @@ from cost.memory import replica_memory
 from cost.resolve import resolve_model
 from cost.score import LayoutScorer
 from cost.workload import Workload
-from topology import resolve_cluster
+from topology import build_cluster, resolve_cluster
 
 MIXED = """
 name: mixed
@@ -167,6 +167,17 @@ def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:
     two = next(what for what in found if what.group == 4 and what.stages == 2)
     assert two.alike == ((0, 3),)
     assert len(domain_gpus(cluster)) == 3
+
+
+def test_domains_with_equal_specifications_are_of_one_kind() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    one, other = spec.domains[0], resolve_cluster("hgx-h200@8").spec.domains[0]
+    cluster = build_cluster(replace(spec, domains=(one, other, replace(one), replace(one, notes=("mine",)))))
+    assert cluster.domain_kind == (0, 1, 0, 2)
+    whole = next(
+        what for what in candidates(cluster, resolve_model("mixtral-8x7b")).always if what.group == 8
+    )
+    assert whole.alike == ((0, 2), (1, 1), (3, 1))
 
 
 def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.layouts.order_search import split_in_order
-from cost.layouts.stage_order import OrderProblem, StageOrder, least_seconds, most_seconds
+from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.budget import Budget
 from placement.stage_order import _which, solve_order
+from placement.stage_order.bounds import least_seconds, most_seconds
 from placement.stage_order.cpsat import counts_within, search_order
 from placement.stage_order.runs import runs_within
 from topology.base.errors import InfeasibleError, InputError

@@ -199,16 +199,6 @@ class Sheet:
         """Add a row of one cell of text."""
         self.add([cell(text, height=height, **attributes)], height)
 
-    def lines(self, texts: Sequence[str], height: float, width: float) -> None:
-        """Add a row for each text, the first in bold."""
-        for i, text in enumerate(texts):
-            self.line(text, height, bold=i == 0, width=width)
-
-    def add_all(self, rows: Sequence[Sequence[str]], height: float) -> None:
-        """Add rows that are all ``height`` points high."""
-        for row in rows:
-            self.add(row, height)
-
     @property
     def html(self) -> str:
         """The table; with one point between its cells, a border of one point around it."""

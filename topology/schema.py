@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from topology.base.errors import InputError, printable
 from topology.base.figures import UNPUBLISHED, Evidence, Figure
-from topology.base.reading import nearest, shown
+from topology.base.reading import Fields, nearest, shown
 from topology.base.shown import Shown
 from topology.base.units import parse_quantity
 
@@ -37,7 +37,6 @@ _Class = TypeVar("_Class", bound=type)
 CONFIG = ConfigDict(extra="forbid")
 _LONGEST = 60
 _UNPUBLISHED_TEXT = "not published"
-_LABELS = {kind.label: kind for kind in Evidence}
 
 
 def _must(problem: str) -> PydanticCustomError:
@@ -68,11 +67,8 @@ def _number(least: float | None = None, most: float = math.inf) -> Callable[[Any
     def read(value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
             number = float(value) if abs(value) < 1e300 else math.inf
-            if (
-                math.isfinite(number)
-                and (number > 0 if least is None else number >= least)
-                and number <= most
-            ):
+            above = number > 0 if least is None else number >= least
+            if above and math.isfinite(number) and number <= most:
                 return number
         raise _must(f"be a number {limits}.")
 
@@ -122,71 +118,30 @@ def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | No
         return value
     if not isinstance(value, Mapping):
         return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, where, str(value))
+    fields = Fields(value, where)
     if sources is None:
-        return validated(_Written, value, where).figure(unit, where)
-    return validated(_Sourced, value, where).figure(unit, where, sources)
-
-
-@dataclass(frozen=True, config=CONFIG)
-class _Sourced:
-    """A figure of a catalog file: ``source`` is a key of the file's sources."""
-
-    value: Any
-    kind: Text
-    source: Text
-    note: Text = ""
-
-    def figure(self, unit: str, where: str, sources: Mapping[str, str]) -> Figure:
-        if self.source not in sources:
-            raise InputError(f"{where}: source: {shown(self.source)} is not among the file's sources.")
-        source = sources[self.source] + (f" ({self.note})" if self.note else "")
+        fields.choice("unit", (unit,))
+        known = fields.get("value", 0) is not None
+        source, text = fields.text("source"), str(fields.get("text", ""))
+        number = fields.number("value") if known else UNPUBLISHED
+    else:
+        source = fields.source(sources) + (f" ({fields.text('note')})" if "note" in fields else "")
         if unit == "1":
-            value = _plain_number(self.value, f"{where}: value")
-            text = f"{value:g}"
+            number = fields.number("value")
+            text = f"{number:g}"
         else:
-            text = self.value
+            text = fields.text("value")
             known = text != _UNPUBLISHED_TEXT
-            value = parse_quantity(text, unit, f"{where}: value") if known else UNPUBLISHED
-        return Figure(value, unit, _evidence(self.kind, where), source, text)
-
-
-@dataclass(frozen=True, config=CONFIG)
-class _Written:
-    """A figure of a plan file: as :class:`Figure` has it, null what nobody published."""
-
-    value: float | None
-    unit: Text
-    kind: Text
-    source: Text
-    text: str = ""
-
-    def figure(self, unit: str, where: str) -> Figure:
-        if self.unit != unit:
-            raise InputError(f"{where}: unit: {shown(self.unit)} must be {unit}.")
-        value = UNPUBLISHED if self.value is None else _plain_number(self.value, f"{where}: value")
-        return Figure(value, unit, _evidence(self.kind, where), self.source, self.text)
-
-
-def _plain_number(value: Any, where: str) -> float:
-    return validated(Positive, value, where)
-
-
-def _evidence(label: str, where: str) -> Evidence:
-    if label not in _LABELS:
-        raise InputError(f"{where}: kind: {shown(label)} is no kind of evidence; {nearest(label, _LABELS)}")
-    return _LABELS[label]
+            number = parse_quantity(text, unit, fields.at("value")) if known else UNPUBLISHED
+    kind = fields.evidence()
+    fields.done()
+    return Figure(number, unit, kind, source, text)
 
 
 def written_figure(figure: Figure) -> dict[str, Any]:
     """Return a figure as :func:`figure_of` reads it."""
-    value = figure.value if figure.published else None
-    return {
-        "value": value,
-        "unit": figure.unit,
-        "kind": figure.kind.label,
-        "source": figure.source,
-        "text": figure.text,
-    }
+    known = {"value": figure.value if figure.published else None, "unit": figure.unit}
+    return {**known, "kind": figure.kind.label, "source": figure.source, "text": figure.text}
 
 
 def quantity(unit: str) -> GetPydanticSchema:

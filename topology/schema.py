@@ -81,10 +81,13 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _ends(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise _must("be the ids of its two ends, like [d0.n0.g1, d0.s3].")
-    return value
+def _two(problem: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise _must(problem)
+        return value
+
+    return read
 
 
 Count = Annotated[int, BeforeValidator(_whole(1))]
@@ -92,7 +95,10 @@ CountOrZero = Annotated[int, BeforeValidator(_whole(0))]
 Positive = Annotated[float, BeforeValidator(_number())]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Ends = Annotated[tuple[Text, Text], BeforeValidator(_ends)]
+Ends = Annotated[
+    tuple[Text, Text], BeforeValidator(_two("be the ids of its two ends, like [d0.n0.g1, d0.s3]."))
+]
+Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_two("be a list of 2 numbers."))]
 
 
 def at_least(least: float, most: float = math.inf) -> BeforeValidator:
@@ -367,6 +373,6 @@ def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
             place[-1] += f"[{key}]"
         else:
             place.append(str(key))
-        inside = isinstance(data, Mapping) or (isinstance(data, list | tuple) and isinstance(key, int))
-        data = data[key] if inside else None
+        within = isinstance(data, list | tuple) and isinstance(key, int) and key < len(data)
+        data = data[key] if within or isinstance(data, Mapping) else None
     return place

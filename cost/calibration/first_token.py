@@ -172,7 +172,7 @@ def read_first_token(data: object) -> FirstTokenCalibration:
     found = file.parts("engines", lambda fields: _loaded(fields, knots))
     if ANY_ENGINE not in found:
         file.fail("engines", f"{ANY_ENGINE} is missing.")
-    two_pools = _loaded(file.sub("two_pools"), knots)
+    two_pools = file.part("two_pools", lambda fields: _loaded(fields, knots))
     queue = file.sub("queue")
     factors = {}
     for phase in ("aggregated", "disaggregated"):
@@ -186,7 +186,9 @@ def read_first_token(data: object) -> FirstTokenCalibration:
 
 
 def _loaded(fields: Fields, knots: tuple[float, ...]) -> Loaded:
-    found = validated(Loaded, {**fields.data, "knots": knots}, fields.where)
+    found = validated(
+        Loaded, {**{key: fields.get(key) for key in fields.names()}, "knots": knots}, fields.where
+    )
     low, middle, high = found.low, found.middle, found.high
     if {len(low), len(middle), len(high)} != {len(knots)}:
         fields.fail("low", f"low, middle and high need a factor for each of {len(knots)} knots.")

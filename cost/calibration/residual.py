@@ -24,7 +24,7 @@ from topology.base.errors import InputError, MissingFigureError
 from topology.base.reading import Fields, load_yaml
 from topology.base.table import Table
 from topology.base.units import added
-from topology.schema import Positive, Spec, spec, validated
+from topology.schema import Pair, Spec, spec, validated
 
 Array = NDArray[np.float64]
 
@@ -68,8 +68,8 @@ class Centres:
 class ResidualError(Spec):
     """Errors of the time per token as fractions: by the physics alone, and corrected; each median and mean."""
 
-    physics: tuple[Positive, Positive]
-    corrected: tuple[Positive, Positive]
+    physics: Pair
+    corrected: Pair
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,6 +122,8 @@ def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | No
     """
     if isinstance(value, Figure):
         return value
+    if not isinstance(value, Mapping) and unit == "1":
+        raise InputError(f"{where}: {shown(value)} must be a mapping of a value, its kind and its source.")
     if not isinstance(value, Mapping):
         return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, where, str(value))
     fields = Fields(value, where)
@@ -156,8 +158,7 @@ def quantity(unit: str) -> GetPydanticSchema:
     def read(value: Any, info: Info) -> Figure:
         if isinstance(value, Figure):
             return value
-        place, sources = _context(info)
-        return figure_of(value, unit, f"{place}: {info.field_name}", sources)
+        return figure_of(value, unit, str(info.field_name), _sources(info))
 
     return _schema(read, written_figure)
 
@@ -166,28 +167,35 @@ def figures_by_name(units: Mapping[str, str]) -> GetPydanticSchema:
     """Return what to annotate a mapping of figures by name with, ``units`` those that there can be."""
 
     def read(value: Any, info: Info) -> Mapping[str, Figure]:
-        place, sources = _context(info)
+        sources, where = _sources(info), str(info.field_name)
         if not isinstance(value, Mapping):
-            raise _must("be a mapping of figures.")
+            raise InputError(f"{where}: {shown(value)} must be a mapping of figures.")
         for key in value:
             if key not in units:
-                raise InputError(
-                    f"{place}: figures: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}"
-                )
+                raise InputError(f"{where}: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}")
         names = value if sources is None else [key for key in units if key in value]
-        return {key: figure_of(value[key], units[key], f"{place}: figures: {key}", sources) for key in names}
+        return {key: figure_of(value[key], units[key], f"{where}: {key}", sources) for key in names}
 
     return _schema(read, lambda value: {key: written_figure(one) for key, one in value.items()})
 
 
-def _context(info: Info) -> tuple[str, Mapping[str, str] | None]:
-    return info.context or ("figure", None)
+def _sources(info: Info) -> Mapping[str, str] | None:
+    sources: Mapping[str, str] | None = info.context
+    return sources
 
 
 def _schema(read: Callable[[Any, Info], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
+    """Return the schema of a field that ``read`` makes; what it refuses begins with the name of the field."""
+
+    def checked(value: Any, info: Info) -> Any:
+        try:
+            return read(value, info)
+        except InputError as error:
+            raise PydanticCustomError("field", "{text}", {"text": str(error)}) from None
+
     return GetPydanticSchema(
         lambda _source, _handler: core_schema.with_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(write)
+            checked, serialization=core_schema.plain_serializer_function_ser_schema(write)
         )
     )
 
@@ -311,7 +319,7 @@ def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | 
         If a key is missing or unknown, or a value cannot be: the first of them, its place and what it must be.
     """
     try:
-        return _adapter(kind).validate_python(data, context=(where, sources))
+        return _adapter(kind).validate_python(data, context=sources)
     except ValidationError as error:
         raise InputError(_sentence(error, where, data)) from None
 
@@ -342,9 +350,10 @@ def plain(value: Any, kind: Any = None) -> Any:
 def _sentence(error: ValidationError, where: str, data: object) -> str:
     """Return what is wrong with the first value that is: its place, what it is, and what it must be."""
     first = error.errors(include_url=False)[0]
-    at = ": ".join([where, *_place(first["loc"], data)])
+    own = first["type"] == "field"  # its message begins with the name of the field
+    at = ": ".join([where, *_place(first["loc"][:-1] if own else first["loc"], data)])
     context: Any = first.get("ctx", {})
-    if first["type"] == "problem":
+    if own or first["type"] == "problem":
         return f"{at}: {first['msg']}"
     if first["type"] == "value_error":
         return f"{at}: {context['error']}"

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from topology import cluster_names as cluster_names
     from topology import resolve_cluster as resolve_cluster
     from topology.draw import draw_cluster as draw_cluster
-    from topology.settings import parse_setting as parse_setting
-    from topology.settings import with_figures as with_figures
+    from topology.overrides import overrides as overrides
 
 __version__ = "0.1.0"
 
@@ -99,7 +98,7 @@ _HOMES = {
     "rackplan.studies.begin": "study",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
-    "topology.settings": "parse_setting with_figures",
+    "topology.overrides": "overrides",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -200,11 +200,11 @@ def _priced(model: Any, clusters: Sequence[Cluster], given: dict[str, Any]) -> D
 
 def _clusters(clusters: Sequence[Any], settings: Mapping[str, str | float] | None) -> list[Cluster]:
     """Return several clusters, each with those of ``settings`` whose part it has."""
-    from topology.settings import parse_setting, with_figures_where
+    from topology.overrides import overrides
 
     found = [make_cluster(one) for one in clusters]
     lines = _lines(settings)
-    return with_figures_where(found, [parse_setting(line) for line in lines]) if lines else found
+    return overrides(found, lines) if lines else found
 
 
 def _lines(settings: Mapping[str, str | float] | None) -> list[str] | None:
@@ -227,10 +227,9 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
     InputError
         If it cannot be built, or a setting cannot be read or used.
     """
-    from topology.build import rebuilt
     from topology.cluster import Cluster
+    from topology.overrides import overrides
     from topology.resolve import cluster_from, resolve_cluster
-    from topology.settings import parse_setting, with_figures
 
     if isinstance(cluster, Cluster):
         found = cluster
@@ -243,7 +242,7 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
             f"`cluster` {shown(cluster)}: expected a name, a YAML file, what such a file holds, or a Cluster."
         )
     lines = _lines(settings)
-    return rebuilt(found, with_figures(found.spec, list(map(parse_setting, lines)))) if lines else found
+    return overrides([found], lines)[0] if lines else found
 
 
 @asked

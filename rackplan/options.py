@@ -620,9 +620,9 @@ def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list
     found = [resolve_cluster(name) for name in names]
     if not settings:
         return found
-    from topology.settings import parse_setting, with_figures_where
+    from topology.overrides import overrides
 
-    return with_figures_where(found, [parse_setting(text) for text in settings])
+    return overrides(found, settings)
 
 
 def read_noted(path: Path) -> Plan:
@@ -654,12 +654,9 @@ def with_settings(plan: Plan, settings: Sequence[str] | None) -> Plan:
     if not settings:
         return plan
     from placement.scoring import on_cluster
-    from topology.build import rebuilt
-    from topology.settings import parse_setting, with_figures
+    from topology.overrides import overrides
 
-    cluster = plan.deployment.cluster
-    spec = with_figures(cluster.spec, [parse_setting(text) for text in settings])
-    return on_cluster(plan, rebuilt(cluster, spec))
+    return on_cluster(plan, overrides([plan.deployment.cluster], settings)[0])
 
 
 def equal_clusters(

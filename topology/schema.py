@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from topology.base.errors import InputError, printable
 from topology.base.figures import UNPUBLISHED, Evidence, Figure
-from topology.base.reading import nearest, shown
+from topology.base.reading import Fields, nearest, shown
 from topology.base.shown import Shown
 from topology.base.units import parse_quantity
 
@@ -37,7 +37,6 @@ _Class = TypeVar("_Class", bound=type)
 CONFIG = ConfigDict(extra="forbid")
 _LONGEST = 60
 _UNPUBLISHED_TEXT = "not published"
-_LABELS = {kind.label: kind for kind in Evidence}
 
 
 def _must(problem: str) -> PydanticCustomError:
@@ -68,11 +67,8 @@ def _number(least: float | None = None, most: float = math.inf) -> Callable[[Any
     def read(value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
             number = float(value) if abs(value) < 1e300 else math.inf
-            if (
-                math.isfinite(number)
-                and (number > 0 if least is None else number >= least)
-                and number <= most
-            ):
+            above = number > 0 if least is None else number >= least
+            if above and math.isfinite(number) and number <= most:
                 return number
         raise _must(f"be a number {limits}.")
 
@@ -85,10 +81,13 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _ends(value: Any) -> Any:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise _must("be the ids of its two ends, like [d0.n0.g1, d0.s3].")
-    return value
+def _two(problem: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise _must(problem)
+        return value
+
+    return read
 
 
 Count = Annotated[int, BeforeValidator(_whole(1))]
@@ -96,7 +95,10 @@ CountOrZero = Annotated[int, BeforeValidator(_whole(0))]
 Positive = Annotated[float, BeforeValidator(_number())]
 Text = Annotated[str, Field(strict=True)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Ends = Annotated[tuple[Text, Text], BeforeValidator(_ends)]
+Ends = Annotated[
+    tuple[Text, Text], BeforeValidator(_two("be the ids of its two ends, like [d0.n0.g1, d0.s3]."))
+]
+Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_two("be a list of 2 numbers."))]
 
 
 def at_least(least: float, most: float = math.inf) -> BeforeValidator:
@@ -120,73 +122,34 @@ def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | No
     """
     if isinstance(value, Figure):
         return value
+    if not isinstance(value, Mapping) and unit == "1":
+        raise InputError(f"{where}: {shown(value)} must be a mapping of a value, its kind and its source.")
     if not isinstance(value, Mapping):
         return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, where, str(value))
+    fields = Fields(value, where)
     if sources is None:
-        return validated(_Written, value, where).figure(unit, where)
-    return validated(_Sourced, value, where).figure(unit, where, sources)
-
-
-@dataclass(frozen=True, config=CONFIG)
-class _Sourced:
-    """A figure of a catalog file: ``source`` is a key of the file's sources."""
-
-    value: Any
-    kind: Text
-    source: Text
-    note: Text = ""
-
-    def figure(self, unit: str, where: str, sources: Mapping[str, str]) -> Figure:
-        if self.source not in sources:
-            raise InputError(f"{where}: source: {shown(self.source)} is not among the file's sources.")
-        source = sources[self.source] + (f" ({self.note})" if self.note else "")
+        fields.choice("unit", (unit,))
+        known = fields.get("value", 0) is not None
+        source, text = fields.text("source"), str(fields.get("text", ""))
+        number = fields.number("value") if known else UNPUBLISHED
+    else:
+        source = fields.source(sources) + (f" ({fields.text('note')})" if "note" in fields else "")
         if unit == "1":
-            value = _plain_number(self.value, f"{where}: value")
-            text = f"{value:g}"
+            number = fields.number("value")
+            text = f"{number:g}"
         else:
-            text = self.value
+            text = fields.text("value")
             known = text != _UNPUBLISHED_TEXT
-            value = parse_quantity(text, unit, f"{where}: value") if known else UNPUBLISHED
-        return Figure(value, unit, _evidence(self.kind, where), source, text)
-
-
-@dataclass(frozen=True, config=CONFIG)
-class _Written:
-    """A figure of a plan file: as :class:`Figure` has it, null what nobody published."""
-
-    value: float | None
-    unit: Text
-    kind: Text
-    source: Text
-    text: str = ""
-
-    def figure(self, unit: str, where: str) -> Figure:
-        if self.unit != unit:
-            raise InputError(f"{where}: unit: {shown(self.unit)} must be {unit}.")
-        value = UNPUBLISHED if self.value is None else _plain_number(self.value, f"{where}: value")
-        return Figure(value, unit, _evidence(self.kind, where), self.source, self.text)
-
-
-def _plain_number(value: Any, where: str) -> float:
-    return validated(Positive, value, where)
-
-
-def _evidence(label: str, where: str) -> Evidence:
-    if label not in _LABELS:
-        raise InputError(f"{where}: kind: {shown(label)} is no kind of evidence; {nearest(label, _LABELS)}")
-    return _LABELS[label]
+            number = parse_quantity(text, unit, fields.at("value")) if known else UNPUBLISHED
+    kind = fields.evidence()
+    fields.done()
+    return Figure(number, unit, kind, source, text)
 
 
 def written_figure(figure: Figure) -> dict[str, Any]:
     """Return a figure as :func:`figure_of` reads it."""
-    value = figure.value if figure.published else None
-    return {
-        "value": value,
-        "unit": figure.unit,
-        "kind": figure.kind.label,
-        "source": figure.source,
-        "text": figure.text,
-    }
+    known = {"value": figure.value if figure.published else None, "unit": figure.unit}
+    return {**known, "kind": figure.kind.label, "source": figure.source, "text": figure.text}
 
 
 def quantity(unit: str) -> GetPydanticSchema:
@@ -195,8 +158,7 @@ def quantity(unit: str) -> GetPydanticSchema:
     def read(value: Any, info: Info) -> Figure:
         if isinstance(value, Figure):
             return value
-        place, sources = _context(info)
-        return figure_of(value, unit, f"{place}: {info.field_name}", sources)
+        return figure_of(value, unit, str(info.field_name), _sources(info))
 
     return _schema(read, written_figure)
 
@@ -205,28 +167,35 @@ def figures_by_name(units: Mapping[str, str]) -> GetPydanticSchema:
     """Return what to annotate a mapping of figures by name with, ``units`` those that there can be."""
 
     def read(value: Any, info: Info) -> Mapping[str, Figure]:
-        place, sources = _context(info)
+        sources, where = _sources(info), str(info.field_name)
         if not isinstance(value, Mapping):
-            raise _must("be a mapping of figures.")
+            raise InputError(f"{where}: {shown(value)} must be a mapping of figures.")
         for key in value:
             if key not in units:
-                raise InputError(
-                    f"{place}: figures: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}"
-                )
+                raise InputError(f"{where}: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}")
         names = value if sources is None else [key for key in units if key in value]
-        return {key: figure_of(value[key], units[key], f"{place}: figures: {key}", sources) for key in names}
+        return {key: figure_of(value[key], units[key], f"{where}: {key}", sources) for key in names}
 
     return _schema(read, lambda value: {key: written_figure(one) for key, one in value.items()})
 
 
-def _context(info: Info) -> tuple[str, Mapping[str, str] | None]:
-    return info.context or ("figure", None)
+def _sources(info: Info) -> Mapping[str, str] | None:
+    sources: Mapping[str, str] | None = info.context
+    return sources
 
 
 def _schema(read: Callable[[Any, Info], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
+    """Return the schema of a field that ``read`` makes; what it refuses begins with the name of the field."""
+
+    def checked(value: Any, info: Info) -> Any:
+        try:
+            return read(value, info)
+        except InputError as error:
+            raise PydanticCustomError("field", "{text}", {"text": str(error)}) from None
+
     return GetPydanticSchema(
         lambda _source, _handler: core_schema.with_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(write)
+            checked, serialization=core_schema.plain_serializer_function_ser_schema(write)
         )
     )
 
@@ -350,7 +319,7 @@ def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | 
         If a key is missing or unknown, or a value cannot be: the first of them, its place and what it must be.
     """
     try:
-        return _adapter(kind).validate_python(data, context=(where, sources))
+        return _adapter(kind).validate_python(data, context=sources)
     except ValidationError as error:
         raise InputError(_sentence(error, where, data)) from None
 
@@ -381,9 +350,10 @@ def plain(value: Any, kind: Any = None) -> Any:
 def _sentence(error: ValidationError, where: str, data: object) -> str:
     """Return what is wrong with the first value that is: its place, what it is, and what it must be."""
     first = error.errors(include_url=False)[0]
-    at = ": ".join([where, *_place(first["loc"], data)])
+    own = first["type"] == "field"  # its message begins with the name of the field
+    at = ": ".join([where, *_place(first["loc"][:-1] if own else first["loc"], data)])
     context: Any = first.get("ctx", {})
-    if first["type"] == "problem":
+    if own or first["type"] == "problem":
         return f"{at}: {first['msg']}"
     if first["type"] == "value_error":
         return f"{at}: {context['error']}"
@@ -412,6 +382,6 @@ def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
             place[-1] += f"[{key}]"
         else:
             place.append(str(key))
-        inside = isinstance(data, Mapping) or (isinstance(data, list | tuple) and isinstance(key, int))
-        data = data[key] if inside else None
+        within = isinstance(data, list | tuple) and isinstance(key, int) and key < len(data)
+        data = data[key] if within or isinstance(data, Mapping) else None
     return place

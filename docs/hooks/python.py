@@ -38,8 +38,8 @@ SECTIONS = {
         "PriceBook Workload"
     ),
     "Models, clusters, loads": (
-        "Model model_names model_from_config resolve_model Cluster cluster_names resolve_cluster parse_setting "
-        "with_figures ExpertLoads read_loads Deployment Assignment"
+        "Model model_names model_from_config resolve_model Cluster cluster_names resolve_cluster overrides "
+        "ExpertLoads read_loads Deployment Assignment"
     ),
     "Step by step": (
         "make_plan read_plan plan_to_dict score_placement verify_plan compare_clusters find_levers draw_cluster"

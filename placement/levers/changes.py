@@ -11,9 +11,8 @@ from cost.dtypes import bytes_per_param, cache_bytes_per_element, multiply_dtype
 from cost.model import Model
 from topology.base.errors import InputError
 from topology.base.units import format_quantity
-from topology.build import rebuilt
 from topology.cluster import Cluster
-from topology.settings import PEAKS, scaled, with_figures
+from topology.overrides import PEAKS, overrides
 
 FACTORS = {"+10%": 1.1, "x2": 2.0}
 """By how much figures of the machine are changed."""
@@ -55,11 +54,10 @@ def machines(cluster: Cluster) -> Iterator[Machine]:
             continue
         for change, factor in FACTORS.items():
             try:
-                spec = with_figures(cluster.spec, [scaled(part, figure, factor)])
+                (changed,) = overrides([cluster], [f"{part}.{figure}={factor:g}x"])
             except InputError as error:
                 yield Machine(name, change, "", cluster, str(error))
                 continue
-            changed = rebuilt(cluster, spec)
             yield Machine(name, change, _said(changed, part, figure), changed)
 
 

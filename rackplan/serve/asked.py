@@ -452,13 +452,13 @@ def clusters_of(asked: Asked) -> tuple[list[Cluster], dict[str, str]]:
 def _scaled(
     named: tuple[Named, ...], gpus: int | None, factors: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[Cluster, ...], dict[str, str]]:
-    from topology.settings import parse_setting, with_figures_where
+    from topology.overrides import overrides
 
     sides, notes = _sides(named, gpus), {}
     for name, value in factors:
         if name in SLIDERS:
             try:
-                sides = tuple(with_figures_where(sides, [parse_setting(f"{SLIDERS[name]}={value:g}x")]))
+                sides = tuple(overrides(sides, [f"{SLIDERS[name]}={value:g}x"]))
             except RackplanError as error:
                 notes[f"factors.{name}"] = str(error)
     return sides, notes

@@ -101,10 +101,9 @@ def _located(value: Value, path_of: Callable[[str], str]) -> Any:
 
 def _cluster(asked: Mapping[str, Any]) -> Cluster:
     """Return the cluster of a point, with domains of the size and figures as asked for."""
-    from topology.build import build_cluster
     from topology.domain_size import with_domain_gpus
+    from topology.overrides import overrides
     from topology.resolve import resolve_cluster
-    from topology.settings import parse_setting, with_figures
 
     name, size = asked["cluster"], asked.get("domain_gpus")
     texts = asked.get("set") or []
@@ -119,7 +118,7 @@ def _cluster(asked: Mapping[str, Any]) -> Cluster:
     if not settings:
         return whole
     return _KEPT.once(
-        lambda: build_cluster(with_figures(whole.spec, [parse_setting(text) for text in settings])),
+        lambda: overrides([whole], settings)[0],
         "cluster",
         name,
         size,

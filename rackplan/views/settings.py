@@ -7,7 +7,7 @@ from rackplan.views.blocks import Block, figure_data, labelled
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
 from topology.cluster import Cluster
-from topology.settings import SET_BY_USER, figures_set
+from topology.overrides import SET_BY_USER, figures_set
 
 
 def set_words(*clusters: Cluster) -> str:

@@ -201,16 +201,17 @@ def _words_typed(path: Path) -> None:
     from topology.base.errors import RackplanError
     from topology.base.units import parse_quantity
     from topology.importers.hostlist import expand_hosts
+    from topology.overrides import overrides
     from topology.resolve import resolve_cluster
-    from topology.settings import parse_setting
 
+    rack = resolve_cluster("gb200-nvl72")
     text = path.read_text(encoding="utf-8", errors="replace")
     loads = partial(read_loads, moe_layers=(0,), layers=1, experts=4, seed=0)
     for read in (
         resolve_cluster,
         resolve_model,
         dtype,
-        parse_setting,
+        lambda given: overrides([rack], [given]),
         lambda given: expand_hosts(given, "hosts"),
         lambda given: parse_quantity(given, "byte/s", "link"),
         lambda given: loads([given]),

@@ -17,7 +17,7 @@ from cost.layouts.stages import Pricer
 from cost.resolve import resolve_model
 from cost.workload import Workload
 from topology import build_cluster, resolve_cluster
-from topology.settings import parse_setting, with_figures
+from topology.overrides import overrides
 
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 2**40))
@@ -83,7 +83,8 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
 
     def priced(cluster: str, factor: str) -> list[bytes]:
         where = resolve_cluster(cluster)
-        spec = with_figures(where.spec, [parse_setting(f"gpu.hbm_bytes_per_s={factor}")])
+        (where,) = overrides([where], [f"gpu.hbm_bytes_per_s={factor}"])
+        spec = where.spec
         found = sweep(Deployment(build_cluster(spec), resolve_model("deepseek-v2-lite"), Workload()))
         return [np.asarray(values).tobytes() for values in found.columns().values()]
 

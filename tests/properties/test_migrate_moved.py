@@ -18,7 +18,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from topology import build_cluster, resolve_cluster
 from topology.base.errors import InputError
-from topology.settings import parse_setting, with_figures
+from topology.overrides import overrides
 from topology.spec import Fault
 
 LAYERS = 4
@@ -79,7 +79,7 @@ def test_a_plan_moves_nothing_to_itself() -> None:
 def test_figures_and_faults_do_not_make_another_machine() -> None:
     plan = plan_of("hgx-h100")
     spec = plan.deployment.cluster.spec
-    faster = build_cluster(with_figures(spec, [parse_setting("gpu.hbm_bytes_per_s=2x")]))
+    faster = overrides([build_cluster(spec)], ["gpu.hbm_bytes_per_s=2x"])[0]
     slower = build_cluster(replace(spec, faults=(Fault(gpu="d0.n0.g3", factor=0.5),)))
     for cluster in (faster, slower):
         other = replace(plan, deployment=replace(plan.deployment, cluster=cluster))

@@ -25,7 +25,7 @@ from topology.build import build_cluster
 from topology.catalog import cluster_names
 from topology.catalog.shapes import load_shapes
 from topology.cluster import Cluster, ClusterSpec
-from topology.settings import scaled, with_figures
+from topology.overrides import overrides
 
 pytestmark = pytest.mark.wide
 
@@ -139,7 +139,7 @@ def test_better_figures_are_never_slower(turn: int, name: str) -> None:
     assert any(before) or name == "trn2-ultra"
     figures = ("gpu", "hbm_bytes_per_s"), ("gpu", "flop_per_s"), ("scale-up", "link_bytes_per_s")
     for part, figure in (figures[turn % 3], figures[(turn + 1) % 3]):
-        better = build_cluster(with_figures(cluster.spec, [scaled(part, figure, 1.5)]))
+        better = overrides([cluster], [f"{part}.{figure}=1.5x"])[0]
         assert_never_fewer([before, best(better, model)])
 
 
@@ -152,8 +152,7 @@ def test_better_figures_are_never_slower(turn: int, name: str) -> None:
 )
 def test_any_better_figure_is_never_slower(name: str, model: str, figure: str, factor: float) -> None:
     cluster = resolve_cluster(name)
-    setting = scaled(*figure.split("."), factor)
-    better = build_cluster(with_figures(cluster.spec, [setting]))
+    (better,) = overrides([cluster], [f"{figure}={factor!r}x"])
     assert_never_fewer([best(cluster, model), best(better, model)])
 
 

@@ -19,7 +19,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import score_placement
 from topology import build_cluster, resolve_cluster
-from topology.settings import scaled, with_figures
+from topology.overrides import overrides
 
 pytestmark = pytest.mark.wide
 
@@ -77,7 +77,7 @@ def test_with_the_batch_kept_a_lever_is_the_plan_scored_on_what_changed(
 ) -> None:
     before = plan()
     for change, factor in (("+10%", 1.1), ("x2", 2.0)):
-        cluster = build_cluster(with_figures(before.deployment.cluster.spec, [scaled(part, figure, factor)]))
+        cluster = overrides([before.deployment.cluster], [f"{part}.{figure}={factor!r}x"])[0]
         deployment = replace(before.deployment, cluster=cluster)
         score, _ = score_placement(deployment, before.layout, before.experts, before.loads, before.split)
         found = reached(row(levers(), name, change).batch_kept)
@@ -107,9 +107,7 @@ def test_what_only_adds_never_hurts_and_a_free_layout_is_never_behind_one_that_i
 def test_a_free_layout_is_the_best_of_those_with_their_experts_placed() -> None:
     """The best of the planner's own search on the same deployment, which takes the fastest of all."""
     before = plan()
-    cluster = build_cluster(
-        with_figures(before.deployment.cluster.spec, [scaled("gpu", "hbm_bytes_per_s", 2)])
-    )
+    cluster = build_cluster(overrides([before.deployment.cluster], ["gpu.hbm_bytes_per_s=2x"])[0].spec)
     deployment = replace(before.deployment.with_batch(0), cluster=cluster)
     best = make_plan(deployment, before.loads, PlanOptions(tpot_s=0.005, time_limit_s=0.0, tolerance=0.0))
     free = reached(row(levers(), "HBM bandwidth", "x2").layout_free)

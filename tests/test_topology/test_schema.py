@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import fabric_like
 from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
+from topology.schema import changed
 
 
 @pytest.mark.parametrize("name", cluster_names())
@@ -143,4 +145,23 @@ def test_structures_that_cannot_be(name: str, key: str, value: object) -> None:
     assert spec_from_dict(data)
     data["domains"][0][key] = value
     with pytest.raises(InputError):
+        spec_from_dict(data)
+
+
+def test_what_is_equal_is_one_key_and_files_name_what_is_wrong() -> None:
+    domain = resolve_cluster("hgx-h100").spec.domains[0]
+    same = replace(domain, notes=domain.notes)
+    assert same is not domain
+    assert (same, hash(same)) == (domain, hash(domain))
+    assert pickle.loads(pickle.dumps(domain)) == domain  # noqa: S301 - our own
+    with pytest.raises(InputError, match="SwitchDomain: 9 GPUs do not fill whole nodes of 8"):
+        replace(domain, gpus=9)
+    with pytest.raises(InputError, match=r"^here: 9 GPUs do not fill whole nodes of 8"):
+        changed(domain, "here", gpus=9)
+    data: Any = spec_to_dict(resolve_cluster("hgx-h100@16").spec)
+    data["domains"][0]["links_per_swich"] = [1]
+    with pytest.raises(
+        InputError,
+        match=r"^cluster: domains\[0\]: unknown key `links_per_swich`; did you mean links_per_switch",
+    ):
         spec_from_dict(data)

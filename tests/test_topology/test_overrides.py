@@ -14,13 +14,13 @@ from cost.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
 from topology.cluster import ClusterSpec
 from topology.cluster_file import read_cluster_file
-from topology.settings import figures_set, parse_setting, scaled, with_figures, with_figures_where
+from topology.overrides import figures_set, overrides
 
 RACK = resolve_cluster("gb200-nvl72@144").spec
 
 
 def changed(text: str, spec: ClusterSpec = RACK) -> ClusterSpec:
-    return with_figures(spec, [parse_setting(text)])
+    return overrides([build_cluster(spec)], [text])[0].spec
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_what_cannot_be_is_refused_with_what_can(text: str, words: str) -> None:
 
 
 def test_one_figure_is_set_once() -> None:
-    twice = [parse_setting("gpu.hbm_bytes=2x"), parse_setting("gb200.hbm_bytes=3x")]
+    twice = ["gpu.hbm_bytes=2x", "gb200.hbm_bytes=3x"]
     with pytest.raises(InputError, match=r"set already, by gpu.hbm_bytes=2x"):
-        with_figures(RACK, twice)
+        overrides([build_cluster(RACK)], twice)
 
 
 def test_a_cluster_without_a_fabric_between_domains_says_so() -> None:
@@ -125,11 +125,11 @@ def test_a_cluster_without_a_fabric_between_domains_says_so() -> None:
 
 def test_of_several_clusters_those_change_that_have_the_part() -> None:
     clusters = [resolve_cluster("hgx-h100"), resolve_cluster("gb200-nvl72")]
-    first, second = with_figures_where(clusters, [parse_setting("gb200.hbm_bytes=2x")])
+    first, second = overrides(clusters, ["gb200.hbm_bytes=2x"])
     assert first is clusters[0]
     assert second.spec.domains[0].gpu.hbm_bytes == 2 * clusters[1].spec.domains[0].gpu.hbm_bytes
     with pytest.raises(InputError, match=r"none of hgx-h100, gb200-nvl72 has a part 'b300'"):
-        with_figures_where(clusters, [parse_setting("b300.hbm_bytes=2x")])
+        overrides(clusters, ["b300.hbm_bytes=2x"])
 
 
 def test_equal_domains_stay_one_object_and_files_keep_what_was_set() -> None:
@@ -157,7 +157,8 @@ links:
 """
     )
     old = read_cluster_file(path)
-    new = with_figures(old, [scaled("scale-up", "link_bytes_per_s", 2), scaled("gpu", "hbm_bytes", 0.5)])
+    settings = ["scale-up.link_bytes_per_s=2x", "gpu.hbm_bytes=0.5x"]
+    new = overrides([build_cluster(old)], settings)[0].spec
     assert new.domains[0].scale_up_bytes_per_s == 2 * old.domains[0].scale_up_bytes_per_s
     assert new.scale_out == old.scale_out
     assert new.domains[1].gpu.hbm_bytes == old.domains[1].gpu.hbm_bytes / 2
@@ -166,8 +167,8 @@ links:
 
 @given(factor=st.floats(0.01, 100), figure=st.sampled_from(["hbm_bytes", "hbm_bytes_per_s", "flop_per_s"]))
 def test_rates_follow_the_factor(factor: float, figure: str) -> None:
-    setting = parse_setting(f"gpu.{figure}={factor!r}x")
-    cluster = build_cluster(with_figures(RACK, [setting]))
-    rates, before = (stage_rates(one, range(8), ["fp8"]) for one in (cluster, build_cluster(RACK)))
+    before = build_cluster(RACK)
+    clusters = (*overrides([before], [f"gpu.{figure}={factor!r}x"]), before)
+    rates, before = (stage_rates(one, range(8), ["fp8"]) for one in clusters)
     of = {"flop_per_s": lambda one: one.flop_per_s["fp8"]}.get(figure, lambda one: getattr(one, figure))
     assert math.isclose(of(rates), factor * of(before))

@@ -77,7 +77,7 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
             painter.canvas.text(name, place, [f"to {_words(words)}"], palette.BAND_INK)
             painter.link((edge, (name, place)), pairs, **style)
     painter.draw_legend((0.0, y + tall + 20))
-    return _torus_notes(torus.domain)
+    return _torus_notes(grid.domain)
 
 
 def _words(rest: Coordinate) -> str:

@@ -135,13 +135,7 @@ class Ecmp:
             used = used[last:]
 
     def route(self, demands: Sequence[Demand], where: str) -> Routed:
-        """Route the sum of some demands between the GPUs.
-
-        Raises
-        ------
-        InputError
-            If no route joins some pair; the message names it, and ``where`` it was looked for.
-        """
+        """Route the sum of some demands between the GPUs."""
         copies, found = len(self._places), nothing_routed(self._net)
         none = np.zeros(self._net.gpus)
         sent = sum((one.sent for one in demands), none)[self._places]
@@ -179,13 +173,7 @@ class Ecmp:
         return found
 
     def refuse(self, demands: Sequence[Demand], where: str) -> None:
-        """Refuse bytes of demands that no route can be found for.
-
-        Raises
-        ------
-        InputError
-            If there are any; the message names a pair.
-        """
+        """Refuse bytes of demands that no route can be found for."""
         for demand in demands:
             cells = demand.between()
             if cells.data.any():

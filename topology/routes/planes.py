@@ -129,13 +129,7 @@ class Planes:
         return bool(((hops == known) | (hops == _UNKNOWN)).all())
 
     def route(self, demands: Sequence[Demand], where: str) -> Routed:
-        """Route the sum of some demands between the GPUs.
-
-        Raises
-        ------
-        InputError
-            If no route joins some pair; the message names it, and ``where`` it was looked for.
-        """
+        """Route the sum of some demands between the GPUs."""
         found = nothing_routed(self._net)
         for number, way in enumerate(self._ways):
             mine = []

@@ -168,11 +168,6 @@ class ScaleOut:
         """Route pairs between domains, and what GPUs that send alike send to those of other domains.
 
         Returns also the hops inside domains to and from the GPUs that hand over; their bytes are not routed yet.
-
-        Raises
-        ------
-        InputError
-            If a pair has no route.
         """
         demands, given, taken = self._of_alike(alike)
         pair, give, take = self._entries(pairs.sources, pairs.targets)

@@ -79,13 +79,7 @@ class ScaleUp:
                 )
 
     def route(self, pairs: Pairs, alike: Alike) -> Routed:
-        """Route pairs inside domains, and what GPUs that send alike send to the others of their domain.
-
-        Raises
-        ------
-        InputError
-            If a pair has no route.
-        """
+        """Route pairs inside domains, and what GPUs that send alike send to the others of their domain."""
         found = nothing_routed(self._net)
         kind = self._kind[self._domain[pairs.sources]]
         for number, one in enumerate(self._kinds):
@@ -189,13 +183,7 @@ class _Kind:
         return [self._made[0][0]()]
 
     def deal(self, pairs: Pairs, *, refuse: bool = True) -> Iterator[tuple[_Way, str, Pairs]]:
-        """Yield each way with its note and the pairs that take it: the first that joins them.
-
-        Raises
-        ------
-        InputError
-            If none joins a pair, unless ``refuse`` is False.
-        """
+        """Yield each way with its note and the pairs that take it: the first that joins them."""
         if self.ways[0].joins_all:
             yield self.ways[0], "", pairs
             return

@@ -9,12 +9,12 @@ import platform
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
 from cost.serving.pools import match_rates
-from cost.workload import Workload
 from topology import resolve_cluster
 
 if TYPE_CHECKING:

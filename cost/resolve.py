@@ -16,7 +16,7 @@ from cost.model import Model
 from topology.base.errors import InputError
 from topology.base.names import Names, plain_words
 from topology.base.reading import Fields, load_yaml
-from topology.schema import Spec, spec, validated
+from topology.base.schema import Spec, spec, validated
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from cost import resolve_model
-from cost.deployment import Deployment
 from cost.experts.volumes import Routing, alltoall_volumes
-from cost.layout import StageSpec
-from cost.machine import PEAK
-from cost.step import even_step
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import StepShape, Workload
+from cost.step.step import even_step
 from cost.terms.pipeline import ACTIVATION_BYTES, bubble_seconds, hop_seconds
-from cost.workload import StepShape, Workload
 from topology import load_domain, load_gpu, load_scale_out, resolve_cluster
 
 MODEL, EXPERTS, ACTIVE = "deepseek-v3", 256, 8

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost.calibration.errors import ErrorOf, errors_in
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.model import Model
-from cost.score import Score
 from cost.serving.limits import LimitError, relax_default_limits, rounded_down
-from cost.workload import Workload
+from cost.step.score import Score
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import fastest_step_s
 from placement.layout_choice import choose_layout

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from placement.arrays import Ints
 from placement.options import Spread
 from placement.problem import spread_slots

@@ -11,8 +11,8 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.use import ExpertUse
-from cost.layout import Layout, StageSpec
-from cost.score import LayoutScorer
+from cost.inputs.layout import Layout, StageSpec
+from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_name, stage_domains
 from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf

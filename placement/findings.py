@@ -338,7 +338,7 @@ class RedundancyPoint:
     batch, max_batch:
         Sequences per GPU scored, and the most that fit.
     tok_s_per_gpu, tpot_s:
-        Score at ``batch``, as in :class:`cost.score.Score`.
+        Score at ``batch``, as in :class:`cost.step.score.Score`.
     expert_bytes:
         Weights of the experts on the fullest GPU.
     """

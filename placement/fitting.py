@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cost.deployment import USABLE_HBM, Deployment
 from cost.experts.use import ExpertUse, balanced_use
-from cost.layout import CutReplicas, Layout
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import CutReplicas, Layout
 from cost.layouts.candidates import Arrangement, candidates, widths_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.memory import StageMemory, replica_memory, weight_sizes
 from cost.model import Model, MoeFfn
-from cost.score import LayoutScorer
+from cost.step.memory import StageMemory, replica_memory, weight_sizes
+from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.failure_domains import domain_name, require_apart, stage_domains
 from placement.options import Spread
@@ -34,8 +34,8 @@ TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 class Shape:
     """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
 
-    ``alike`` is as of :class:`cost.layout.CutReplicas`; empty where nobody has looked. ``what``: the arrangement that
-    it is of, None where it is of none.
+    ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`; empty where nobody has looked. ``what``: the
+    arrangement that it is of, None where it is of none.
     """
 
     replicas: tuple[tuple[tuple[int, ...], ...], ...]

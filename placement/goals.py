@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import (
     MOST_STAGES,
@@ -21,7 +21,7 @@ from cost.layouts.candidates import (
     replicas_of,
 )
 from cost.model import Model
-from cost.score import Score
+from cost.step.score import Score
 from placement.fitting import Fitted, fitted_layouts
 from placement.infeasible import refuse_first_token
 from placement.options import USUAL_TPOT, Goal, PlanOptions

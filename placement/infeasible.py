@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from cost.deployment import USABLE_HBM, Deployment
-from cost.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
+from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.model import Layer, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
+from cost.step.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
 from placement.partition import last_where
 from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.units import added
-from topology.resolve import fill_domains
+from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:

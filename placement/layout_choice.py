@@ -9,13 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout
-from cost.score import LayoutScorer, Score
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.serving.limits import relax_default_limits
+from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.fitting import Fitted, fitted_layouts

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 from cost.experts.dispatch import DispatchPolicy, rank_tp, require_policy
-from cost.layout import Layout
-from cost.workload import Workload
+from cost.inputs.layout import Layout
+from cost.inputs.workload import Workload
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from cost.deployment import USABLE_HBM, Deployment
 from cost.experts.use import ExpertUse, balanced_use
-from cost.layout import StageSpec
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import StageSpec
 from cost.layouts.partition import Costs, best_cuts, ranges_of
-from cost.memory import (
+from cost.model import Layer, MoeFfn
+from cost.step.memory import (
     StageMemory,
     layer_cache_bytes,
     layer_weight_bytes,
@@ -20,8 +21,7 @@ from cost.memory import (
     replica_memory,
     weight_sizes,
 )
-from cost.model import Layer, MoeFfn
-from cost.step import batch_cost
+from cost.step.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.base.errors import InfeasibleError, InputError
 

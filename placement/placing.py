@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from placement.arrays import Floats, Index, Ints
 from placement.budget import Budget
 from placement.failure_domains import stage_domains

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cost.calibration.errors import errors_in, widest
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy, require_policy
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
-from cost.layout import Layout, StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals
-from cost.score import Score
+from cost.step.score import Score
 from placement.arrays import Floats
 from placement.findings import ScenarioReport
 from placement.options import (

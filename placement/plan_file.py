@@ -17,14 +17,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.config.build import model_from_config
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import traffic_to_dict
-from cost.layout import Layout, StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
-from cost.score import Score
-from cost.workload import Workload
+from cost.step.score import Score
 from placement.failure_domains import domain_name
 from placement.findings import (
     Count,

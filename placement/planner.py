@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
+from cost.inputs.deployment import Deployment
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short

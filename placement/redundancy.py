@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout
-from cost.memory import weight_sizes
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
+from cost.step.memory import weight_sizes
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint

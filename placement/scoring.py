@@ -8,15 +8,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.hits import limited_hits, token_hits
 from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic, token_traffic
 from cost.experts.use import ExpertUse, balanced_use, expert_use
-from cost.layout import Layout, StageSpec
-from cost.score import LayoutScorer, Score
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.step.score import LayoutScorer, Score
 from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
@@ -157,10 +157,10 @@ def placement_scorer(
 ) -> tuple[LayoutScorer, dict[int, float]]:
     """Return what scores a placement at any batch (ours, a rival's, one made by hand), and its balancedness.
 
-    ``fair``: with max-min fair sharing of links between domains (:mod:`cost.fair_sharing`), which layouts that are
-    only compared go without. ``unlike``: what replicas hold that do not hold ``experts``, by their number.
-    Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios and replicas; empty without
-    experts.
+    ``fair``: with max-min fair sharing of links between domains (:mod:`cost.step.fair_sharing`), which
+    layouts that are only compared go without. ``unlike``: what replicas hold that do not hold ``experts``,
+    by their number. Balancedness is mean over max GPU load by absolute layer id, the mean over scenarios
+    and replicas; empty without experts.
 
     Raises
     ------

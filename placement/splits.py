@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints

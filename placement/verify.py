@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.experts.assignment import Assignment
-from cost.memory import replica_memory
+from cost.step.memory import replica_memory
 from placement.arrays import Ints
 from placement.failure_domains import stage_domains
 from placement.problem import Problem, most_in_domain

@@ -17,16 +17,16 @@ from topology.base.shown import Shown
 
 if TYPE_CHECKING:
     from cost.config.build import model_from_config as model_from_config
-    from cost.deployment import Deployment as Deployment
     from cost.experts.assignment import Assignment as Assignment
     from cost.experts.loads import ExpertLoads as ExpertLoads
     from cost.experts.loads import read_loads as read_loads
+    from cost.inputs.deployment import Deployment as Deployment
+    from cost.inputs.workload import Workload as Workload
     from cost.model import Model as Model
     from cost.money.prices import PriceBook as PriceBook
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
-    from cost.score import Score as Score
-    from cost.workload import Workload as Workload
+    from cost.step.score import Score as Score
     from placement.budget import CancelledError as CancelledError
     from placement.compare import compare_clusters as compare_clusters
     from placement.levers import find_levers as find_levers
@@ -64,21 +64,21 @@ if TYPE_CHECKING:
     from topology import RackplanError as RackplanError
     from topology import cluster_names as cluster_names
     from topology import resolve_cluster as resolve_cluster
+    from topology.changes.overrides import overrides as overrides
     from topology.draw import draw_cluster as draw_cluster
-    from topology.overrides import overrides as overrides
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "cost.experts.assignment": "Assignment",
-    "cost.deployment": "Deployment",
+    "cost.inputs.deployment": "Deployment",
     "cost.experts.loads": "ExpertLoads read_loads",
     "cost.model": "Model",
     "cost.config.build": "model_from_config",
     "cost.money.prices": "PriceBook",
     "cost.resolve": "model_names resolve_model",
-    "cost.score": "Score",
-    "cost.workload": "Workload",
+    "cost.step.score": "Score",
+    "cost.inputs.workload": "Workload",
     "placement.compare": "compare_clusters",
     "placement.levers": "find_levers",
     "placement.options": "PlanOptions",
@@ -98,7 +98,7 @@ _HOMES = {
     "rackplan.studies.begin": "study",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
-    "topology.overrides": "overrides",
+    "topology.changes.overrides": "overrides",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -199,7 +199,7 @@ def _taken_as(values: Mapping[str, Any]) -> Iterator[str]:
     for name in ("cluster", "prefill_cluster", "clusters"):
         given = values.get(name)
         for text in given if isinstance(given, list) else [given] if isinstance(given, str) else []:
-            from topology.resolve import cluster_remark
+            from topology.files.resolve import cluster_remark
 
             if remark := cluster_remark(text):
                 yield remark

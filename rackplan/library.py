@@ -22,9 +22,9 @@ from topology.base.reading import shown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cost.deployment import Deployment
     from cost.experts.dispatch import DispatchPolicy
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
     from cost.model import Model
     from cost.serving.sizing import Size
@@ -76,7 +76,7 @@ class Served(TypedDict, total=False):
     overlap:
         Two half batches take turns at computing and sending.
     sparse_attention, engine:
-        The what-if of :class:`cost.workload.Workload`; the engine whose fixed delays count.
+        The what-if of :class:`cost.inputs.workload.Workload`; the engine whose fixed delays count.
     settings:
         Figures of your own by part and figure: ``{"gb200.hbm_bytes_per_s": "2x"}``.
     price_basis, prices, powers:
@@ -200,7 +200,7 @@ def _priced(model: Any, clusters: Sequence[Cluster], given: dict[str, Any]) -> D
 
 def _clusters(clusters: Sequence[Any], settings: Mapping[str, str | float] | None) -> list[Cluster]:
     """Return several clusters, each with those of ``settings`` whose part it has."""
-    from topology.overrides import overrides
+    from topology.changes.overrides import overrides
 
     found = [make_cluster(one) for one in clusters]
     lines = _lines(settings)
@@ -227,9 +227,9 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
     InputError
         If it cannot be built, or a setting cannot be read or used.
     """
+    from topology.changes.overrides import overrides
     from topology.cluster import Cluster
-    from topology.overrides import overrides
-    from topology.resolve import cluster_from, resolve_cluster
+    from topology.files.resolve import cluster_from, resolve_cluster
 
     if isinstance(cluster, Cluster):
         found = cluster

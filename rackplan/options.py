@@ -18,8 +18,8 @@ from topology.base.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from cost.model import Model
     from cost.money.prices import PriceBook
     from placement.plan import Plan
@@ -360,9 +360,9 @@ class Pricing(Money):
         """
         from cost.calibration.serving import accept_length
         from cost.config.build import model_from_config
-        from cost.deployment import Deployment
+        from cost.inputs.deployment import Deployment
+        from cost.inputs.workload import Workload
         from cost.resolve import resolve_model
-        from cost.workload import Workload
 
         work = Workload(
             context=serving.context,
@@ -615,12 +615,12 @@ def given_clusters(names: Sequence[str], settings: Sequence[str] | None) -> list
     InputError
         If one cannot be built, a setting cannot be read or used, or none has the part that it is of.
     """
-    from topology.resolve import resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
     found = [resolve_cluster(name) for name in names]
     if not settings:
         return found
-    from topology.overrides import overrides
+    from topology.changes.overrides import overrides
 
     return overrides(found, settings)
 
@@ -654,7 +654,7 @@ def with_settings(plan: Plan, settings: Sequence[str] | None) -> Plan:
     if not settings:
         return plan
     from placement.scoring import on_cluster
-    from topology.overrides import overrides
+    from topology.changes.overrides import overrides
 
     return on_cluster(plan, overrides([plan.deployment.cluster], settings)[0])
 
@@ -672,7 +672,7 @@ def equal_clusters(
         If one cannot be built, or has another number of GPUs than asked for.
     """
     from topology.catalog import cluster_names
-    from topology.resolve import cluster_called, resolve_cluster
+    from topology.files.resolve import cluster_called, resolve_cluster
 
     names = [cluster_called(name) for name in names]
     sides = [resolve_cluster(name) for name in names]

@@ -13,8 +13,8 @@ from topology.base.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from cost.model import Model
     from placement.budget import Cancel
     from placement.plan import Plan
@@ -182,7 +182,7 @@ def deployment_of(
     from cost.model import Model
     from cost.resolve import resolve_model
     from topology.cluster import Cluster
-    from topology.resolve import resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
     if plan is None:
         if model is None or cluster is None:

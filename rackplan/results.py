@@ -12,8 +12,8 @@ from topology.base.errors import InputError
 from topology.base.shown import Shown
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from placement.compare import CompareRow
     from placement.levers import Levers
     from placement.plan import Plan

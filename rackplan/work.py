@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
     from cost.serving.lengths import Lengths
     from cost.serving.limits import LimitError

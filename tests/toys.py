@@ -14,13 +14,13 @@ import pytest
 
 from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
-from cost.deployment import Deployment
 from cost.experts.use import balanced_use
-from cost.layout import Layout, StageSpec
-from cost.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
+from cost.inputs.workload import Workload
 from cost.model import DenseFfn, Layer, Model, MoeFfn
-from cost.score import LayoutScorer
-from cost.workload import Workload
+from cost.step.score import LayoutScorer
 from topology import (
     ClusterSpec,
     DomainSpec,

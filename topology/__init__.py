@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         load_scale_out,
     )
     from topology.cluster import Cluster, ClusterSpec, ClusterView, Gpu
-    from topology.cluster_data import cluster_from_dict, cluster_to_dict, spec_from_dict, spec_to_dict
     from topology.draw import Overlay, draw_cluster
     from topology.fabrics.fabric import ScaleOutSpec
-    from topology.resolve import resolve_cluster
+    from topology.files.cluster_data import cluster_from_dict, cluster_to_dict, spec_from_dict, spec_to_dict
+    from topology.files.resolve import resolve_cluster
     from topology.spec import FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
     from topology.structures.domain import DomainSpec
 
@@ -84,11 +84,11 @@ _MODULES = {
     "build": "build_cluster raw_cluster_spec",
     "catalog": "cluster_names fabric_names find_scale_out gpu_names load_domain load_fabric load_gpu load_scale_out",
     "cluster": "Cluster ClusterSpec ClusterView Gpu",
-    "cluster_data": "cluster_from_dict cluster_to_dict spec_from_dict spec_to_dict",
+    "files.cluster_data": "cluster_from_dict cluster_to_dict spec_from_dict spec_to_dict",
     "draw": "Overlay draw_cluster",
     "base.errors": "InfeasibleError InputError MissingFigureError NoAnswerError RackplanError",
     "base.figures": "UNPUBLISHED Evidence Figure weakest",
-    "resolve": "resolve_cluster",
+    "files.resolve": "resolve_cluster",
     "fabrics.fabric": "ScaleOutSpec",
     "spec": "FabricSpec Fault GpuSpec RawLink RawNode RawTopology",
     "structures.domain": "DomainSpec",

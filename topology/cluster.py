@@ -13,10 +13,10 @@ from pydantic_core import core_schema
 
 from topology.base.errors import InputError
 from topology.base.reading import nearest
+from topology.base.schema import Spec, Text, plain, problem, spec, union
 from topology.base.shown import Shown
 from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import ScaleOutSpec
-from topology.schema import Spec, Text, plain, problem, spec, union
 from topology.spec import Fault, RawTopology
 from topology.structures import AnyDomain
 from topology.structures.domain import DomainSpec

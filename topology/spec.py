@@ -15,7 +15,7 @@ from pydantic import model_serializer
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Figure
 from topology.base.reading import shown
-from topology.schema import (
+from topology.base.schema import (
     Count,
     CountOrZero,
     Ends,

@@ -15,7 +15,7 @@ import numpy as np
 
 from cost.calibration.kernels import published_best
 from cost.calibration.serving import ANY_ENGINE, Tables, peak_of
-from cost.machine import COEFFICIENTS, Efficiency
+from cost.inputs.machine import COEFFICIENTS, Efficiency
 from topology.base.errors import MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.catalog import load_gpu

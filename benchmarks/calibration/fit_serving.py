@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.machine import Efficiency
+    from cost.inputs.machine import Efficiency
     from cost.validation.point import Point
     from cost.validation.serving_groups import Group
 

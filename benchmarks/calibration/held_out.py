@@ -20,7 +20,7 @@ from cost.validation.predict import predict, unpredictable
 from cost.validation.read import read_measurements
 from cost.validation.serving_groups import group_points
 from topology.base.errors import InputError
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -12,7 +12,7 @@ from stack import Stack
 from cost.validation.predict import unpredictable
 from cost.validation.serving import group_times, machines, predict_serving, quantity_of, stepper
 from cost.validation.serving_groups import group_points
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from coefficients import Space
     from numpy.typing import NDArray
 
+    from cost.inputs.workload import StepShape
     from cost.quantity import Quantity
     from cost.validation.point import Point
     from cost.validation.serving_groups import Group
-    from cost.workload import StepShape
 
 __all__ = ["Data", "Problem"]
 

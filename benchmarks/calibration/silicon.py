@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from cost.resolve import checkpoint_called, resolve_model
 from cost.validation.point import Point, Pool
 from cost.validation.read import usual_drafts
-from topology.resolve import cluster_called
+from topology.files.resolve import cluster_called
 
 if TYPE_CHECKING:
     from collections.abc import Callable

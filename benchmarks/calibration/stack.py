@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.step import even_parts
+from cost.step.step import even_parts
 from cost.terms.registry import TERMS
 from cost.terms.work import smooth_max
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.machine import Machine
+    from cost.inputs.machine import Machine
+    from cost.inputs.workload import StepShape
     from cost.validation.serving_groups import Group
-    from cost.workload import StepShape
 
 __all__ = ["Stack"]
 

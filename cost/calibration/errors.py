@@ -17,9 +17,9 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
-from cost.deployment import Deployment
-from cost.layout import Layout
-from cost.machine import Efficiency
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
+from cost.inputs.machine import Efficiency
 from cost.written import CalibrationData
 from topology.base.errors import InputError
 from topology.base.reading import nearest

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pydantic
 
 from cost.calibration.tables import CHECKED, Share, Text, load_table, one_of, source_text
-from cost.machine import COEFFICIENTS, is_fraction
+from cost.inputs.machine import COEFFICIENTS, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import nearest
@@ -33,7 +33,7 @@ class KernelRate:
     Attributes
     ----------
     coefficient:
-        One of the fractions of a chip's peaks in :data:`cost.machine.COEFFICIENTS`.
+        One of the fractions of a chip's peaks in :data:`cost.inputs.machine.COEFFICIENTS`.
     chip:
         GPU of the catalog that it ran on.
     rate, value:
@@ -122,7 +122,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
     architecture:
         One of :func:`architectures`.
     coefficient:
-        A fraction of :data:`cost.machine.COEFFICIENTS`.
+        A fraction of :data:`cost.inputs.machine.COEFFICIENTS`.
     chip:
         Only what was measured on this GPU of the architecture: B300 has half as much FP4 again as B200 in its data
         sheet, and reaches a tenth more.

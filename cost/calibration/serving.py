@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.kernels import brought_down, derate, neighbour
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table, one_of
-from cost.machine import COEFFICIENTS, Efficiency, is_fraction
+from cost.inputs.machine import COEFFICIENTS, Efficiency, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.catalog import gpu_names, load_gpu

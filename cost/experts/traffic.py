@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.use import ExpertUse
 from cost.experts.volumes import Floats, independent_hits, placed_vectors
-from cost.layout import Layout, StageSpec
-from cost.score import Uses
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.step.score import Uses
 from cost.terms.alltoall import group_limit, vector_sizes
 from cost.written import LayerTrafficData, TokenTrafficData
 from topology.base.units import mean_of
@@ -89,7 +89,7 @@ def token_traffic(
     Parameters
     ----------
     uses:
-        As :class:`cost.score.LayoutScorer` takes them, ``uses[replica][stage]``.
+        As :class:`cost.step.score.LayoutScorer` takes them, ``uses[replica][stage]``.
     traces:
         Names of the routing traces in them.
 

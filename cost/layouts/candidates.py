@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Index
-from cost.machine import unlike_gpus
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
 from topology.cluster import Cluster
@@ -211,7 +211,7 @@ class _Cut:
 class _Places:
     """Where each GPU of a cluster is, ``[gpus]``: its domain, leaf and pod; equal for clusters cut alike.
 
-    ``marks`` say what sets GPUs apart (:func:`cost.machine.unlike_gpus`), ``kinds`` which domains are equal.
+    ``marks`` say what sets GPUs apart (:func:`cost.inputs.machine.unlike_gpus`), ``kinds`` which domains are equal.
     """
 
     domain: tuple[int, ...]
@@ -243,7 +243,7 @@ class _GroupKinds:
     kind:
         Equal for groups with as many GPUs in domains of the same kinds that are unlike others in the same places.
     place:
-        The domain that a group lies in, the leaf and the pod (:class:`cost.layout.Place`), ``[3, groups]``;
+        The domain that a group lies in, the leaf and the pod (:class:`cost.inputs.layout.Place`), ``[3, groups]``;
         negative, and of no other group, where it lies in several.
     runs:
         Numbers of GPUs that a group of each kind has in one domain.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import CHUNK_TOKENS
 from cost.layouts.arrays import Index, numbered, pairs
 from cost.layouts.batches import may_be_best
 from cost.layouts.candidates import Arrangement
@@ -16,7 +17,6 @@ from cost.layouts.idle_gpus import chosen
 from cost.layouts.parts import PartsOf
 from cost.layouts.result import Sweep
 from cost.layouts.stages import Pricer
-from cost.workload import CHUNK_TOKENS
 from topology.base.errors import InputError
 
 
@@ -43,7 +43,7 @@ def sweep(
         Also price layouts that cut each expert into parts (which plans cannot have).
     imbalance:
         Busiest GPU's expert load over the mean, 1: experts balanced. None: the usual one of groups of
-        :data:`cost.workload.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
+        :data:`cost.inputs.workload.IMBALANCE_FROM_EP` GPUs or more, and unequal use of experts everywhere.
     chunk_tokens:
         Prefill: prompt tokens that an attention group takes in one step, cached ones not counted, but at least one
         whole prompt; None: all that fit. A longer prompt takes several chunks, which are counted at what the prompt
@@ -61,8 +61,9 @@ def sweep(
     tensor-parallel width that stays in a domain and divides the heads, numbers of stages up to
     :data:`cost.layouts.candidates.MOST_STAGES`, as many replicas as there is room for, some GPUs left over where that
     is better; batches on a grid, and near the frontier every one (:mod:`cost.layouts.batches`); at each batch the
-    fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what :class:`cost.score.LayoutScorer`
-    says for balanced experts. Where nothing fits the sweep is empty and says how much is missing.
+    fastest split of the layers (:mod:`cost.layouts.partition`). A layout costs what
+    :class:`cost.step.score.LayoutScorer` says for balanced experts. Where nothing fits the sweep is empty
+    and says how much is missing.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from cost.deployment import USABLE_HBM
+from cost.inputs.deployment import USABLE_HBM
 from cost.layouts.arrays import Array, Bools, Index, runs_of
 from cost.layouts.batches import (
     MOST_BETWEEN,
@@ -21,8 +21,8 @@ from cost.layouts.candidates import Arrangement, widths_of
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
 from cost.layouts.stages import Pricer
-from cost.memory import batch_room
 from cost.model import Model
+from cost.step.memory import batch_room
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost.inputs.workload import CHUNK_TOKENS
 from cost.layouts.arrays import Array, Bools, Index
 from cost.layouts.batches import MOST_BETWEEN, may_be_best
 from cost.layouts.candidates import Arrangement, candidates
@@ -14,7 +15,6 @@ from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.front import pareto
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import unlike_arrangements
-from cost.workload import CHUNK_TOKENS
 
 Points = tuple[Array, Array]
 

@@ -59,7 +59,7 @@ class PartsOf:
         )
         costs = pricer.seconds(stages, rows, shape, stages.held(pricer.deployment, rows))
         runs, times, depth = runs_of(line), pipelines.times[rows], pipelines.depth[slowest]
-        # one micro-batch for each stage goes round (:mod:`cost.score`)
+        # one micro-batch for each stage goes round (:mod:`cost.step.score`)
         terms = {name: runs.sum(times * seconds) for name, seconds in costs.terms_s.items()}
         limits = {name: runs.sum(times * seconds) for name, seconds in costs.limits_s.items()}
         hops_s = np.zeros(len(slowest))

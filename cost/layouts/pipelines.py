@@ -1,7 +1,8 @@
 """Replicas that cost the same, side by side: their stages and hops, and how long a step of many at batches takes.
 
 A sweep has hundreds of thousands of stages at batches, but few shapes of a step: each is priced once, for one layer
-of each kind and for the head (:func:`cost.step.even_step` is linear in the layers), and the stages are their sums.
+of each kind and for the head (:func:`cost.step.step.even_step` is linear in the layers), and the stages are
+their sums.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cost.layouts.arrays import Array, Index, expand, numbered, pairs, runs_of
 from cost.layouts.partition import Variant
 from cost.layouts.stages import Line, Pricer, Stage, StageTable, with_even_slots
 from cost.model import StageShard
-from cost.step import even_step
+from cost.step.step import even_step
 from cost.terms.registry import TERMS
 from topology.base.units import added
 
@@ -210,7 +211,7 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
     sending = _sums(sent, stages, rows, unit)
     share = np.array([float(machine.efficiency["overlap"]) for machine in pricer.machines])
     hidden = share[stages.machine[rows]] * np.minimum(sending, seconds - sending)
-    return np.asarray(2 * (seconds - hidden))  # two half batches (:func:`cost.step.overlapped`)
+    return np.asarray(2 * (seconds - hidden))  # two half batches (:func:`cost.step.step.overlapped`)
 
 
 def _sums(units: Array, stages: StageTable, rows: Index, unit: Index) -> Array:

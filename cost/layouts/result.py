@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.layouts.arrays import Array, Index
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
@@ -38,7 +38,7 @@ class Sweep(Shown):
         Sequences (prefill: prompts) per GPU in use, and the most that fit HBM and the chunk with the layers split so;
         below 1 a group of ``tp`` GPUs has ``batch * tp`` of them.
     step_s:
-        Expected seconds of a step (:class:`cost.score.Score`).
+        Expected seconds of a step (:class:`cost.step.score.Score`).
     tok_s:
         Output (prefill: input) tokens per second of all replicas.
     parts_of:

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cost.deployment import Deployment
-from cost.layout import StageSpec, joints
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec, joints
+from cost.inputs.machine import Machine
+from cost.inputs.stage_context import StageContext
+from cost.inputs.workload import StepShape, with_imbalance
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
-from cost.machine import Machine
-from cost.memory import even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
-from cost.stage_context import StageContext
-from cost.step import even_step
+from cost.step.memory import even_memory
+from cost.step.step import even_step
 from cost.terms.pipeline import hand_over
-from cost.workload import StepShape, with_imbalance
 from topology.base.errors import InputError
 
 MOST_ROWS = 65_536
@@ -239,7 +239,7 @@ class Pricer:
     def memory(
         self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, passing: bool = True
     ) -> tuple[Quantity, Quantity]:
-        """Bytes as of :func:`cost.memory.even_memory`; without ``passing`` no workspace of what passes a step."""
+        """As :func:`cost.step.memory.even_memory`; without ``passing`` no workspace of what passes a step."""
         at_once = stages.at_once[rows] if passing else 0.0
         model, workload = self.deployment.model, self.deployment.workload
         return even_memory(model, workload, shape, held, in_flight=stages.in_flight[rows], at_once=at_once)

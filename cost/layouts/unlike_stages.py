@@ -7,8 +7,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from cost.deployment import USABLE_HBM, Deployment
-from cost.layout import StageSpec
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Array
 from cost.layouts.candidates import (
     MOST_STAGES,
@@ -22,7 +23,6 @@ from cost.layouts.candidates import (
 from cost.layouts.order_search import exchanged_order
 from cost.layouts.stage_order import OrderProblem
 from cost.layouts.stages import Pricer, StageTable, single_parts
-from cost.machine import unlike_gpus
 from cost.terms.pipeline import hand_over
 from topology.cluster import Cluster
 

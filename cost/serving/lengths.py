@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from cost.inputs.workload import Workload
 from cost.quantity import LONGEST_CONTEXT
-from cost.workload import Workload
 from topology.base.errors import InputError
 from topology.base.table import Row, Table
 from topology.base.units import parse_length

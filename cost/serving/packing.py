@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.cache_path import CachePath
 from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
+from cost.serving.cache_path import CachePath
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 

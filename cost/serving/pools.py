@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
+from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.packing import Array, Index, Rooms, Workers, partners, served_per_s, worth_trying
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
@@ -157,7 +157,8 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     prefill_derate, decode_derate:
         Of its rate alone that each pool keeps.
     path:
-        How caches move from pool to pool; None: over the clusters' own links (:func:`cost.cache_path.kv_path`).
+        How caches move from pool to pool; None: over the clusters' own links
+        (:func:`cost.serving.cache_path.kv_path`).
     domains:
         Domains that both pools share, alike those of the decode sweep's cluster, which may have fewer or more: what a
         worker does is the same among few and among many. None: those of the clusters.

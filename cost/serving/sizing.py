@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.money.bill import Bill
 from cost.quantity import require_number
@@ -26,9 +26,9 @@ from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domain
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.shown import Shown
 from topology.build import build_cluster
+from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
 from topology.physical import switch_racks
-from topology.repeat import alike, repeated
 
 MOST_TOK_S = 1e15
 MOST_SPARES = 1_000_000

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
-from cost.workload import CHUNK_TOKENS, StepShape
 
 PREFILL_KEEPS_BUSY = 0.9
 """Part of its time that a prefill pool works in step with a decode pool (aiconfigurator 0.12.0, rate matching)."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.cache_path import CachePath, kv_path
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
+from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatches, match_rates
 from cost.serving.supply import ENOUGH, Pool, Served, Supply, merged
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
+from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
-from topology.repeat import alike, repeated
 
 MOST_JOINED_GPUS = 512
 """GPUs of the units that are priced as joined by their fabric, at most: wider replicas have not paid yet."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost.machine import Rates
+from cost.inputs.machine import Rates
+from cost.inputs.workload import StepShape
 from cost.model import Layer, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.pipeline import ACTIVATION_BYTES
 from cost.terms.work import AllReduce, LayerStep, Parts, Term
-from cost.workload import StepShape
 
 _ROUNDING = 1e-9
 

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from cost.calibration.alltoall import Kernel
 from cost.experts.use import ExpertUse
 from cost.experts.volumes import Routing, Volumes, alltoall_volumes, placed_vectors
-from cost.fair_sharing import Sharing, sharing
-from cost.machine import Machine
+from cost.inputs.machine import Machine
+from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
+from cost.step.fair_sharing import Sharing, sharing
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
-from cost.workload import StepShape
 
 
 def vector_sizes(model: Model, machine: Machine) -> tuple[float, float]:

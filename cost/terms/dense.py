@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from cost.dtypes import bytes_per_param
-from cost.machine import Machine, Rates
+from cost.inputs.machine import Machine, Rates
+from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity
 from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
-from cost.workload import StepShape
 
 
 def dense_work(

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param
 from cost.experts.use import ExpertUse
-from cost.layout import StageSpec
-from cost.machine import Rates
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import Rates
+from cost.inputs.workload import StepShape
 from cost.model import MoeFfn
 from cost.quantity import Quantity
 from cost.terms.work import (
@@ -27,7 +28,6 @@ from cost.terms.work import (
     kernel_seconds,
     weight_work,
 )
-from cost.workload import StepShape
 
 _POINTS = 7
 """Gauss-Hermite points over the use of experts: within 1 % of the mean for 8 of 256 experts at a skew of 1.4."""

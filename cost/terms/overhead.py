@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from cost.inputs.workload import StepShape
 from cost.model import MoeFfn
 from cost.quantity import Quantity
 from cost.terms.work import LayerStep, Parts, Term
-from cost.workload import StepShape
 
 LATENT = ("mla", "dsa", "csa", "hca")
 """Kinds of attention that work on latents: their layers run more kernels than those of grouped queries."""

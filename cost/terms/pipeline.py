@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cost.deployment import Deployment
-from cost.layout import Joint, StageSpec, joint
-from cost.machine import OUT_LINKS
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Joint, StageSpec, joint
+from cost.inputs.machine import OUT_LINKS
 from cost.quantity import Quantity
 from cost.terms.work import Term
 
@@ -28,7 +28,7 @@ def hop_seconds(
     ``moved`` bytes pass the busiest GPU: over the scale-up fabric where both stages lie in one domain, else over the
     scale-out one. Neighbours on one leaf share no uplink with others, and their bytes pass :data:`LEAF_LINKS` links;
     in one pod of a fat tree they do not pass its cores. Where links are broken or slow, what they leave counts
-    (:mod:`cost.fabric_faults`).
+    (:mod:`cost.inputs.fabric_faults`).
     """
     rates, reached = deployment.rates(sender), deployment.machine(sender).efficiency["links.hop"]
     near = joint(deployment.place(sender), deployment.place(receiver))

@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cost.deployment import Deployment
 from cost.experts.use import ExpertUse
-from cost.layout import StageSpec
-from cost.machine import Efficiency, Machine, Rates
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import Efficiency, Machine, Rates
+from cost.inputs.workload import StepShape
 from cost.model import Layer, Model
 from cost.quantity import Quantity
-from cost.workload import StepShape
 from topology.base.units import added
 
 COMPUTE = "compute"
@@ -103,7 +103,7 @@ class Work:
 
     The two run at once, so no kernel is faster than ``max(compute_s, memory_s)`` (the roofline of Williams,
     Waterman and Patterson, CACM 2009). Real kernels reach a fraction of each peak
-    (:class:`cost.machine.Efficiency`), found under the names kept here.
+    (:class:`cost.inputs.machine.Efficiency`), found under the names kept here.
 
     Attributes
     ----------

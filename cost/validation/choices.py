@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from cost.layouts.batches import batch_grid, most_that_fit
 from cost.layouts.candidates import group_widths
-from cost.memory import batch_room, even_memory
 from cost.model import Model
 from cost.serving.steady_state import PREFILL_KEEPS_BUSY
+from cost.step.memory import batch_room, even_memory
 from cost.validation.point import Point, Pool
 from cost.validation.serving import predict_serving
 from cost.validation.serving_groups import group_points
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 
 Array = NDArray[np.float64]
 

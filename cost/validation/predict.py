@@ -18,7 +18,7 @@ from cost.validation.serving import predict_serving
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.catalog import cluster_names
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 from topology.structures.domain import DomainSpec
 
 ALLTOALL = "alltoall"

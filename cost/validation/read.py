@@ -16,7 +16,7 @@ from topology.base.errors import InputError
 from topology.base.names import plain_words
 from topology.base.reading import nearest
 from topology.base.table import Row, Table, spellings
-from topology.resolve import cluster_called
+from topology.files.resolve import cluster_called
 
 _DATA = Path(__file__).parent / "data"
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.calibration.serving import calibrated
-from cost.machine import Efficiency, Machine, kernels_for
-from cost.memory import largest_batch
+from cost.inputs.machine import Efficiency, Machine, kernels_for
+from cost.inputs.workload import CHUNK_TOKENS, StepShape, with_imbalance
 from cost.quantity import Quantity
 from cost.serving.steady_state import Served, aggregated, disaggregated
-from cost.step import even_step
+from cost.step.memory import largest_batch
+from cost.step.step import even_step
 from cost.validation.point import Point, Prediction
 from cost.validation.serving_groups import Group, group_points
-from cost.workload import CHUNK_TOKENS, StepShape, with_imbalance
 
 
 @dataclass(frozen=True, eq=False)

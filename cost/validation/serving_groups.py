@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from cost.calibration.serving import ANY_ENGINE, require_engine
 from cost.dtypes import dtype
-from cost.machine import Rates, stage_rates
+from cost.inputs.machine import Rates, stage_rates
+from cost.inputs.workload import StepShape, Workload
 from cost.model import Model
 from cost.resolve import resolve_model
 from cost.serving.steady_state import Requests
 from cost.validation.point import Point, Pool, Prediction
-from cost.workload import StepShape, Workload
 from topology.base.errors import InputError
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 from topology.spec import GpuSpec
 
 LATENT = ("mla", "dsa")

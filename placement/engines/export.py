@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.model import Model
 from cost.resolve import checkpoint_of
 from placement.engines.engine import Engine, Launch, Role

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.fitting import Shape, batch_that_fits, enumerate_shapes

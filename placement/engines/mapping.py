@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost.experts.assignment import Assignment
-from cost.layout import Layout
+from cost.inputs.layout import Layout
 from cost.model import Model
 from placement.arrays import Ints
 from placement.engines.architectures import architecture_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate, combinations_with_replacement, groupby, permutations, product
 from math import gcd
 
+from cost.inputs.machine import unlike_gpus
 from cost.layouts.candidates import MOST_STAGES
-from cost.machine import unlike_gpus
 from topology.cluster import Cluster
 from topology.structures.domain import DomainSpec
 

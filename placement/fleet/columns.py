@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.cache_path import CachePath, kv_path
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
+from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.lengths import serving_workloads
 from cost.serving.packing import Workers
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken

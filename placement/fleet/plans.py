@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
 from placement.budget import Budget
 from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.fleet.columns import DECODE, PREFILL

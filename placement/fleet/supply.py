@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, Served, merged
@@ -13,7 +13,7 @@ from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import make_fleet
 from placement.fleet.options import WORTH_S, FleetOptions
 from topology.base.errors import InfeasibleError, NoAnswerError
-from topology.repeat import repeated
+from topology.changes.repeat import repeated
 
 SEARCH_S = 2.5
 """Work of one fleet: a size shall not keep anybody waiting, and has no clock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
 from cost.serving.pools import match_rates
 from placement.fleet.columns import Traffic

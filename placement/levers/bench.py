@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
-from cost.layout import Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.score import LayoutScorer, Score
+from cost.step.score import LayoutScorer, Score
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
 from placement.levers.changes import machines, other_context, other_formats

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cost.config.build import model_from_config
-from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element, multiply_dtype
+from cost.inputs.deployment import Deployment
 from cost.model import Model
 from topology.base.errors import InputError
 from topology.base.units import format_quantity
+from topology.changes.overrides import PEAKS, overrides
 from topology.cluster import Cluster
-from topology.overrides import PEAKS, overrides
 
 FACTORS = {"+10%": 1.1, "x2": 2.0}
 """By how much figures of the machine are changed."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
-from cost.layout import Layout
-from cost.memory import replica_memory
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
+from cost.step.memory import replica_memory
 from placement.arrays import Ints
 from placement.fitting import Fitting, Shape, batch_that_fits, enumerate_shapes, fitted, stage_slots
 from placement.options import PlanOptions

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
-from cost.layout import Layout, StageSpec
-from cost.memory import replica_memory
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.step.memory import replica_memory
 from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
 from placement.pack import EMPTY
 from placement.plan import Plan
 from topology.base.errors import InfeasibleError, InputError
-from topology.broken import lost_faults, with_faults
 from topology.build import build_cluster, rebuilt
+from topology.changes.broken import lost_faults, with_faults
 from topology.cluster import Cluster, ClusterView
 
 _MOST_NAMED = 3

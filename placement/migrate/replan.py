@@ -11,7 +11,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
-from cost.score import Score
+from cost.step.score import Score
 from placement.arrays import Experts
 from placement.budget import Budget, Cancel
 from placement.failure_domains import require_apart, stage_domains
@@ -50,7 +50,7 @@ class ReplanOptions:
     ----------
     lost:
         Names of GPUs, nodes, racks, domains, NICs, switches, planes or links that are gone
-        (:func:`topology.broken.lost_faults`).
+        (:func:`topology.changes.broken.lost_faults`).
     max_moves, max_bytes:
         Budget over all layers and replicas; None: no limit.
     spread, objective, scenario_weights:

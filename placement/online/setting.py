@@ -8,7 +8,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.score import LayoutScorer
+from cost.step.score import LayoutScorer
 from cost.terms.work import RESOURCES
 from placement.arrays import Floats
 from placement.fitting import balanced_uses

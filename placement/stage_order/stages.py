@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
 from cost.layouts.candidates import Group, domain_gpus
 from cost.layouts.order_search import split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder

@@ -10,8 +10,8 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.traces.statistics import coactivation
-from cost.layout import StageSpec
-from cost.score import LayoutScorer
+from cost.inputs.layout import StageSpec
+from cost.step.score import LayoutScorer
 from placement.arrays import Experts, Floats, Ints
 from placement.budget import Budget
 from placement.layout_choice import Placed

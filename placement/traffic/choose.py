@@ -10,8 +10,8 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.loads import EARLIER, ExpertLoads
 from cost.experts.traffic import TokenTraffic
-from cost.layout import StageSpec
-from cost.score import LayoutScorer
+from cost.inputs.layout import StageSpec
+from cost.step.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing

@@ -107,7 +107,7 @@ def traffic(
     from rackplan.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
-    from topology.drained import drained_note
+    from topology.changes.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, fair_s
 
     finish = written(output, "traffic", json=json)
@@ -295,6 +295,6 @@ def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
 def _check_readable(text: str) -> None:
     """Read the text back before it replaces anything: what other commands would refuse is not written."""
     from topology.base.reading import parse_yaml
-    from topology.cluster_file import read_cluster
+    from topology.files.cluster_file import read_cluster
 
     read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")

@@ -15,8 +15,8 @@ from rackplan.options import Limits, opt
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
     from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
     from placement.fleet.columns import Traffic
     from placement.fleet.options import FleetOptions
 

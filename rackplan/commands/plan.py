@@ -195,7 +195,7 @@ def replan(
     from rackplan.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
-    from topology.resolve import resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
     asked = change.replan_options(seed)
     old = options.read_noted(plan)

@@ -452,7 +452,7 @@ def clusters_of(asked: Asked) -> tuple[list[Cluster], dict[str, str]]:
 def _scaled(
     named: tuple[Named, ...], gpus: int | None, factors: tuple[tuple[str, float], ...]
 ) -> tuple[tuple[Cluster, ...], dict[str, str]]:
-    from topology.overrides import overrides
+    from topology.changes.overrides import overrides
 
     sides, notes = _sides(named, gpus), {}
     for name, value in factors:
@@ -497,8 +497,8 @@ def _sides(named: tuple[Named, ...], gpus: int | None) -> tuple[Cluster, ...]:
 def _cluster(named: Named) -> Cluster:
     from topology.base.reading import parse_yaml
     from topology.build import build_cluster
-    from topology.cluster_file import read_cluster
-    from topology.resolve import cluster_called, resolve_cluster
+    from topology.files.cluster_file import read_cluster
+    from topology.files.resolve import cluster_called, resolve_cluster
 
     if named.text:
         label = label_of(named)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rackplan.serve.asked import Asked, Named, PlanOrder
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
+    from cost.inputs.deployment import Deployment
 
 
 def explore_command(asked: Asked, sides: Sequence[Deployment]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
 from cost.money.prices import gpu_named
 from cost.serving.pools import TTFT_LIMIT

@@ -18,7 +18,7 @@ from rackplan.work import compared
 from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
+    from cost.inputs.deployment import Deployment
     from placement.plan import Plan
 
 

@@ -14,12 +14,12 @@ from rackplan.studies.options import FIGURE, NAMED_FILES, OF_GPU, Kind, Value
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from cost.deployment import Deployment
-    from cost.layout import Layout
+    from cost.inputs.deployment import Deployment
+    from cost.inputs.layout import Layout
     from cost.layouts import Sweep
     from cost.model import Model
     from cost.money.bill import Totals
-    from cost.score import Score
+    from cost.step.score import Score
     from placement.fitting import Fitted
     from placement.fleet.fleet import Fleet
     from topology.cluster import Cluster
@@ -101,9 +101,9 @@ def _located(value: Value, path_of: Callable[[str], str]) -> Any:
 
 def _cluster(asked: Mapping[str, Any]) -> Cluster:
     """Return the cluster of a point, with domains of the size and figures as asked for."""
-    from topology.domain_size import with_domain_gpus
-    from topology.overrides import overrides
-    from topology.resolve import resolve_cluster
+    from topology.changes.domain_size import with_domain_gpus
+    from topology.changes.overrides import overrides
+    from topology.files.resolve import resolve_cluster
 
     name, size = asked["cluster"], asked.get("domain_gpus")
     texts = asked.get("set") or []

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from cost.score import Score
 from cost.serving.pools import RateMatch
+from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from placement.compare import CompareRow

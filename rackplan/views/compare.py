@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cost.calibration.errors import ErrorOf, error_to_dict
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.money.bill import Bill, Totals
-from cost.workload import Workload
 from placement.compare import CompareRow
 from placement.options import USUAL_TPOT
 from rackplan.schemas.clusters import ComparePrinted, CompareResultData

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cost.calibration.errors import widest
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
-from cost.score import Score
+from cost.step.score import Score
 from placement.compare import CompareRow
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text
 from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart

@@ -14,7 +14,7 @@ from placement.plan import Plan
 from rackplan.views.explain import HBM_USES
 from rackplan.views.money import dollars, rate_words, watts
 from topology.base.units import format_quantity
-from topology.overrides import figures_of, quantity_text
+from topology.changes.overrides import figures_of, quantity_text
 from topology.spec import Fault
 
 _ALIKE = 1e-9

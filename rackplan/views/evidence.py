@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cost.calibration.alltoall import Kernel
-from cost.deployment import Deployment
 from cost.dtypes import multiply_dtype
-from cost.layout import StageSpec
-from cost.machine import Machine
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import Machine
 from cost.terms.registry import TERMS
 from placement.plan import Plan
 from rackplan.views.words import load_names

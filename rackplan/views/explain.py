@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from cost.calibration.errors import errors_in
 from cost.calibration.residual import kinds_of, step_features
 from cost.calibration.residual import residual as learned_residual
-from cost.deployment import USABLE_HBM
-from cost.fair_sharing import sharing_words
-from cost.identities import CacheTier, balancing_batch, cache_tiers, output_over_input, over_two_domains
-from cost.machine import PEAK
-from cost.score import Score
-from cost.step import token_wait_s
+from cost.inputs.deployment import USABLE_HBM
+from cost.inputs.machine import PEAK
+from cost.step.fair_sharing import sharing_words
+from cost.step.identities import CacheTier, balancing_batch, cache_tiers, output_over_input, over_two_domains
+from cost.step.score import Score
+from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
 from placement.levers import Levers, find_levers
 from placement.plan import Plan

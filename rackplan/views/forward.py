@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cost.calibration.errors import LEAST_ROWS, ErrorOf, widest
 from cost.money.bill import Bill, Totals
-from cost.score import Score
+from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Text
 from rackplan.views.money import dollars

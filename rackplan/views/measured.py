@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
 from cost.model import Model
 from cost.validation.point import Point
 from topology.base.units import plural
@@ -110,7 +110,7 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:
     """Return a run; None where nobody said how fast it was for a user, or which tokens it counts."""
-    from topology.resolve import resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
     rate = run[RATE]
     speed = 1e3 / run[TPOT].measured if TPOT in run else 0.0

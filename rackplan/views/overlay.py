@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout, StageSpec
+from cost.inputs.layout import Layout, StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
 from topology.draw import Overlay

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import groupby
 
 from cost.calibration.errors import errors_in
-from cost.fair_sharing import sharing_words
 from cost.model import DenseFfn, MoeFfn
-from cost.score import Score
+from cost.step.fair_sharing import sharing_words
+from cost.step.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
 from placement.plan import Plan
 from placement.plan_file import plan_score_to_dict, plan_to_dict

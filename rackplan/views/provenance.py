@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text, View
 from rackplan.views.evidence import UsedFigure

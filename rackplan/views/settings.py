@@ -6,8 +6,8 @@ from rackplan.schemas.figures import SetData, SetFigureData
 from rackplan.views.blocks import Block, figure_data, labelled
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
+from topology.changes.overrides import SET_BY_USER, figures_set
 from topology.cluster import Cluster
-from topology.overrides import SET_BY_USER, figures_set
 
 
 def set_words(*clusters: Cluster) -> str:

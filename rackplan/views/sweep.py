@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.errors import ErrorOf, error_to_dict, errors_in
 from cost.calibration.serving import MOST_DRAFTS, accept_length
-from cost.fair_sharing import bound_words
+from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import (
@@ -21,8 +21,8 @@ from cost.serving.pools import (
     RateMatch,
     RateMatches,
 )
-from cost.step import token_wait_s
-from cost.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
+from cost.step.fair_sharing import bound_words
+from cost.step.step import token_wait_s
 from placement.fitting import TP_WIDTHS
 from rackplan.schemas.clusters import ImbalanceData, SourcedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned

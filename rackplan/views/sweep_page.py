@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.money.bill import Totals
-from cost.score import Score
 from cost.serving.pools import RateMatch
+from cost.step.score import Score
 from placement.fitting import TP_WIDTHS, fitted_layouts
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text

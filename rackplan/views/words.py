@@ -16,10 +16,10 @@ from cost.calibration.errors import (
     widest,
 )
 from cost.calibration.serving import ANY_ENGINE
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.machine import Efficiency
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import Efficiency
+from cost.inputs.workload import Workload
 from placement.compare import cluster_status
 from placement.failures import count_spread
 from placement.plan import Plan

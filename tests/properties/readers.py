@@ -175,7 +175,7 @@ LINKS_CSV = b"a,b,count,rate\nh0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\nh0
 
 
 def _cluster(path: Path) -> None:
-    from topology.resolve import resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
     resolve_cluster(str(path))
 
@@ -200,9 +200,9 @@ def _words_typed(path: Path) -> None:
     from cost.resolve import resolve_model
     from topology.base.errors import RackplanError
     from topology.base.units import parse_quantity
+    from topology.changes.overrides import overrides
+    from topology.files.resolve import resolve_cluster
     from topology.importers.hostlist import expand_hosts
-    from topology.overrides import overrides
-    from topology.resolve import resolve_cluster
 
     rack = resolve_cluster("gb200-nvl72")
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.baselines import Baselines, balanced_packing, eplb_global, eplb_hierarchical, linear
 from placement.options import PlanOptions

@@ -23,9 +23,9 @@ from topology import (
     load_scale_out,
     resolve_cluster,
 )
+from topology.base.schema import changed
 from topology.build import check_cluster
 from topology.fabrics.dragonfly import links_between_groups
-from topology.schema import changed
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster

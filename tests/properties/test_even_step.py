@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
 from cost.resolve import resolve_model
-from cost.step import batch_cost, even_parts, even_step, overlapped
+from cost.step.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.registry import TERMS
 from cost.terms.work import PlacedExperts, StepCost
-from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 SPLITS = [(tp, 8 // tp, ep, 8 // ep) for tp in (1, 2, 4, 8) for ep in (1, 2, 4, 8)]

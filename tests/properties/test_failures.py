@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement import failures
 from placement.failures import find_failures
 from placement.findings import WhatIf

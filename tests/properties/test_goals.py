@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
 from cost.serving.limits import rounded_up
-from cost.workload import Workload
 from placement.fitting import fitted_layouts
 from placement.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas
 from placement.layout_choice import choose_layout

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.fitting import fitted_layouts, fitting_shapes
 from placement.infeasible import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
-from cost.layout import CutReplicas, Layout
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import CutReplicas, Layout
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.layouts.arrays import expand, runs_of
 from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best, most_that_fit
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
-from cost.machine import PEAK
-from cost.memory import replica_memory
 from cost.resolve import resolve_model
-from cost.score import LayoutScorer
-from cost.workload import Workload
+from cost.step.memory import replica_memory
+from cost.step.score import LayoutScorer
 from topology import build_cluster, resolve_cluster
 
 MIXED = """

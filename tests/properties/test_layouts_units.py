@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.layouts.arrays import numbered, runs_of
 from cost.layouts.candidates import _candidates, candidates
@@ -15,9 +16,8 @@ from cost.layouts.partition import variants_of
 from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
 from cost.layouts.stages import Pricer
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from topology import build_cluster, resolve_cluster
-from topology.overrides import overrides
+from topology.changes.overrides import overrides
 
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 2**40))

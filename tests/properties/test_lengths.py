@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.cache_path import kv_path
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
+from cost.serving.cache_path import kv_path
 from cost.serving.lengths import MOST_PROMPTS, Lengths, read_lengths, serving_workloads
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken, match_rates
-from cost.workload import Workload
 from topology import InputError, resolve_cluster
 
 MIX = Lengths((4000, 500, 1000), (100, 400, 200), (0.2, 0.5, 0.3))

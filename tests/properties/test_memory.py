@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
-from cost.layout import StageSpec
-from cost.memory import (
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
+from cost.resolve import resolve_model
+from cost.step.memory import (
     StageMemory,
     layer_cache_bytes,
     layer_weight_bytes,
@@ -14,8 +16,6 @@ from cost.memory import (
     replica_memory,
     workspace_bytes,
 )
-from cost.resolve import resolve_model
-from cost.workload import StepShape, Workload
 from topology import resolve_cluster
 
 FP8 = 1 + 4 / 128**2  # one FP32 scale for each block of 128 x 128

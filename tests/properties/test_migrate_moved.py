@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.migrate.moved import moved, why_not_counted
 from placement.options import PlanOptions
@@ -18,7 +18,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from topology import build_cluster, resolve_cluster
 from topology.base.errors import InputError
-from topology.overrides import overrides
+from topology.changes.overrides import overrides
 from topology.spec import Fault
 
 LAYERS = 4

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.model import Model
 from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
 from cost.serving.pools import match_rates
-from cost.workload import Workload
 from helpers import few_layers
 from topology import resolve_cluster
 from topology.base.errors import MissingFigureError
 from topology.build import build_cluster
 from topology.catalog import cluster_names
 from topology.catalog.shapes import load_shapes
+from topology.changes.overrides import overrides
 from topology.cluster import Cluster, ClusterSpec
-from topology.overrides import overrides
 
 pytestmark = pytest.mark.wide
 

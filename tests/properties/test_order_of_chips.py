@@ -18,11 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.serving import calibrated
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import COEFFICIENTS, Efficiency
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.machine import COEFFICIENTS, Efficiency
 from cost.resolve import model_names, resolve_model
-from cost.workload import Workload
 from topology import Evidence, Figure, InputError, build_cluster, cluster_names, load_domain, resolve_cluster
 from topology.base.errors import MissingFigureError
 

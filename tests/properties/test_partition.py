@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
-from cost.memory import replica_max_batch, replica_memory
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
+from cost.step.memory import replica_max_batch, replica_memory
 from helpers import few_layers
 from placement.partition import (
     StageProblem,

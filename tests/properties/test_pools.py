@@ -9,14 +9,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cost.cache_path import CachePath, kv_path, prompt_cache_bytes
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
 from cost.serving import packing
+from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.lengths import serving_workloads
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatches, match_rates
-from cost.workload import Workload
 from topology import Evidence, Figure, InputError, resolve_cluster
 
 ISL, OSL = 2000, 300

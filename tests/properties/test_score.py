@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.use import balanced_use, expert_use
-from cost.layout import Layout, StageSpec
-from cost.machine import PEAK
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import Workload
 from cost.model import MoeFfn
 from cost.resolve import resolve_model
-from cost.score import LayoutScorer
-from cost.step import batch_cost
-from cost.workload import Workload
+from cost.step.score import LayoutScorer
+from cost.step.step import batch_cost
 from topology import Evidence, InfeasibleError, InputError, resolve_cluster
 from topology.base.figures import weakest
 

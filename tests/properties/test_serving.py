@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.serving.steady_state import (
     PREFILL_KEEPS_BUSY,
     Requests,
@@ -15,7 +16,6 @@ from cost.serving.steady_state import (
     prefill_rate,
     prefill_seconds,
 )
-from cost.workload import CHUNK_TOKENS, StepShape
 
 
 def flat(seconds):

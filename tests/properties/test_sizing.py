@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cost.serving.units
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths, serving_workloads
 from cost.serving.pools import match_rates
 from cost.serving.sizing import Demand, Size, size
 from cost.serving.supply import Pool, Served, Supply, Table
-from cost.workload import Workload
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
 from topology.spec import Fault

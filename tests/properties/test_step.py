@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.use import expert_use
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
 from cost.model import StageShard
 from cost.resolve import resolve_model
-from cost.step import even_step
+from cost.step.step import even_step
 from cost.terms.pipeline import hop_seconds
 from cost.terms.work import PlacedExperts
-from cost.workload import StepShape, Workload
 from topology import build_cluster, resolve_cluster
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
-from cost.machine import stage_rates
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import stage_rates
+from cost.inputs.workload import StepShape, Workload
 from cost.resolve import resolve_model
 from cost.terms.all_reduce import all_reduce_part
 from cost.terms.work import StepCost
-from cost.workload import StepShape, Workload
 from topology import build_cluster, resolve_cluster
 from topology.base.errors import InputError
 

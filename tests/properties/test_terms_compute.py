@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from cost.experts.use import balanced_use
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
+from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, placed_expert_work
-from cost.workload import StepShape
 from topology import resolve_cluster
 
 

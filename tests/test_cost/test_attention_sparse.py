@@ -9,10 +9,10 @@ import pytest
 
 from cost.attention import AsIfSparse, CompressedAttention, GatedDelta, GroupedQuery, IndexedLatent, Latent
 from cost.attention.sparse import most_tokens_read
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from topology import InputError, resolve_cluster
 
 FULL = GroupedQuery(hidden=4096, heads=32, kv_heads=8, head_dim=128, value_dim=128)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from cost.cache_path import OUT_REACH, UP_REACH, kv_path, prompt_cache_bytes
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
+from cost.serving.cache_path import OUT_REACH, UP_REACH, kv_path, prompt_cache_bytes
 from topology import InputError, build_cluster, resolve_cluster
 
 

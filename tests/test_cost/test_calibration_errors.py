@@ -26,11 +26,11 @@ from cost.calibration.errors import (
 )
 from cost.calibration.serving import calibrated
 from cost.calibration.tables import read_table
-from cost.deployment import Deployment
-from cost.machine import PEAK
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.validation.point import Point, Pool
-from cost.workload import Workload
 from helpers import error_of
 from topology import resolve_cluster
 from topology.base.errors import InputError

@@ -26,7 +26,7 @@ from cost.calibration.serving import (
     require_engine,
 )
 from cost.calibration.tables import read_table
-from cost.machine import COEFFICIENTS, is_fraction
+from cost.inputs.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.use import ExpertUse, balanced_use
-from cost.layout import Layout, StageSpec
-from cost.machine import PEAK, Efficiency
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.machine import PEAK, Efficiency
+from cost.inputs.workload import Workload
 from cost.model import MoeFfn
 from cost.resolve import resolve_model
-from cost.score import LayoutScorer
+from cost.step.score import LayoutScorer
 from cost.terms.experts import expert_speed
-from cost.workload import Workload
 from topology import Fault, build_cluster, resolve_cluster
 
 MODEL = resolve_model("mixtral-8x7b")

@@ -9,16 +9,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cost.cache_path import kv_path
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.use import ExpertUse, balanced_use, expert_use
-from cost.fair_sharing import sharing, sharing_words
-from cost.layout import Layout, StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.score import LayoutScorer, Score
-from cost.workload import Workload
+from cost.serving.cache_path import kv_path
+from cost.step.fair_sharing import sharing, sharing_words
+from cost.step.score import LayoutScorer, Score
 from helpers import fabric_like
 from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
 from topology.cluster import Cluster

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from cost.calibration.serving import calibrated
-from cost.machine import COEFFICIENTS
-from cost.step import even_step
+from cost.inputs.machine import COEFFICIENTS
+from cost.inputs.workload import with_imbalance
+from cost.step.step import even_step
 from cost.terms.registry import TERMS
 from cost.validation.point import Point, Pool
 from cost.validation.serving import machines
 from cost.validation.serving_groups import group_points
-from cost.workload import with_imbalance
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")

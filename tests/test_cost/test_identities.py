@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cost import resolve_model
-from cost.deployment import Deployment
-from cost.identities import balancing_batch, cache_tiers, output_over_input, over_two_domains
-from cost.layout import StageSpec
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import Workload
+from cost.step.identities import balancing_batch, cache_tiers, output_over_input, over_two_domains
 from topology import InputError, load_gpu, resolve_cluster
 
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
 from cost.experts.use import balanced_use
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import Workload
 from cost.layouts import Sweep, best_at, iso_interactivity, sweep
-from cost.machine import PEAK
 from cost.resolve import resolve_model
-from cost.score import LayoutScorer
-from cost.workload import Workload
+from cost.step.score import LayoutScorer
 from topology import (
     FabricSpec,
     Figure,

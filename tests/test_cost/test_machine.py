@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
 from topology import MissingFigureError, build_cluster, resolve_cluster
 from topology.base.errors import InputError
 

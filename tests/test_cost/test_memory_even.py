@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from cost.deployment import USABLE_HBM, Deployment
-from cost.layout import StageSpec
-from cost.memory import batch_room, even_memory, largest_batch, replica_max_batch, replica_memory
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
 from cost.resolve import resolve_model
-from cost.workload import StepShape, Workload
+from cost.step.memory import batch_room, even_memory, largest_batch, replica_max_batch, replica_memory
 from topology import resolve_cluster
 
 CASES = [

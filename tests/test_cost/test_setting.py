@@ -3,10 +3,10 @@
 import pytest
 
 from cost.calibration.serving import calibrated_chips
-from cost.deployment import Deployment
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from topology import ClusterSpec, build_cluster, resolve_cluster
 from topology.base.errors import InputError
 from topology.catalog import load_gpu

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from cost.calibration.alltoall import load_kernels
 from cost.experts.use import balanced_use
 from cost.experts.volumes import Volumes
-from cost.machine import kernels_for
+from cost.inputs.machine import kernels_for
+from cost.inputs.workload import StepShape
 from cost.terms.alltoall import alltoall_parts, even_alltoall_parts
 from cost.terms.alltoall_kernel import alltoall_seconds
-from cost.workload import StepShape
 from topology.base.errors import InputError
 
 

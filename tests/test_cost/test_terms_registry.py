@@ -1,10 +1,10 @@
 """The registry of terms: what a step is made of is declared there, once."""
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.terms.registry import TERMS
-from cost.workload import Workload
 from topology import resolve_cluster
 
 

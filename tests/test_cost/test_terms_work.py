@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.step import priced
+from cost.step.step import priced
 from cost.terms.work import (
     LinkPart,
     Parts,

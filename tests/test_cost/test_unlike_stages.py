@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.evaluate import sweep
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem, unlike_arrangements
-from cost.workload import Workload
 from helpers import few_layers
 from topology import Cluster, build_cluster, resolve_cluster
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.memory import batch_room, even_memory
 from cost.resolve import resolve_model
+from cost.step.memory import batch_room, even_memory
 from cost.validation.choices import choices, legal_pools
 from cost.validation.point import Point, Pool
 from cost.validation.predict import predict

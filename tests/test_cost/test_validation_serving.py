@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.serving import calibrated
-from cost.memory import largest_batch
+from cost.inputs.workload import CHUNK_TOKENS
 from cost.resolve import resolve_model
-from cost.step import even_step
+from cost.step.memory import largest_batch
+from cost.step.step import even_step
 from cost.validation.point import NO_LAYOUT, Point, Pool
 from cost.validation.serving import group_times, machines, predict_serving, stepper
 from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
-from cost.workload import CHUNK_TOKENS
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(

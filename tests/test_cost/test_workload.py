@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cost.workload import LONGEST_CONTEXT, Workload
+from cost.inputs.workload import LONGEST_CONTEXT, Workload
 from topology.base.errors import InputError
 
 

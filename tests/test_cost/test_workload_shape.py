@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cost.workload import StepShape
+from cost.inputs.workload import StepShape
 
 
 def test_gpus_and_tokens():

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.compare import CompareRow, compare_clusters
 from placement.options import PlanOptions
 from placement.planner import make_plan

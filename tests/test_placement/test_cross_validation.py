@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement import cross_validation
 from placement.options import Objective, PlanOptions

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.failure_domains import require_apart, stage_domains
 from placement.problem import Problem
 from placement.verify import verify_experts

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cost.deployment import Deployment
-from cost.memory import replica_max_batch, replica_memory
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
+from cost.step.memory import replica_max_batch, replica_memory
 from placement.fitting import fitted_layouts, fitting_shapes, stage_slots, tightest
 from placement.goals import aim_of
 from placement.layout_choice import candidates

@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
-from cost.workload import Workload
 from helpers import few_layers
 from placement.fleet.blocks import domain_classes, shapes_of
 from placement.fleet.columns import DECODE, PREFILL, Traffic

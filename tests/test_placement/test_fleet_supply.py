@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 
 import cost.serving.units
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand, size
-from cost.workload import Workload
 from placement.fleet.columns import Traffic
 from placement.fleet.fleet import Fleet, make_fleet
 from placement.fleet.options import FleetOptions

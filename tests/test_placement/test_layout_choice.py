@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads, read_loads
-from cost.score import LayoutScorer
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.step.score import LayoutScorer
 from helpers import few_layers
 from placement.fitting import fitted_layouts
 from placement.options import PlanOptions

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.levers import Levers, find_levers
 from placement.levers.lever import Lever, Reached, ServiceLevel
@@ -19,7 +19,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import score_placement
 from topology import build_cluster, resolve_cluster
-from topology.overrides import overrides
+from topology.changes.overrides import overrides
 
 pytestmark = pytest.mark.wide
 

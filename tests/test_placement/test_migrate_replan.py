@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.layout import Layout, StageSpec
-from cost.score import Score
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import Workload
+from cost.step.score import Score
 from helpers import few_layers
 from placement.migrate.moved import moved
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.compare import compare_clusters
 from placement.fitting import fitted_layouts
 from placement.goals import aim_of

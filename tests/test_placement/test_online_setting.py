@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.migrate.moved import expert_bytes
 from placement.migrate.steps import Step, nearest_sources, transfers
@@ -16,7 +16,7 @@ from placement.online.policy import Group
 from placement.online.setting import plan_setting
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from topology.resolve import resolve_cluster
+from topology.files.resolve import resolve_cluster
 
 LAYERS = 2
 

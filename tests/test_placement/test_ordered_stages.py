@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts.candidates import domain_gpus
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem
-from cost.workload import Workload
 from helpers import few_layers
 from placement import fitting
 from placement.budget import Budget

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions

@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads, read_loads
-from cost.machine import PEAK
+from cost.inputs.deployment import Deployment
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement import fitting, layout_choice
 from placement.goals import aim_of
 from placement.options import TOLERANCE, PlanOptions

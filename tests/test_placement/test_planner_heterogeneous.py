@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
-from cost.memory import replica_memory
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
+from cost.step.memory import replica_memory
 from placement.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm
 from placement.options import PlanOptions
 from placement.planner import make_plan

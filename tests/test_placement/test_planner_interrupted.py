@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions
 from placement.planner import make_plan

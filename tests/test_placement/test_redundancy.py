@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.loads import read_loads
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.layout_choice import choose_layout

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from cost.config.build import model_from_config
-from cost.deployment import Deployment
 from cost.experts.loads import ExpertLoads, routed_loads
 from cost.experts.traces.routing import RoutingTrace
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.model import Model
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan

@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
 from cost.experts.assignment import Assignment
 from cost.experts.loads import read_loads
-from cost.layout import Layout, StageSpec
-from cost.workload import Workload
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.options import PlanOptions
 from placement.plan import Plan

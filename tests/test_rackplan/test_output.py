@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import rackplan
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from rackplan.options import model_loads

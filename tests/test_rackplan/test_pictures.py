@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

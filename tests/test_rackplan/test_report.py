@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cost.config.build import model_from_config
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

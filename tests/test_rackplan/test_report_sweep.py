@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cost.deployment import Deployment
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.workload import Workload
 from rackplan.render.html import page
 from rackplan.views.sweep_page import sweep_page
 from topology import resolve_cluster

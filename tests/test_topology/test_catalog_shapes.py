@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
-from topology.resolve import parse_shape
+from topology.files.resolve import parse_shape
 from topology.structures.torus import default_node_shape, torus_places
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.resolve import cluster_from, resolve_cluster
+from topology.files.resolve import cluster_from, resolve_cluster
 
 
 def test_equal_domains_are_of_one_kind() -> None:

@@ -13,10 +13,10 @@ import yaml
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 from topology.exporters import cluster_to_yaml, write_topology
+from topology.files.resolve import resolve_cluster
 from topology.importers import ImportOptions, import_files
 from topology.importers.importer import parse
 from topology.importers.source import read_source
-from topology.resolve import resolve_cluster
 
 CLUSTERS = ["hgx-h100", "hgx-h100@32", "gb200-nvl72@80", "mi300x", "tpu-v5p@4x4x4"]
 

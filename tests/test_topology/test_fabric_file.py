@@ -12,8 +12,8 @@ from topology import InputError, build_cluster, load_domain
 from topology.base.reading import Fields
 from topology.build import check_cluster
 from topology.cluster import ClusterSpec
-from topology.fabric_file import read_fabric
 from topology.fabrics.fabric import ScaleOutSpec
+from topology.files.fabric_file import read_fabric
 
 
 def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> ScaleOutSpec:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
 from graph_contract import validate_graph
 from topology import (
     ClusterSpec,

@@ -12,8 +12,8 @@ import pytest
 from graph_contract import validate_graph
 from topology.base.errors import InputError
 from topology.build import build_cluster
-from topology.cluster_file import read_cluster_file
 from topology.exporters import cluster_to_yaml
+from topology.files.cluster_file import read_cluster_file
 from topology.importers import Imported, ImportOptions, import_files
 from topology.spec import Fault
 

@@ -19,12 +19,12 @@ from topology.fabrics.fabric import CabledFabric
 from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
+from topology.files.resolve import resolve_cluster
 from topology.importers import ImportOptions, import_files
 from topology.importers.answers import Answers, Questions, named_parts
 from topology.importers.build import build
 from topology.importers.completed import Completed
 from topology.importers.options import Log
-from topology.resolve import resolve_cluster
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
 
 HGX = resolve_cluster("hgx-h100@8").spec.domains[0]

@@ -10,8 +10,8 @@ import pytest
 from topology.base.errors import InputError
 from topology.build import build_cluster
 from topology.cluster import ClusterSpec
+from topology.files.resolve import resolve_cluster
 from topology.importers import Imported, ImportOptions, import_files
-from topology.resolve import resolve_cluster
 
 HEAD = "a,b,count,rate\n"
 

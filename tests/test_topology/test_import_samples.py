@@ -10,8 +10,8 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.build import build_cluster
-from topology.cluster_file import read_cluster_file
 from topology.exporters import cluster_to_yaml
+from topology.files.cluster_file import read_cluster_file
 from topology.importers import Imported, ImportOptions, import_files
 
 DUMPS = Path(__file__).parents[3] / "shared" / "data" / "topology_dumps"

@@ -12,7 +12,7 @@ from topology.base.errors import InputError
 from topology.base.names import Names, plain_words
 from topology.catalog import cluster_names, fabric_names, gpu_names
 from topology.catalog.spelled import counted, fabric_called, find_gpu, system_called
-from topology.resolve import cluster_called, cluster_remark, resolve_cluster
+from topology.files.resolve import cluster_called, cluster_remark, resolve_cluster
 
 KNOWN = ("qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-next-80b", "kimi-k2", "kimi-k2.5")
 NAMES = Names("model", {name: name for name in KNOWN})

@@ -11,9 +11,9 @@ import pytest
 
 from topology import InputError, resolve_cluster
 from topology.cluster import Cluster
-from topology.cluster_file import read_cluster_file
 from topology.draw import draw_cluster
 from topology.exporters import cluster_to_yaml
+from topology.files.cluster_file import read_cluster_file
 from topology.physical import physical_of_whole
 from topology.routes import link_loads, pattern_traffic
 

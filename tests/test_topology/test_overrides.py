@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
+from topology.changes.overrides import figures_set, overrides
 from topology.cluster import ClusterSpec
-from topology.cluster_file import read_cluster_file
-from topology.overrides import figures_set, overrides
+from topology.files.cluster_file import read_cluster_file
 
 RACK = resolve_cluster("gb200-nvl72@144").spec
 

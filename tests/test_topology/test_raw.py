@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
 from graph_contract import validate_graph
 from topology import (
     InputError,

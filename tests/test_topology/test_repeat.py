@@ -8,7 +8,7 @@ import pytest
 
 from topology import InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec
-from topology.repeat import alike, repeated
+from topology.changes.repeat import alike, repeated
 from topology.spec import Fault, RawLink, RawNode, RawTopology
 
 

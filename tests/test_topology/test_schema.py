@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import fabric_like
 from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
-from topology.schema import changed
+from topology.base.schema import changed
 
 
 @pytest.mark.parametrize("name", cluster_names())

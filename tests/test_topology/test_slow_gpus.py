@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cost.machine import stage_rates
+from cost.inputs.machine import stage_rates
 from graph_contract import validate_graph
 from topology import ClusterSpec, resolve_cluster, spec_from_dict, spec_to_dict
 

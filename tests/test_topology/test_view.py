@@ -10,9 +10,9 @@ import pytest
 from cost.money.prices import PriceBook
 from topology import ClusterView, Fault, InputError, build_cluster, resolve_cluster
 from topology.build import rebuilt
-from topology.cluster_data import cluster_from_dict, cluster_to_dict
+from topology.changes.repeat import repeated
+from topology.files.cluster_data import cluster_from_dict, cluster_to_dict
 from topology.physical import physical_of_view, physical_of_whole
-from topology.repeat import repeated
 
 if TYPE_CHECKING:
     from topology.cluster import Cluster

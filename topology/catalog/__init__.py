@@ -10,9 +10,9 @@ from typing import Any
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Figure
 from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.schema import figure_of, validated
 from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import ScaleOutSpec
-from topology.schema import figure_of, validated
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures import AnyDomain
 from topology.structures.domain import DomainSpec

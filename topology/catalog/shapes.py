@@ -7,8 +7,8 @@ from functools import cache
 from math import prod
 
 from topology.base.errors import InputError
+from topology.base.schema import Count, CountOrZero, Spec, changed, spec, validated
 from topology.catalog import entry
-from topology.schema import Count, CountOrZero, Spec, changed, spec, validated
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 

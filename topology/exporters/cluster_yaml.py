@@ -15,6 +15,7 @@ from typing import Any
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
+from topology.base.schema import plain
 from topology.base.units import parse_quantity
 from topology.catalog import (
     cluster_names,
@@ -26,9 +27,8 @@ from topology.catalog import (
     load_gpu,
 )
 from topology.cluster import ClusterSpec
-from topology.fabric_file import stand_in_latency
 from topology.fabrics.fabric import CabledFabric
-from topology.schema import plain
+from topology.files.fabric_file import stand_in_latency
 from topology.spec import FabricSpec, RawTopology
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain

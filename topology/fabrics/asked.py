@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from topology.base.errors import InputError
 from topology.base.reading import Fields
-from topology.schema import validated
+from topology.base.schema import validated
 from topology.structures.domain import DomainSpec
 
 _Kind = TypeVar("_Kind")

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from topology.base.errors import InputError
+from topology.base.schema import Count, keyword_spec
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host
-from topology.schema import Count, keyword_spec
 from topology.structures.domain import DomainSpec
 from topology.wiring import Laying
 

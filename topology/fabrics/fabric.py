@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from topology.base.errors import InputError
+from topology.base.schema import Count, Positive, Spec, keyword_spec, problem
 from topology.fabrics.asked import Asked
-from topology.schema import Count, Positive, Spec, keyword_spec, problem
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec, spread
 from topology.wiring import Ints, Laying

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
+from topology.base.schema import Count, CountOrZero, Positive, keyword_spec
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host, whole_uplinks
-from topology.schema import Count, CountOrZero, Positive, keyword_spec
 from topology.structures.domain import DomainSpec, check_even
 from topology.wiring import Laying
 

@@ -8,10 +8,10 @@ from typing import Literal, Self
 
 import numpy as np
 
+from topology.base.schema import keyword_spec
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Hosts, largest_host, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
-from topology.schema import keyword_spec
 from topology.structures.domain import DomainSpec
 from topology.wiring import Laying
 

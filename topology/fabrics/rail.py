@@ -7,10 +7,10 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
+from topology.base.schema import keyword_spec
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import Hosts, places_in, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
-from topology.schema import keyword_spec
 from topology.structures.domain import DomainSpec
 from topology.wiring import Ints, Laying
 

@@ -24,8 +24,8 @@ from topology.catalog import (
     systems_of,
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
-from topology.fabric_file import given_figure, stand_in_latency
 from topology.fabrics.fabric import ScaleOutSpec
+from topology.files.fabric_file import given_figure, stand_in_latency
 from topology.importers.found import FabricFound, NodeFound, Nodes, commonest
 from topology.importers.gpu_names import GpuName
 from topology.importers.options import ImportOptions, Log

@@ -23,9 +23,9 @@ from topology.fabrics.fabric import ScaleOutSpec
 from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
+from topology.files.plausible import check_raw_links
 from topology.importers.completed import Completed, bytes_per_s, rate_of
 from topology.importers.found import commonest
-from topology.plausible import check_raw_links
 from topology.spec import FabricSpec, Fault, RawLink
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain

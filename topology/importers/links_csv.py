@@ -21,7 +21,7 @@ from topology.base.names import natural
 from topology.base.reading import Fields, shown
 from topology.base.units import plural
 from topology.build import GPUS
-from topology.fabric_file import given_figure
+from topology.files.fabric_file import given_figure
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source

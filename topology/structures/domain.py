@@ -12,8 +12,8 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
+from topology.base.schema import Count, Flag, Spec, Text, figures_by_name, keyword_spec
 from topology.base.units import added
-from topology.schema import Count, Flag, Spec, Text, figures_by_name, keyword_spec
 from topology.spec import SYSTEM_FIGURES, FabricSpec, GpuSpec
 from topology.wiring import Ints, Laying
 

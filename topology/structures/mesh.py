@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.schema import Count, keyword_spec
+from topology.base.schema import Count, keyword_spec
 from topology.spec import FabricSpec
 from topology.structures.domain import DETOUR, DomainSpec, Way
 from topology.wiring import Laying

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from topology.base.errors import InputError
-from topology.schema import keyword_spec, problem
+from topology.base.schema import keyword_spec, problem
 from topology.structures.domain import DomainSpec, Way
 from topology.wiring import Laying
 

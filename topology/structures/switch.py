@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from topology.base.errors import InputError
+from topology.base.schema import Count, keyword_spec
 from topology.base.units import plural
-from topology.schema import Count, keyword_spec
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.wiring import Laying

@@ -10,7 +10,7 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.reading import shown
-from topology.schema import Count, Flag, keyword_spec, validated
+from topology.base.schema import Count, Flag, keyword_spec, validated
 from topology.spec import FabricSpec
 from topology.structures.domain import DETOUR, DomainSpec, Way
 from topology.wiring import Ints, Laying

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from topology.schema import Count, keyword_spec
+from topology.base.schema import Count, keyword_spec
 from topology.structures.domain import check_even, spread
 from topology.structures.switch import ChipDomain
 from topology.wiring import Laying

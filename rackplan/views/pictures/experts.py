@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.assignment import Assignment
-from cost.layout import StageSpec
+from cost.inputs.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
 from rackplan.views.blocks import Block, Heading, Page, Picture, Table, Text, thinned

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import USABLE_HBM, Deployment
-from cost.layout import Layout
-from cost.memory import expert_bytes, replica_memory
-from cost.score import Score
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import Layout
+from cost.step.memory import expert_bytes, replica_memory
+from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Picture
 from topology.base.units import added

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cost.score import Score
+from cost.step.score import Score
 from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.plan import Plan
@@ -24,7 +24,7 @@ HALVES = (
     "Two half batches take turns: what they send is counted as far as computing does not hide it "
     "({share:.0%} of the shorter of the two stays hidden)."
 )
-"""How the cost model composes a step (:func:`cost.step.overlapped`)."""
+"""How the cost model composes a step (:func:`cost.step.step.overlapped`)."""
 _MOST_ORIGINS = 4
 
 
@@ -81,8 +81,9 @@ def waterfall(
 def hidden_s(score: Score, share: float) -> dict[str, float]:
     """Return seconds of sending that computing hides in a step of two half batches on one stage, by part.
 
-    ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.overlapped`), so that of ``S``
-    seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines are left out.
+    ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.step.overlapped`), so
+    that of ``S`` seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines
+    are left out.
     """
     sends = {name: s for name, s in score.terms_s.items() if s > 0 and name in TERMS and TERMS[name].sends}
     seen = added(sends.values())

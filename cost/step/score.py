@@ -10,13 +10,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
 from cost.dtypes import multiply_dtype
 from cost.experts.use import ExpertUse
-from cost.layout import CutReplicas, Layout, StageSpec, joints
-from cost.memory import StageMemory, replica_max_batch, replica_memory
-from cost.stage_context import digest
-from cost.step import batch_cost
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
+from cost.inputs.stage_context import digest
+from cost.step.memory import StageMemory, replica_max_batch, replica_memory
+from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
 from topology.base.errors import InfeasibleError, InputError
@@ -114,8 +114,9 @@ class LayoutScorer:
     synthetic:
         Whether nobody measured the loads behind ``uses``.
     fair:
-        Whether tokens on their way between domains share links max-min fairly (:mod:`cost.fair_sharing`), as in the
-        score of a plan; else the busiest link alone counts, as in sweeps.
+        Whether tokens on their way between domains share links max-min fairly
+        (:mod:`cost.step.fair_sharing`), as in the score of a plan; else the busiest link alone counts, as
+        in sweeps.
     """
 
     def __init__(

@@ -8,14 +8,14 @@ from typing import Any
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import Fields
+from topology.base.schema import validated
 from topology.base.units import parse_quantity
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.fabrics import FABRICS
 from topology.fabrics.asked import Asked
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.fabrics.rail import RailFabric
-from topology.plausible import check_nic
-from topology.schema import validated
+from topology.files.plausible import check_nic
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 

@@ -14,14 +14,14 @@ from cost.attention.sparse import as_if_sparse
 from cost.calibration.alltoall import Kernel
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
-from cost.fabric_faults import FaultyFabric
-from cost.layout import Place, StageSpec
-from cost.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
+from cost.inputs.fabric_faults import FaultyFabric
+from cost.inputs.layout import Place, StageSpec
+from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
+from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
+from cost.inputs.workload import Workload
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
-from cost.stage_context import ClusterContext, Conditions, StageContext
-from cost.workload import Workload
 from topology.base.errors import InputError
 from topology.base.shown import Shown
 from topology.cluster import Cluster
@@ -127,7 +127,7 @@ class Deployment(Shown):
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
         """The kernel that sends tokens to the experts of ``stage``; None where nothing is sent.
 
-        Inside one domain another may run with few tokens (:class:`cost.machine.Kernels`). One attention group
+        Inside one domain another may run with few tokens (:class:`cost.inputs.machine.Kernels`). One attention group
         alone (``tp`` GPUs) has every token on each of its GPUs; at data-sheet peaks no kernel loses anything.
         """
         moe = any(isinstance(self.model.layers[layer].ffn, MoeFfn) for layer in stage.layers)

@@ -37,7 +37,7 @@ def resolve_cluster(text: str) -> Cluster:
         If there is no such name, count or file; the message offers the nearest that work.
     """
     if text.lower().endswith(_SUFFIXES):
-        from topology.cluster_file import read_cluster_file
+        from topology.files.cluster_file import read_cluster_file
 
         path = Path(text)
         if not path.is_file():
@@ -58,7 +58,7 @@ def cluster_from(content: Mapping[str, object], name: str = "cluster") -> Cluste
     InputError
         If it has unknown keys, or describes what cannot be built.
     """
-    from topology.cluster_file import read_cluster
+    from topology.files.cluster_file import read_cluster
 
     return build_cluster(read_cluster(content, name, name))
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cost.deployment import USABLE_HBM, Deployment
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
-from cost.layout import StageSpec
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape, Workload
 from cost.model import Layer, Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from cost.terms.alltoall_kernel import vector_bytes
-from cost.workload import StepShape, Workload
 from topology.base.units import added
 
 LOGIT_BYTES = 4.0
@@ -232,7 +232,7 @@ def even_memory(
 ) -> tuple[Quantity, Quantity]:
     """Bytes of weights of the fullest GPU, and of cache and workspace for each sequence per GPU in use.
 
-    The same bytes as :func:`cost.memory.replica_memory` counts for a stage whose slots are spread evenly.
+    The same bytes as :func:`cost.step.memory.replica_memory` counts for a stage whose slots are spread evenly.
 
     Parameters
     ----------

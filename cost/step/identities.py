@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cost.catalog import catalog_figures
-from cost.deployment import Deployment
 from cost.dtypes import bytes_per_param, multiply_dtype
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.workload import StepShape
 from cost.model import Model
-from cost.step import even_step
-from cost.workload import StepShape
+from cost.step.step import even_step
 from topology.base.figures import Figure
 from topology.spec import GpuSpec
 

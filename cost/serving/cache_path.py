@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost.deployment import Deployment
 from cost.dtypes import cache_bytes_per_element
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
 from cost.layouts.candidates import domain_gpus
 from cost.quantity import Quantity
 from topology.base.errors import InputError

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.serving import calibrated
-from cost.fabric_faults import FaultyFabric, faulty_links
-from cost.layout import Place
-from cost.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
+from cost.inputs.fabric_faults import FaultyFabric, faulty_links
+from cost.inputs.layout import Place
+from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model
+from topology.changes.drained import without_slow_links
 from topology.cluster import Cluster
-from topology.drained import without_slow_links
 from topology.routes import Router
 from topology.scale_out import leaves_and_pods
 
@@ -83,7 +83,7 @@ class ClusterContext:
 
     @cached_property
     def unlike(self) -> dict[int, tuple[float, int]]:
-        """GPUs that are unlike others of their kind (:func:`cost.machine.unlike_gpus`)."""
+        """GPUs that are unlike others of their kind (:func:`cost.inputs.machine.unlike_gpus`)."""
         return unlike_gpus(self.cluster)
 
     @cached_property
@@ -123,7 +123,7 @@ def digest(*arrays: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What machines depend on besides the cluster and the model (:class:`cost.deployment.Deployment`)."""
+    """What machines depend on besides the cluster and the model (:class:`cost.inputs.deployment.Deployment`)."""
 
     phase: str
     kv_dtype: str
@@ -168,7 +168,7 @@ class StageContext:
 
     @cached_property
     def unlike(self) -> tuple[tuple[int, tuple[float, int]], ...]:
-        """Which GPUs are unlike others of their kind, by place, and in what (:func:`cost.machine.unlike_gpus`)."""
+        """GPUs unlike others of their kind, by place, and in what (:func:`cost.inputs.machine.unlike_gpus`)."""
         marks = self.shared.unlike
         gpus = self.gpus if marks else ()
         return tuple((place, marks[gpu]) for place, gpu in enumerate(gpus) if gpu in marks)

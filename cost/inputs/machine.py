@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
-from cost.fabric_faults import FaultyLinks, faulty_links
+from cost.inputs.fabric_faults import FaultyLinks, faulty_links
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
@@ -145,7 +145,7 @@ class Rates:
     up_bytes_per_s, out_bytes_per_s:
         Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
         between domains is taken to cross the spine, so oversubscription divides the rate of the NICs; where links
-        are broken or slow, it is what they leave to an all-to-all (:mod:`cost.fabric_faults`).
+        are broken or slow, it is what they leave to an all-to-all (:mod:`cost.inputs.fabric_faults`).
     alltoall_bytes_per_s:
         Bytes/s per GPU of a uniform all-to-all inside the domain: the sum of a GPU's links behind switches, less on
         a torus, where bytes take several links.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from topology.base.reading import Fields
+from topology.base.schema import plain, validated
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.cluster import Cluster, ClusterSpec, ClusterView
-from topology.schema import plain, validated
 from topology.spec import Fault, RawTopology
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from topology.base.errors import InputError
 from topology.build import build_cluster
 from topology.cluster import Cluster
-from topology.resolve import fill_domains
+from topology.files.resolve import fill_domains
 from topology.structures.switch import SwitchDomain
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topology.base.errors import InfeasibleError, InputError
+from topology.changes.drained import named, without_broken_links
 from topology.cluster import Cluster
-from topology.drained import named, without_broken_links
 from topology.routes import LinkLoads, Pairs, Router, Traffic, pattern_traffic
 from topology.scale_out import leaves_and_pods
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.deployment import Deployment
 from cost.experts.use import ExpertUse
-from cost.layout import StageSpec
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
 from topology.routes import Pairs, Traffic, fair_s
 from topology.routes.traffic import AlikeRows
 

@@ -36,7 +36,7 @@ class Workload:
         Decode: tokens already in each sequence (its KV cache) at the step costed. Prefill: tokens of a prompt.
     batch:
         Decode: concurrent sequences per GPU in use; 0: the largest that fits. Prefill: prompts per GPU in a step;
-        0: those of :data:`cost.workload.CHUNK_TOKENS` tokens, at least one.
+        0: those of :data:`cost.inputs.workload.CHUNK_TOKENS` tokens, at least one.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
     draft_tokens, accept_length:

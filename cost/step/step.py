@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.deployment import Deployment
 from cost.experts.use import ExpertUse
-from cost.layout import StageSpec
-from cost.machine import Efficiency, Machine, Rates
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import Efficiency, Machine, Rates
+from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays
 from cost.terms.registry import TERMS
 from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
-from cost.workload import StepShape
 from topology.base.units import added
 
 

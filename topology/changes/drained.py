@@ -13,8 +13,8 @@ import numpy as np
 
 from topology.base.errors import RackplanError
 from topology.base.units import format_quantity
-from topology.broken import with_faults
 from topology.build import rebuilt
+from topology.changes.broken import with_faults
 from topology.cluster import Cluster
 from topology.graph import SCALE_OUT_KINDS
 from topology.routes import LinkLoads, Router, Traffic, pattern_traffic

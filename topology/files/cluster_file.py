@@ -9,8 +9,8 @@ from pathlib import Path
 from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.reading import Fields, load_yaml, nearest
+from topology.base.schema import changed, validated
 from topology.base.units import format_quantity
-from topology.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
     fabric_names,
@@ -22,11 +22,11 @@ from topology.catalog import (
 )
 from topology.catalog.shapes import shaped
 from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, system_called
+from topology.changes.broken import NAMED, NODE, PLANE, part_faults, with_faults
 from topology.cluster import ClusterSpec
-from topology.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
-from topology.plausible import check_gpu_figures, check_links, check_raw_links
+from topology.files.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
+from topology.files.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.raw import check_raw
-from topology.schema import changed, validated
 from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import STRUCTURES
 from topology.structures.domain import DomainSpec

@@ -1,0 +1,1 @@
+"""What is priced: workload, layout, machine, and the deployment that joins them."""

@@ -1,0 +1,1 @@
+"""What a step costs: its composition, its memory, its score."""

@@ -1,0 +1,1 @@
+"""A cluster changed: figures, faults, sizes and repeats."""

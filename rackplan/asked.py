@@ -12,25 +12,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from topology.base.errors import InputError, RackplanError
+from topology.base.errors import InputError
 from topology.base.reading import nearest, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OURS = {
-    "--price": "`prices`",
-    "--power": "`powers`",
-    "--loads": "`loads`",
-    "--routing": "`routing`",
-    "`price`": "`prices`",
-    "`power`": "`powers`",
-    "`set`": "`settings`",
-    "`time_limit`": "`time_limit_s`",
-    "`output`": "`path`",
-}
-"""Keywords of the library by what messages of the layers below say in their place."""
-_THEIRS = re.compile("|".join(rf"{re.escape(one)}(?![\w-])" for one in _OURS))
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -61,11 +48,7 @@ def asked(function: Callable[P, R]) -> Callable[P, R]:
             checked(value, name, kinds[name]) for name, value in zip(parameters, args, strict=False)
         ]
         named: Any = {name: checked(value, name, kinds[name]) for name, value in given.items()}
-        try:
-            return function(*(values if len(values) == len(args) else args), **named)
-        except RackplanError as error:
-            error.args = tuple(in_python(one) if isinstance(one, str) else one for one in error.args)
-            raise
+        return function(*(values if len(values) == len(args) else args), **named)
 
     return called
 
@@ -170,8 +153,3 @@ def positive(value: float, name: str) -> float:
     ):
         raise InputError(f"`{name}` {shown(value)}: expected a number above 0.")
     return float(value)
-
-
-def in_python(text: str) -> str:
-    """Return a message with the library's keywords in place of flags and of parameters below."""
-    return _THEIRS.sub(lambda found: _OURS[found[0]], text)

@@ -32,6 +32,7 @@ from rackplan.help import COMMON, HELP_ALL, Command, Commands
 from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
+from rackplan.render.text import flag_of
 from topology.base.errors import InputError, RackplanError, printable
 from topology.base.files import PLACED
 from topology.base.interrupts import CAME, EndedError, ending_by_signal, signal_behind
@@ -212,7 +213,7 @@ def main() -> None:
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
         with suppress(OSError):  # a terminal that was closed
-            print_error(str(error))
+            print_error(error.text(flag_of))
         raise SystemExit(error.exit_code) from None
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted; nothing was written.")

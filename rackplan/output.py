@@ -107,7 +107,7 @@ def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
 def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
     hide()
-    sys.stderr.write(f"rackplan: {with_flags(printable(' '.join(text.split())))}\n")
+    sys.stderr.write(f"rackplan: {printable(' '.join(text.split()))}\n")
 
 
 def told_interrupted(how: str, since: int) -> str:

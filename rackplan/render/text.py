@@ -36,7 +36,14 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} |
 
 Parameters of imports have names that files have too: they are called ``option `fabric```.
 """
+_RENAMED = {"prices": "price", "powers": "power", "settings": "set", "time_limit_s": "time-limit", "path": "output"}
 _NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an input that Python calls ``name``."""
+    plain = _RENAMED.get(name, name)
+    return _FLAGS.get(plain) or f"--{plain.replace('_', '-')}"
 
 
 def with_flags(text: str) -> str:

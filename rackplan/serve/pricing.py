@@ -131,7 +131,7 @@ def _deployment(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, 
         prices = prices_on(asked, base, own)
         return library.make_deployment(model, cluster, prices=prices, **served) if prices else base
     except RackplanError as error:
-        raise FieldError({_field_of(str(error)): str(error)}) from None
+        raise FieldError({_field_of(error): str(error)}) from None
 
 
 def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
@@ -186,21 +186,13 @@ def both_phases(asked: Asked) -> BothPhases:
     )
 
 
-def _field_of(message: str) -> str:
-    """Return the field that a message of the library names, ``request`` where it names none."""
-    return next((field for word, field in _FIELDS.items() if word in message), "request")
+def _field_of(error: RackplanError) -> str:
+    """Return the page's field of the input that a refusal is about, ``request`` where it has none."""
+    return next((_FIELDS.get(name, name) for name in error.fields if name in _ON_PAGE), "request")
 
 
-_FIELDS = {
-    "`context`": "isl",
-    "`draft_tokens`": "draft_tokens",
-    "`accept_length`": "draft_tokens",
-    "`price`": "prices",
-    "basis": "price_basis",
-    "`kv_dtype`": "kv_dtype",
-    "cache": "kv_dtype",
-    "weights": "weights",
-}
+_FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
+_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weights"}
 
 
 def limits_s(asked: Asked) -> tuple[float | None, float | None]:

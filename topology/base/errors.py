@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters escaped, so that printing it cannot steer a terminal.
@@ -24,13 +27,63 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
+_MARK = re.compile("\ue000(\\w+)\ue001")  # of Unicode's private use: no text that people write has them
+
+
+def option(name: str) -> str:
+    """Return the place of an input's name in a message of :class:`RackplanError`: each face calls it as its users do.
+
+    ``name`` is the parameter in Python; a command line has ``--tpot-ms`` in place of ``tpot_ms``.
+    """
+    return f"\ue000{name}\ue001"
+
+
 class RackplanError(Exception):
-    """Base of every error that ends a command with one line instead of a traceback."""
+    """Base of every error that ends a command with one line instead of a traceback.
+
+    Parameters
+    ----------
+    problem:
+        What is wrong, and what was expected or would work. It names inputs by :func:`option`.
+    field, value:
+        The input that is wrong, by its name in Python, and what it was; messages begin with both.
+    hint:
+        What to do that not every face can: a page has no paths.
+    """
 
     exit_code = 1
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(printable(part) if isinstance(part, str) else part for part in args))
+    def __init__(self, problem: str = "", *, field: str = "", value: object = "", hint: str = "") -> None:
+        super().__init__(problem)
+        self.field, self.value, self.hint = field, value, hint
+
+    @property
+    def problem(self) -> str:
+        """The message without what to do about it, in Python's names."""
+        return self.text(_quoted, hint=False)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The inputs that the message names, the wrong one first."""
+        return tuple(dict.fromkeys(_MARK.findall(self._message(hint=True))))
+
+    def text(self, name_of: Callable[[str], str], *, hint: bool = True) -> str:
+        """Return the message with inputs called as ``name_of`` says."""
+        parts = _MARK.split(self._message(hint=hint))
+        return "".join(name_of(part) if place % 2 else printable(part) for place, part in enumerate(parts))
+
+    def _message(self, *, hint: bool) -> str:
+        head = ""
+        if self.field:
+            head = f"{option(self.field)} {self.value}".rstrip() + ": "
+        return f"{head}{self.args[0]}" + (f" {self.hint}" if hint and self.hint else "")
+
+    def __str__(self) -> str:
+        return self.text(_quoted)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
 
 
 class InputError(RackplanError):

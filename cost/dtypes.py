@@ -174,9 +174,11 @@ def _parse_mixture(name: str) -> Dtype:
     try:
         shares = [(dtype(one), float(share)) for one, _, share in parts]
     except ValueError:
-        raise InputError(f"`weights` {name!r}: no mixture of formats; write fp8*0.75+bf16*0.25.") from None
+        raise InputError(
+            "no mixture of formats; write fp8*0.75+bf16*0.25.", field="weights", value=f"{name!r}"
+        ) from None
     if not math.isclose(added(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
-        raise InputError(f"`weights` {name!r}: the shares of a mixture do not add up to 1.")
+        raise InputError("the shares of a mixture do not add up to 1.", field="weights", value=f"{name!r}")
     bits = added(one.bytes_per_param * 8 * share for one, share in shares)
     unit = max((one.multiplies_as for one, _ in shares), key=_WIDTHS.index)
     return Dtype(name, bits, 0, 1, unit, "; ".join(one.source for one, _ in shares))
@@ -195,7 +197,9 @@ def dtype(name: str) -> Dtype:
         return _parse_mixture(key)
     found = format_called(key)
     if found is None:
-        raise InputError(f"`weights` {name!r}: no such format; {nearest(key, [*DTYPES, *formats_of('')])}")
+        raise InputError(
+            f"no such format; {nearest(key, [*DTYPES, *formats_of('')])}", field="weights", value=f"{name!r}"
+        )
     return DTYPES[found]
 
 
@@ -217,7 +221,9 @@ def cache_bytes_per_element(name: str) -> float:
         return CACHE_DTYPES[format_called(key) or key]
     except KeyError:
         raise InputError(
-            f"`kv_dtype` {name!r}: no format of the KV cache; choose one of {', '.join(CACHE_DTYPES)}."
+            f"no format of the KV cache; choose one of {', '.join(CACHE_DTYPES)}.",
+            field="kv_dtype",
+            value=f"{name!r}",
         ) from None
 
 

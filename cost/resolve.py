@@ -13,7 +13,7 @@ from cost.config.build import load_object, model_from_config
 from cost.config.positions import MOST_CONTEXT
 from cost.dtypes import format_called
 from cost.model import Model
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.names import Names, plain_words
 from topology.base.reading import Fields, load_yaml
 from topology.base.schema import Spec, spec, validated
@@ -138,8 +138,8 @@ def model_called(text: str) -> str:
     if name is not None and not _of_another_owner(text, name):
         return name
     raise InputError(
-        f"model {text!r} is neither in the catalog nor a file{_hint(text)} "
-        "`rackplan catalog models` lists the names; a path of a config.json works too."
+        f"model {text!r} is not in the catalog{_hint(text)}",
+        hint="`rackplan catalog models` lists the names; a path of a config.json works too.",
     )
 
 
@@ -214,7 +214,8 @@ def _hint(text: str) -> str:
     shorter, weights = _shortened(words)
     name = known.spelled(shorter) if weights else None
     if name is not None:
-        return f"; for its {name} with weights in {weights} give `model` {name} `weights` {weights}."
+        given = f"{input_name('model')} {name} {input_name('weights')} {weights}"
+        return f"; for its {name} with weights in {weights} give {given}."
     while (
         not weights and shorter != words
     ):  # the name of a sister that the catalog lacks, but for its last words

@@ -18,7 +18,7 @@ from placement.infeasible import fastest_step_s
 from placement.layout_choice import choose_layout
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
 from placement.placing import Known
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
 
@@ -90,7 +90,7 @@ def compare_clusters(
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
-            f"a comparison needs equally many GPUs on each side, not {listed}; use `gpus` N or name@N."
+            f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
         )
     level = options.service_level(workload)
     usual = not targets and level.usual

@@ -11,7 +11,7 @@ from placement.arrays import Ints
 from placement.options import Spread
 from placement.problem import spread_slots
 from placement.spread_feasibility import can_spread
-from topology.base.errors import InfeasibleError
+from topology.base.errors import InfeasibleError, input_name
 from topology.base.units import plural
 from topology.cluster import Gpu
 
@@ -43,7 +43,12 @@ def stage_domains(deployment: Deployment, members: Sequence[Sequence[int]], spre
 
 
 def require_apart(
-    experts: int, slots_per_gpu: Ints, domains: Ints | None, word: str = "`spread`", *, once: bool = False
+    experts: int,
+    slots_per_gpu: Ints,
+    domains: Ints | None,
+    word: str = input_name("spread"),
+    *,
+    once: bool = False,
 ) -> None:
     """Check that the slots can be filled with copies spread evenly over failure domains.
 
@@ -70,8 +75,8 @@ def require_apart(
         raise InfeasibleError(
             f"{word}: a failure domain has {plural(most, 'slot')} per layer for "
             f"{plural(experts, 'expert')}, so that one would have two "
-            f"copies in it; over {over} at most `redundant` {experts * (used - 1)} goes, or use a "
-            "narrower `spread` or a wider `ep`."
+            f"copies in it; over {over} at most {input_name('redundant')} {experts * (used - 1)} goes, or use a "
+            f"narrower {input_name('spread')} or a wider {input_name('ep')}."
         )
     total = int(per_domain.sum())
     room = (total + (used - 1) * experts) // used
@@ -85,7 +90,8 @@ def require_apart(
         )
     raise InfeasibleError(
         f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and {what}: "
-        f"{_what_would_go(experts, slots_per_gpu, domains)}; or use a narrower `spread`, or an `ep` with failure "
+        f"{_what_would_go(experts, slots_per_gpu, domains)}; or use a narrower {input_name('spread')}, or an "
+        f"{input_name('ep')} with failure "
         "domains that are more alike."
     )
 
@@ -99,7 +105,7 @@ def _what_would_go(experts: int, slots_per_gpu: Ints, domains: Ints) -> str:
             for fewer in range(redundant - 1, -1, -1)
             if can_spread(experts, spread_slots(experts, gpus, fewer), domains)
         )
-        return f"at most `redundant` {next(fits)} goes"  # without extra copies it always does
+        return f"at most {input_name('redundant')} {next(fits)} goes"  # without extra copies it always does
     left = slots_per_gpu.copy()
     while not can_spread(experts, left, domains):
         per_domain = np.bincount(domains, weights=left)

@@ -22,7 +22,7 @@ from placement.options import Spread
 from placement.partition import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.problem import spread_slots
 from placement.scoring import stage_speed
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import added, plural
 from topology.cluster import Cluster
 
@@ -253,9 +253,11 @@ def tightest(
             _refuse_spread(deployment, redundant, spread)
         experts = moe.experts if moe else 0
         raise InputError(
-            f"`redundant` {redundant}: no group of {deployment.cluster.name}'s GPUs can hold "
+            f"no group of {deployment.cluster.name}'s GPUs can hold "
             f"{plural(experts, 'expert')} and "
-            f"{redundant} more copies without two copies of one on a GPU; give fewer."
+            f"{redundant} more copies without two copies of one on a GPU; give fewer.",
+            field="redundant",
+            value=redundant,
         )
     return best[1], best[2]
 
@@ -272,7 +274,7 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
                 domains = stage_domains(deployment, members, spread)
                 word = (
-                    f"`spread` {spread} ({deployment.cluster.name} has {len(names)} "
+                    f"{input_name('spread')} {spread} ({deployment.cluster.name} has {len(names)} "
                     f"{spread}{'s' * (len(names) > 1)})"
                 )
                 require_apart(moe.experts, row, domains, word)

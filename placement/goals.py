@@ -79,7 +79,7 @@ def aim_of(deployment: Deployment, goal: Goal) -> Aim:
         try:
             rates = {domain: figure(deployment.cluster.spec.domains[domain].gpu).value for domain in domains}
         except MissingFigureError as error:
-            raise MissingFigureError(f"`goal` {goal}: {error}") from None
+            raise MissingFigureError(f"{error}", field="goal", value=goal) from None
     return Aim(goal, deployment, rates)
 
 

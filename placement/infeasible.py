@@ -15,7 +15,7 @@ from placement.fitting import fitting_shapes, tightest
 from placement.options import PlanOptions, Spread
 from placement.partition import last_where
 from topology import build_cluster, load_domain
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import added
 from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
@@ -35,7 +35,8 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
     if fitting:
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
-            f"HBM capacity binds: `batch` {workload.batch} does not fit on {cluster.name}; the largest that fits is "
+            f"HBM capacity binds: {input_name('batch')} {workload.batch} does not fit on {cluster.name}; the "
+            f"largest that fits is "
             f"{best} sequences per GPU at {workload.context:,} tokens of context."
         )
     shape, memory = tightest(deployment, redundant, spread)
@@ -58,8 +59,9 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     if sequence > usable:
         return (
             f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
-            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter `context` or a smaller "
-            "`kv_dtype`."
+            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter "
+            f"{input_name('context')} or a smaller "
+            f"{input_name('kv_dtype')}."
         )
     node = deployment.cluster.spec.domains[0]
     nodes = smallest_nodes(deployment, redundant)
@@ -85,7 +87,8 @@ def refuse_speed(
     if not workload.decodes:
         raise LimitError(
             "limit_s",
-            f"`ttft_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout prefills "
+            f"{input_name('ttft_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest "
+            f"layout prefills "
             f"prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at {batch}; ask for "
             "at least that, or use faster GPUs or more of them.",
         )
@@ -94,7 +97,7 @@ def refuse_speed(
         fewer = f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
     raise LimitError(
         "limit_s",
-        f"`tpot_ms` {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
+        f"{input_name('tpot_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
         f"{rounded_up(fastest_s * 1e3)} ms per token at {batch}{fewer}; ask for at least that, or use "
         "faster GPUs or more of them.",
     )
@@ -104,7 +107,7 @@ def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float)
     """Raise LimitError: no layout gives the first token in time, and the fastest there is."""
     raise LimitError(
         "first_s",
-        f"`ttft_ms` {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
+        f"{input_name('ttft_ms')} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
         f"{deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the fastest "
         "layout; ask for at least that, or use faster GPUs or more of them.",
     )
@@ -112,8 +115,8 @@ def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float)
 
 def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
     """Raise InfeasibleError: no layout that fits is the one asked for, and which there are."""
-    asked = {"`ep`": options.ep, "`tp`": options.tp, "`stages`": options.stages}
-    said = " ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+    asked = {"ep": options.ep, "tp": options.tp, "stages": options.stages}
+    said = " ".join(f"{input_name(name)} {value}" for name, value in asked.items() if value is not None)
     shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
     some = ", ".join(f"EP {ep} TP {tp} in {stages}" for ep, tp, stages in shapes[:6])
     raise InfeasibleError(

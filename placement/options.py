@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, get_args
 from cost.experts.dispatch import DispatchPolicy, rank_tp, require_policy
 from cost.inputs.layout import Layout
 from cost.inputs.workload import Workload
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 
 Spread = Literal["gpu", "node", "rack"]
@@ -77,7 +77,7 @@ def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
         if word == known:
             return known
     *others, last = words
-    raise InputError(f"`{name}` {word}: expected {', '.join(others)} or {last}.")
+    raise InputError(f"expected {', '.join(others)} or {last}.", field=name, value=word)
 
 
 @dataclass(frozen=True)
@@ -170,12 +170,15 @@ class PlanOptions:
         asked = None if self.tpot_s == NO_LIMIT else self.tpot_s
         if self.goal == "latency" and workload.batch:
             raise InputError(
-                f"`goal` latency and `batch` {workload.batch}: the fewest sequences are the fastest; leave one out."
+                f"{input_name('goal')} latency and {input_name('batch')} {workload.batch}: the fewest sequences "
+                f"are the fastest; leave one out."
             )
         if not workload.decodes:
             if asked is not None:
                 raise InputError(
-                    f"`tpot_ms` {asked * 1e3:g}: prefill yields no output tokens; limit its step by `ttft_ms`."
+                    f"prefill yields no output tokens; limit its step by {input_name('ttft_ms')}.",
+                    field="tpot_ms",
+                    value=f"{asked * 1e3:g}",
                 )
             return ServiceLevel(self.ttft_s)
         usual = self.tpot_s is None and not workload.batch and self.goal != "latency"
@@ -192,16 +195,20 @@ class PlanOptions:
         return all(wanted is None or wanted == got for wanted, got in asked)
 
     def __post_init__(self) -> None:
-        for name, count in (("`ep`", self.ep), ("`tp`", self.tp), ("`stages`", self.stages)):
+        for name, count in (("ep", self.ep), ("tp", self.tp), ("stages", self.stages)):
             if count is not None and count < 1:
-                raise InputError(f"{name} {count}: expected a whole number from 1 up.")
+                raise InputError("expected a whole number from 1 up.", field=name, value=count)
         if not 0 <= self.tolerance < 1:
-            raise InputError(f"`tolerance` {self.tolerance:g}: expected a fraction, 0 or more and below 1.")
+            raise InputError(
+                "expected a fraction, 0 or more and below 1.", field="tolerance", value=f"{self.tolerance:g}"
+            )
         if not (0 <= self.balance_slack < math.inf):
             raise InputError(f"`balance_slack` {self.balance_slack:g}: expected a fraction, 0 or more.")
         if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
-                f"`redundant` {self.redundant}: expected 0 or more copies above one of each expert, or auto."
+                "expected 0 or more copies above one of each expert, or auto.",
+                field="redundant",
+                value=self.redundant,
             )
         require_spread(self.spread)
         require_objective(self.objective)
@@ -209,22 +216,26 @@ class PlanOptions:
         object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
         require_goal(self.goal)
         if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:
-            raise InputError(f"`tpot_ms` {self.tpot_s}: expected milliseconds, or none.")
+            raise InputError("expected milliseconds, or none.", field="tpot_ms", value=self.tpot_s)
         for name, value, least in (
-            ("`tpot_ms`", None if isinstance(self.tpot_s, str) else self.tpot_s, math.ulp(0.0)),
-            ("`ttft_ms`", self.ttft_s, math.ulp(0.0)),
-            ("`time_limit`", self.time_limit_s, 0.0),
+            ("tpot_ms", None if isinstance(self.tpot_s, str) else self.tpot_s, math.ulp(0.0)),
+            ("ttft_ms", self.ttft_s, math.ulp(0.0)),
+            ("time_limit_s", self.time_limit_s, 0.0),
         ):
             if value is not None and (not math.isfinite(value) or value < least):
                 wanted = "0 or more seconds" if least == 0.0 else "a number above 0"
-                raise InputError(f"{name}: expected {wanted}, not {value:g}.")
+                raise InputError(f"expected {wanted}, not {value:g}.", field=name)
         if self.seed < 0:
-            raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
+            raise InputError("expected a whole number from 0 up.", field="seed", value=self.seed)
 
 
 def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
     """Return the tensor parallelism that is asked for: where ranks choose copies by number, the split says it."""
     said = rank_tp(split)
     if said is not None and tp not in (None, said):
-        raise InputError(f"`split` {split}: of attention with tensor parallelism {said}, `tp` says {tp}.")
+        raise InputError(
+            f"of attention with tensor parallelism {said}, {input_name('tp')} says {tp}.",
+            field="split",
+            value=split,
+        )
     return tp if said is None else said

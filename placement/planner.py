@@ -28,7 +28,7 @@ from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 _OVERLOOKED = 0.001  # of the goal's figure
 
@@ -62,8 +62,10 @@ def make_plan(
     options = options or PlanOptions()
     if model.moe is not None and loads is None:
         raise InputError(
-            f"`loads` None: {model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
-            "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63."
+            f"{model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
+            "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63.",
+            field="loads",
+            value="None",
         )
     asked, curve, budget = (
         options,
@@ -78,7 +80,9 @@ def make_plan(
         say("choosing the number of copies")
         if few is None:
             raise InputError(
-                f"`redundant` auto: {deployment.model.name} has no experts to copy; leave `redundant` out."
+                f"{deployment.model.name} has no experts to copy; leave {input_name('redundant')} out.",
+                field="redundant",
+                value="auto",
             )
         curve = choose_redundant(deployment, few, options, budget, say)
         asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)

@@ -16,7 +16,7 @@ from cost.experts.dispatch import DispatchPolicy, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
 from placement.scenario_groups import distinct, group_scenarios, heard, votes
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import plural
 
 WIDE = 5e-3
@@ -307,7 +307,7 @@ class Problem:
             raise InfeasibleError(
                 f"a failure domain of {int((self.failure_domain == worst).sum())} GPUs has {int(slots[worst])} "
                 f"slots for {self.experts} experts, so it would hold two copies of one: spread over smaller "
-                f"domains (`spread` node or gpu), or give it at most {self.experts} slots."
+                f"domains ({input_name('spread')} node or gpu), or give it at most {self.experts} slots."
             )
         return slots
 
@@ -519,11 +519,11 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
         raise InputError(
             f"{plural(slots, 'slot')} on {plural(gpus, 'GPU')} cannot hold "
             f"{plural(experts, 'expert')}: give more GPUs or a larger "
-            f"`redundant` (0 or more: it counts copies above one of each expert)."
+            f"{input_name('redundant')} (0 or more: it counts copies above one of each expert)."
         )
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())
         raise InputError(
             f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of one; "
-            f"give at most `redundant` {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
+            f"give at most {input_name('redundant')} {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )

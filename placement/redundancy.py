@@ -60,7 +60,9 @@ def choose_redundant(
     """
     moe = deployment.model.moe
     if moe is None:
-        raise InputError(f"`redundant` auto: {deployment.model.name} has no experts to copy; leave it out.")
+        raise InputError(
+            f"{deployment.model.name} has no experts to copy; leave it out.", field="redundant", value="auto"
+        )
     fewest = replace(options, redundant=None)
     base = choose_layout(deployment, loads, fewest)
     layout = base.candidate.layout

@@ -16,7 +16,7 @@ import numpy as np
 
 from rackplan.asked import asked, plain, positive
 from rackplan.calls import recorded
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.reading import shown
 
 if TYPE_CHECKING:
@@ -239,7 +239,9 @@ def make_cluster(cluster: ClusterLike, *, settings: Mapping[str, str | float] | 
         found = resolve_cluster(str(cluster))
     else:
         raise InputError(
-            f"`cluster` {shown(cluster)}: expected a name, a YAML file, what such a file holds, or a Cluster."
+            "expected a name, a YAML file, what such a file holds, or a Cluster.",
+            field="cluster",
+            value=shown(cluster),
         )
     lines = _lines(settings)
     return overrides([found], lines)[0] if lines else found
@@ -266,8 +268,9 @@ def make_loads(
         wanted = (len(of.moe_layers), of.moe.experts if of.moe else 0)
         if loads.tokens.shape[1:] != wanted:
             raise InputError(
-                f"`loads`: they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {of.name} "
-                f"has {wanted[0]} of {wanted[1]}."
+                f"they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {of.name} "
+                f"has {wanted[0]} of {wanted[1]}.",
+                field="loads",
             )
         return loads
     traces = [routing] if isinstance(routing, str | Path) else routing
@@ -287,7 +290,7 @@ def _several(loads: Any) -> list[str | NDArray[Any]]:
         return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
     except ValueError:
         raise InputError(
-            "`loads`: its rows have different lengths; give tokens of [layers, experts]."
+            "its rows have different lengths; give tokens of [layers, experts].", field="loads"
         ) from None
 
 
@@ -302,7 +305,9 @@ def _model(model: Any) -> str | Model:
         return model_from_config(model, name=str(model.get("_name_or_path") or "model"))
     if not isinstance(model, str | Path):
         raise InputError(
-            f"`model` {shown(model)}: expected a name, a config.json, what such a file holds, or a Model."
+            "expected a name, a config.json, what such a file holds, or a Model.",
+            field="model",
+            value=shown(model),
         )
     return str(model)
 
@@ -405,7 +410,9 @@ def replan(
     wanted = replace(_options(options, ReplanOptions), **given)
     parts = (lost,) if isinstance(lost, str) else lost
     if not isinstance(parts, Sequence) or not all(isinstance(one, str) for one in parts):
-        raise InputError(f"`lost` {shown(lost)}: expected the id of a GPU, node, rack or link, or several.")
+        raise InputError(
+            "expected the id of a GPU, node, rack or link, or several.", field="lost", value=shown(lost)
+        )
     if parts:
         wanted = replace(wanted, lost=tuple(parts))
     old = _plan(plan)
@@ -611,7 +618,7 @@ def size(
     priced = make_deployment(model, cluster, **rest)
     lengths = None if both is None else Lengths.of(*both)
     tpot_s, ttft_s = limits[0], limits[1] if both else None
-    rate = tokens_per_s(tok_s, "`tok_s`") if isinstance(tok_s, str) else tok_s
+    rate = tokens_per_s(tok_s, f"{input_name('tok_s')}") if isinstance(tok_s, str) else tok_s
     wanted = Demand(tok_s=rate, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
     return sized(priced, wanted, usual, lengths=lengths)[0]
 
@@ -730,7 +737,7 @@ def export(plan: Plan | str | Path, to: str, path: str | Path) -> Exported:
 
     target = Path(path)
     require_new(target)
-    exported = export_plan(_plan(plan), require_engine(to, "`to`"), str(target))
+    exported = export_plan(_plan(plan), require_engine(to, "to"), str(target))
     write_new({target: exported.text.encode()})
     return exported
 
@@ -769,7 +776,7 @@ def _requests(
     given: dict[str, Any] = dict(served)
     isl, osl = given.pop("isl", None), given.pop("osl", None)
     if (isl is None) != (osl is None):
-        raise InputError("`isl` and `osl`: give both, or neither.")
+        raise InputError(f"{input_name('isl')} and {input_name('osl')}: give both, or neither.")
     limits: list[float | None] = []
     usual = set()
     for name, figure in (("tpot", USUAL_TPOT), ("ttft", TTFT_LIMIT)):
@@ -778,7 +785,7 @@ def _requests(
             usual.add(f"{name}_s")
             limits.append(figure.value)
         else:
-            limits.append(None if limit == NO_LIMIT else seconds(float(limit), f"`{name}_ms`"))
+            limits.append(None if limit == NO_LIMIT else seconds(float(limit), input_name(f"{name}_ms")))
     lengths = None if isl is None else (isl, osl)
     return given, lengths, (limits[0], limits[1]), frozenset(usual)
 

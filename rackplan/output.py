@@ -67,7 +67,7 @@ def show(view: View, *, json: bool) -> None:
     """
     hide()
     for text in _NOTES:
-        print_error(f"note: {text}.")
+        print_error(with_flags(f"note: {text}."))
     if json:
         noted = {"notes": [*view.data.get("notes", []), *_NOTES]} if _NOTES else {}
         sys.stdout.writelines(_json_parts({**view.data, **noted}))

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,8 +70,10 @@ class ReplayOptions:
         if found is None or len(found.tokens) < 2:
             named = [text if isinstance(text, str) else "an array" for text in texts]
             raise InputError(
-                f"`loads` {', '.join(named)}: one window with tokens; a replay plans on one and scores on the "
-                "next: give a recording of two or more, or several files in order."
+                "one window with tokens; a replay plans on one and scores on the "
+                "next: give a recording of two or more, or several files in order.",
+                field="loads",
+                value=", ".join(named),
             )
         return found
 
@@ -186,8 +188,11 @@ def deployment_of(
 
     if plan is None:
         if model is None or cluster is None:
-            lacks = "`model`" if model is None else "`cluster`"
-            raise InputError(f"{lacks} is missing: give a PLAN, or `model` and `cluster` to make one for.")
+            lacks = f"{input_name('model')}" if model is None else f"{input_name('cluster')}"
+            raise InputError(
+                f"{lacks} is missing: give a PLAN, or {input_name('model')} and {input_name('cluster')} "
+                f"to make one for."
+            )
         return make(model, cluster)
     planned = plan.deployment
     for given, kind, name, word, resolve in (
@@ -197,7 +202,7 @@ def deployment_of(
         what = kind.__name__.lower()
         found: Any = given if given is None or isinstance(given, kind) else resolve(str(given))
         if found is not None and found.name != name:
-            raise InputError(f"`{what}` {found.name}: the plan is {word} {name}; leave `{what}` out.")
+            raise InputError(f"the plan is {word} {name}; leave it out.", field=what, value=found.name)
     return planned
 
 

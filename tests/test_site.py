@@ -83,7 +83,7 @@ def test_the_reference_has_every_schema_with_all_its_fields() -> None:
             "../../benchmarks/RESULTS.md#online",
             "../results.md#online",
         ),
-        ("cost.md", "../cost/score.py", "files/cost/score.py"),
+        ("cost.md", "../cost/step/score.py", "files/cost/step/score.py"),
         ("size.md", "none.md", "none.md"),
     ],
 )

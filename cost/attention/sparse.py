@@ -31,7 +31,9 @@ def most_tokens_read(rule: str) -> int | None:
         return None
     if not (rule.isascii() and rule.isdigit() and 1 <= int(rule[:12]) <= LONGEST_CONTEXT):
         raise InputError(
-            f"`sparse_attention` {rule}: expected sqrt or a whole number of tokens from 1 to {LONGEST_CONTEXT}."
+            f"expected sqrt or a whole number of tokens from 1 to {LONGEST_CONTEXT}.",
+            field="sparse_attention",
+            value=rule,
         )
     return int(rule)
 

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.kernels import brought_down, derate, neighbour
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table, one_of
 from cost.inputs.machine import COEFFICIENTS, Efficiency, is_fraction
-from topology.base.errors import InputError, MissingFigureError
+from topology.base.errors import InputError, MissingFigureError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.catalog import gpu_names, load_gpu
 from topology.spec import GpuSpec
@@ -238,8 +238,9 @@ def accept_length(draft_tokens: int) -> float:
         return 1.0  # a number below 0 is refused by the workload
     if draft_tokens > MOST_DRAFTS:
         raise MissingFigureError(
-            f"`draft_tokens` {draft_tokens}: how many are accepted is known of 1 to {MOST_DRAFTS}; "
-            "give `accept_length`."
+            f"how many are accepted is known of 1 to {MOST_DRAFTS}; give {input_name('accept_length')}.",
+            field="draft_tokens",
+            value=draft_tokens,
         )
     return _calibration().shared[f"accept.{draft_tokens}"]
 
@@ -274,6 +275,6 @@ def require_engine(engine: str) -> str:
     name = _SHORT.get(engine.strip().lower(), engine.strip().lower()) or ANY_ENGINE
     if name not in (*engine_names(), ANY_ENGINE):
         raise InputError(
-            f"`engine` {engine}: measured are {', '.join(engine_names())}; leave it out for any."
+            f"measured are {', '.join(engine_names())}; leave it out for any.", field="engine", value=engine
         )
     return name

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cost.config.facts import Facts
 from cost.dtypes import format_called, formats_of
+from topology.base.errors import input_name
 from topology.base.reading import shown
 
 # The classes of weights that a token is multiplied with inside the layers; quantisers take these.
@@ -93,7 +94,9 @@ def _bits(f: Facts, key: str) -> int:
 def _gptq(f: Facts) -> Scheme:
     """GPTQ: packed zero points in every group."""
     if f.has("dynamic") and f.data["dynamic"]:
-        f.refuse("quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give `weights`.")
+        f.refuse(
+            f"quantization_config: GPTQ's per-module `dynamic` rules are not modelled; give {input_name('weights')}."
+        )
     group = f.count("group_size", least=-1)
     dtype = _weight_only(f, _bits(f, "bits"), group, zero_points=True)
     kept = _names(f, "modules_to_not_convert")
@@ -154,7 +157,7 @@ def _modelopt_dtype(f: Facts) -> str:
     dtype = format_called(f.text("quant_algo"), "modelopt")
     if dtype is None:
         known = ", ".join(formats_of("modelopt"))
-        f.must_be("quant_algo", f"one of {known} (`weights` says the precision without it)")
+        f.must_be("quant_algo", f"one of {known} ({input_name('weights')} says the precision without it)")
     return dtype
 
 
@@ -193,6 +196,6 @@ def read_scheme(f: Facts) -> Scheme:
     if method not in _READERS:
         f.refuse(
             f"quant_method is {shown(f.data.get('quant_method'))}, which is not modelled "
-            f"(known: {', '.join(sorted(_READERS))}); give `weights` to say the precision yourself."
+            f"(known: {', '.join(sorted(_READERS))}); give {input_name('weights')} to say the precision yourself."
         )
     return _READERS[method](f)

@@ -34,7 +34,9 @@ def require_policy(split: str) -> DispatchPolicy:
         if split == known:
             return known
     raise InputError(
-        f"`split` {split}: expected {', '.join(DISPATCH_POLICIES[:-1])} or {DISPATCH_POLICIES[-1]}."
+        f"expected {', '.join(DISPATCH_POLICIES[:-1])} or {DISPATCH_POLICIES[-1]}.",
+        field="split",
+        value=split,
     )
 
 
@@ -80,7 +82,7 @@ def slot_shares(
     if tp is not None:
         return rank_shares(assignment, tp)
     if load is None:
-        raise InputError("`split` lp: the best split depends on the loads; give them.")
+        raise InputError("the best split depends on the loads; give them.", field="split", value="lp")
 
     return lp_shares(assignment, load, speed)[0]
 

@@ -16,7 +16,7 @@ from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
 from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
 EARLIER = 0.75
@@ -253,7 +253,7 @@ def read_loads(
     wanted = Wanted(tuple(moe_layers), layers, experts)
     if not wanted.moe_layers:
         raise InputError(
-            "the model has no MoE layers, so expert loads mean nothing for it: leave `loads` out."
+            f"the model has no MoE layers, so expert loads mean nothing for it: leave {input_name('loads')} out."
         )
     if not texts:
         raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")

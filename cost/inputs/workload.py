@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cost.attention.sparse import most_tokens_read
 from cost.quantity import LONGEST_CONTEXT, Quantity
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 PHASES = ("decode", "prefill")
 CHUNK_TOKENS = 8192.0
@@ -62,30 +62,38 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
-            raise InputError(f"`phase` {self.phase}: choose {' or '.join(PHASES)}.")
+            raise InputError(f"choose {' or '.join(PHASES)}.", field="phase", value=self.phase)
         for name, value, least, most in (
-            ("`context`", self.context, 1, LONGEST_CONTEXT),
-            ("`batch`", self.batch, 0, 10**9),
-            ("`draft_tokens`", self.draft_tokens, 0, 64),
+            ("context", self.context, 1, LONGEST_CONTEXT),
+            ("batch", self.batch, 0, 10**9),
+            ("draft_tokens", self.draft_tokens, 0, 64),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise InputError(f"{name} {value}: expected a whole number from {least} to {most}.")
+                raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)
         most_accepted = 1 + self.draft_tokens
         if not (math.isfinite(self.accept_length) and 1 <= self.accept_length <= most_accepted):
             raise InputError(
-                f"`accept_length` {self.accept_length}: with {self.draft_tokens} draft tokens a step yields 1 to "
-                f"{most_accepted} tokens."
+                f"with {self.draft_tokens} draft tokens a step yields 1 to {most_accepted} tokens.",
+                field="accept_length",
+                value=self.accept_length,
             )
         if self.draft_tokens and not self.decodes:
-            raise InputError("`draft_tokens`: only decode drafts tokens; leave it out with `phase` prefill.")
+            raise InputError(
+                f"only decode drafts tokens; leave it out with {input_name('phase')} prefill.",
+                field="draft_tokens",
+            )
         if self.sparse_attention:
             most_tokens_read(self.sparse_attention)
         if not (math.isfinite(self.prefix_hit) and 0 <= self.prefix_hit < 1):
             raise InputError(
-                f"`prefix_hit` {self.prefix_hit:g}: expected a part of the prompt, 0 to below 1."
+                "expected a part of the prompt, 0 to below 1.",
+                field="prefix_hit",
+                value=f"{self.prefix_hit:g}",
             )
         if self.prefix_hit and self.decodes:
-            raise InputError("`prefix_hit`: only prefill finds tokens in a cache; leave it out of decode.")
+            raise InputError(
+                "only prefill finds tokens in a cache; leave it out of decode.", field="prefix_hit"
+            )
 
     @property
     def decodes(self) -> bool:

@@ -121,8 +121,10 @@ def _on_the_grid(
             "expert in equally many slots."
         )
     raise InputError(
-        f"`redundant` {pricer.redundant}: no group of {cluster}'s GPUs can hold that many more copies without two "
-        "copies of one expert on a GPU; give fewer."
+        f"no group of {cluster}'s GPUs can hold that many more copies without two "
+        "copies of one expert on a GPU; give fewer.",
+        field="redundant",
+        value=pricer.redundant,
     )
 
 

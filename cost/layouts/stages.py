@@ -148,7 +148,7 @@ class Pricer:
     def __post_init__(self) -> None:
         if self.redundant is not None and self.redundant < 0 and self.deployment.model.moe is not None:
             raise InputError(
-                f"`redundant` {self.redundant}: expected 0 or more copies above one of each expert."
+                "expected 0 or more copies above one of each expert.", field="redundant", value=self.redundant
             )
 
     def lines(self, what: Arrangement) -> list[tuple[Line, int]]:

@@ -17,7 +17,7 @@ from cost.catalog import catalog_figures
 from cost.money.bill import Bill, BillPart, NetworkBillPart, PriceFigure
 from cost.money.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.quantity import require_number
-from topology.base.errors import InputError, MissingFigureError
+from topology.base.errors import InputError, MissingFigureError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
 from topology.cluster import Cluster
@@ -66,14 +66,16 @@ class PriceBook:
     def __post_init__(self) -> None:
         if self.basis not in PRICE_BASES:
             raise InputError(
-                f"`price_basis` {self.basis!r}: expected {', '.join(PRICE_BASES[:-1])} or {PRICE_BASES[-1]}."
+                f"expected {', '.join(PRICE_BASES[:-1])} or {PRICE_BASES[-1]}.",
+                field="price_basis",
+                value=f"{self.basis!r}",
             )
-        for option, unit in (("price", "USD/h"), ("power", "W")):
-            given: Mapping[str, float] = getattr(self, f"{option}s")
+        for kind, unit in (("prices", "USD/h"), ("powers", "W")):
+            given: Mapping[str, float] = getattr(self, kind)
             for gpu, value in given.items():
-                require_number(f"`{option}` {gpu}", value, above=0)
-                _require_possible(f"`{option}` {gpu}", value, unit)
-            object.__setattr__(self, f"{option}s", dict(sorted(given.items())))
+                require_number(f"{input_name(kind)} {gpu}", value, above=0)
+                _require_possible(f"{input_name(kind)} {gpu}", value, unit)
+            object.__setattr__(self, kind, dict(sorted(given.items())))
 
     def __hash__(self) -> int:
         return hash((self.basis, *self.prices.items(), *self.powers.items()))
@@ -93,7 +95,8 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get(f"{self.basis}_usd_per_h")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with `price` {gpu.name}=2.50, or "
+                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with {input_name('prices')} "
+                f"{gpu.name}=2.50, or "
                 f"in the cluster YAML, like `prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
             )
         _require_possible(f"price of {gpu.name}", figure.value, figure.unit)
@@ -116,7 +119,8 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get("all_in_power_w")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no all-in power is in the catalog; give yours with `power` {gpu.name}=1900, or in the "
+                f"{gpu.name}: no all-in power is in the catalog; give yours with {input_name('powers')} "
+                f"{gpu.name}=1900, or in the "
                 f"cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
             )
         _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
@@ -175,8 +179,9 @@ class PriceBook:
             whole = [name for name in known if name not in given]
             if network and whole:
                 raise InputError(
-                    f"`{option}` {network}: the {option} of {whole[0]} has its share of the network already; give "
-                    f"`{option}` {whole[0]} without it too, or leave {network} out."
+                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} has its share of "
+                    f"the network already; give "
+                    f"{input_name(option + 's')} {whole[0]} without it too, or leave {network} out."
                 )
 
     def _network(

@@ -165,7 +165,7 @@ def _tokens(row: Row, column: str) -> int:
 
 def _require_tokens(name: str, value: int) -> None:
     if not 1 <= value <= LONGEST_CONTEXT:
-        raise InputError(f"`{name}` {value}: expected 1 token or more, at most {LONGEST_CONTEXT:,}.")
+        raise InputError(f"expected 1 token or more, at most {LONGEST_CONTEXT:,}.", field=name, value=value)
 
 
 def _mean(values: Sequence[float], weights: Sequence[float]) -> float:

@@ -189,7 +189,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     if not decode.deployment.workload.decodes or prefill.deployment.workload.decodes:
         raise InputError("rate matching: give a sweep of decode and one of prefill, in that order.")
     if osl < 1:
-        raise InputError(f"`osl` {osl}: expected 1 token or more.")
+        raise InputError("expected 1 token or more.", field="osl", value=osl)
     rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
     share = 1 - math.fsum(share for share, _ in shorter)

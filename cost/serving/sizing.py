@@ -23,7 +23,7 @@ from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
 from cost.serving.supply import Served, Supply
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.build import build_cluster
 from topology.changes.repeat import alike, repeated
@@ -60,20 +60,27 @@ class Demand:
     ttft_s: float | None = None
 
     def __post_init__(self) -> None:
-        require_number("`tok_s`", self.tok_s, above=0)
+        require_number(f"{input_name('tok_s')}", self.tok_s, above=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
-                f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."
+                "expected the mean over the peak, above 0 and at most 1.",
+                field="utilization",
+                value=f"{self.utilization:g}",
             )
         if self.tok_s > MOST_TOK_S * self.utilization:
             raise InputError(
-                f"`tok_s` {self.tok_s:g}: expected a peak of at most {MOST_TOK_S:g} output tokens/s."
+                f"expected a peak of at most {MOST_TOK_S:g} output tokens/s.",
+                field="tok_s",
+                value=f"{self.tok_s:g}",
             )
         if not 0 <= self.spares <= MOST_SPARES:
             raise InputError(
-                f"`spares` {self.spares}: expected a number of domains from 0 to {MOST_SPARES:,}."
+                f"expected a number of domains from 0 to {MOST_SPARES:,}.", field="spares", value=self.spares
             )
-        for name, limit in (("`tpot_ms`", self.tpot_s), ("`ttft_ms`", self.ttft_s)):
+        for name, limit in (
+            (f"{input_name('tpot_ms')}", self.tpot_s),
+            (f"{input_name('ttft_ms')}", self.ttft_s),
+        ):
             if limit is not None:
                 require_number(name, limit * 1e3, above=0)
 
@@ -313,8 +320,10 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
     sizes = {len(gpus) for gpus in domain_gpus(unit)}
     if lengths is not None and len(sizes) > 1:
         raise InputError(
-            f"`lengths`: the domains of {unit.name} have {min(sizes)} to {max(sizes)} GPUs, and a mix of lengths is "
-            "served by pools over domains of one size; size each kind of domain alone, or give one `isl` and `osl`."
+            f"the domains of {unit.name} have {min(sizes)} to {max(sizes)} GPUs, and a mix of lengths is "
+            f"served by pools over domains of one size; size each kind of domain alone, or give one "
+            f"{input_name('isl')} and {input_name('osl')}.",
+            field="lengths",
         )
 
 
@@ -325,14 +334,15 @@ def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     if fastest is None and supply.fastest_ttft_s is not None:
         raise LimitError(
             "ttft_s",
-            f"`ttft_ms` {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
+            f"{input_name('ttft_ms')} {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
             f"{rounded_up(supply.fastest_ttft_s() * 1e3)} ms; ask for at least that, or use faster GPUs.",
         )
     if fastest is None:
         raise InfeasibleError(f"{deployment.model.name} yields no token on {deployment.cluster.name}.")
     raise LimitError(
         "tpot_s",
-        f"`tpot_ms` {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes {rounded_up(fastest * 1e3)} ms per token "
+        f"{input_name('tpot_ms')} {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes "
+        f"{rounded_up(fastest * 1e3)} ms per token "
         f"({rounded_down(1 / fastest)} tok/s/user); ask for at least that, or use faster GPUs.",
     )
 

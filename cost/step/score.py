@@ -190,7 +190,7 @@ class LayoutScorer:
 
     def _score(self, batch: int) -> Score:
         if batch < 1:
-            raise InputError(f"`batch` {batch}: a step is scored at 1 sequence per GPU or more.")
+            raise InputError("a step is scored at 1 sequence per GPU or more.", field="batch", value=batch)
         limit = self.max_batch
         if batch > limit:
             need, usable = self._fullest(batch).used(batch) / 1e9, self._fullest(batch).usable / 1e9

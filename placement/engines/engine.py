@@ -179,7 +179,7 @@ class Engine(ABC):
         if launch.split in self.splits:
             return []
         made = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
-        return [f"{made}: make it with rackplan plan `split` even"]
+        return [f"{made}: make it with rackplan plan --split even"]
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
         """Return why it cannot hold a mapping, and the option that avoids it; empty where it can."""

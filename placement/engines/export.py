@@ -93,7 +93,9 @@ def export_plan(
     facts = model_facts(plan.deployment.model)
     if engine.suffixes and not file.endswith(engine.suffixes):
         raise InputError(
-            f"`output` {file}: {engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}."
+            f"{engine.title} reads a plan only from a file that ends in {engine.suffixes[0]}.",
+            field="path",
+            value=file,
         )
     mapping = mapping_of(plan)
     launch = replace(launch_of(plan, mapping, file, facts, tp=tp, served=served), role=role)
@@ -165,8 +167,7 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
         try:
             found = require_sound(path, engine.title, engine.inspect(path, facts, mapping.ranks))
         except InputError as error:
-            where = f"{engine.title} cannot hold this plan: its file"
-            raise InputError(str(error).replace(str(path), where)) from None
+            raise InputError(f"{engine.title} cannot hold this plan: {error}") from None
     if not np.array_equal(found.slot_expert, mapping.slot_expert):
         raise AssertionError(f"the {engine.name} file does not hold the plan, please report it")
 
@@ -194,7 +195,7 @@ def launch_of(
     """
     width = plan.layout.tp if tp is None else tp
     if width < 1 or mapping.ranks % width:
-        raise InputError(f"`tp` {width}: does not divide the {mapping.ranks} GPUs of an EP group.")
+        raise InputError(f"does not divide the {mapping.ranks} GPUs of an EP group.", field="tp", value=width)
     gpus = plan.deployment.cluster.gpus
     nodes = {gpus[gpu].node for stage in plan.layout.replicas[0] for gpu in stage.gpus}
     return Launch(

@@ -19,7 +19,7 @@ from placement.partition import split_layers, stage_specs
 from placement.plan import Plan
 from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
 from placement.verify import verify_plan
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 
 
 def default_ranks(deployment: Deployment, options: PlanOptions) -> int:
@@ -34,11 +34,15 @@ def default_ranks(deployment: Deployment, options: PlanOptions) -> int:
     ranks = options.ep or max(1, gpus // stages)
     if ranks * stages > gpus:
         raise InputError(
-            f"`ep` {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
+            f"{input_name('ep')} {ranks} with {stages} stage{'s' * (stages > 1)} takes {ranks * stages} GPUs, "
             f"{deployment.cluster.name} has {gpus}."
         )
     if ranks % (options.tp or 1):
-        raise InputError(f"`tp` {options.tp}: does not divide the {ranks} GPUs of an EP group (`ep`).")
+        raise InputError(
+            f"does not divide the {ranks} GPUs of an EP group ({input_name('ep')}).",
+            field="tp",
+            value=options.tp,
+        )
     return ranks
 
 
@@ -124,12 +128,15 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     if most < 1:
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on each of "
-            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give `stages`, a "
-            "larger `ep` on more GPUs, a smaller `weights` or a shorter `context`."
+            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
+            f"{input_name('stages')}, a "
+            f"larger {input_name('ep')} on more GPUs, a smaller {input_name('weights')} or a shorter "
+            f"{input_name('context')}."
         )
     if batch > most:
         raise InfeasibleError(
-            f"HBM capacity binds: `batch` {batch} does not fit; the largest that fits is {most} sequences per GPU."
+            f"HBM capacity binds: {input_name('batch')} {batch} does not fit; the largest that fits is {most} "
+            f"sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
     ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)

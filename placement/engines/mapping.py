@@ -13,7 +13,7 @@ from cost.model import Model
 from placement.arrays import Ints
 from placement.engines.architectures import architecture_of
 from placement.plan import Plan
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
         redundant = -(-total // gpus) * gpus - experts
         raise InputError(
             f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} GPUs), "
-            f"and engines give every rank equally many; make it with rackplan plan `redundant` {redundant} on GPUs "
+            f"and engines give every rank equally many; make it with rackplan plan --redundant "
+            f"{redundant} on GPUs "
             "of equal memory."
         )
     first = slots[0]
@@ -151,7 +152,8 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
             raise InputError(
                 f"the plan's stages differ: {len(first)} GPUs with {first.sum()} slots per layer in one, "
                 f"{len(counts)} with {counts.sum()} in another, and an engine has one EP size for all; make it with "
-                f"rackplan plan `stages` 1, or `stages` and `ep` that fit alike domains."
+                f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit "
+                f"alike domains."
             )
 
 

@@ -25,8 +25,8 @@ PHY2LOG = "npy"
 MOST_RANKS = 1 << 20
 
 
-def require_engine(name: str, option: str) -> Engine:
-    """Return the engine of that name; ``option`` is where it was given.
+def require_engine(name: str, field: str) -> Engine:
+    """Return the engine of that name; ``field`` is the input that gave it.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def require_engine(name: str, option: str) -> Engine:
         If there is none.
     """
     if name not in ENGINES:
-        raise InputError(f"{option} {name}: expected {', '.join(ENGINES)}.")
+        raise InputError(f"expected {', '.join(ENGINES)}.", field=field, value=name)
     return ENGINES[name]
 
 
@@ -46,11 +46,11 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
     InputError
         If there is no such kind, the file cannot be read, or the engine would refuse or misread it.
     """
-    require_ranks(ranks, "`ep`")
+    require_ranks(ranks, "ep")
     if kind == PHY2LOG:
         return require_sound(path, "EPLB (phy2log)", inspect_phy2log(path, facts, ranks))
     if kind not in ENGINES:
-        raise InputError(f"`kind` {kind}: expected {', '.join(ENGINES)} or {PHY2LOG}.")
+        raise InputError(f"expected {', '.join(ENGINES)} or {PHY2LOG}.", field="kind", value=kind)
     require_file(path)
     engine = ENGINES[kind]
     return require_sound(path, engine.title, engine.inspect(path, facts, ranks))
@@ -99,7 +99,7 @@ class Checked:
         return first_of(bad, f"{self.file} {word} in {self.engine.title}")
 
 
-def require_ranks(ranks: int, option: str) -> None:
+def require_ranks(ranks: int, field: str) -> None:
     """Check a number of GPUs.
 
     Raises
@@ -108,7 +108,7 @@ def require_ranks(ranks: int, option: str) -> None:
         If it is not from 1 to :data:`MOST_RANKS`.
     """
     if not 1 <= ranks <= MOST_RANKS:
-        raise InputError(f"{option} {ranks}: expected 1 to {MOST_RANKS:,} GPUs.")
+        raise InputError(f"expected 1 to {MOST_RANKS:,} GPUs.", field=field, value=ranks)
 
 
 def check_file(
@@ -129,15 +129,14 @@ def check_file(
     InputError
         If there is no such file, ``ranks`` is no number of GPUs, or ``tp`` does not divide it.
     """
-    require_ranks(ranks, "`gpus`")
+    require_ranks(ranks, "gpus")
     if tp < 1 or ranks % tp:
-        raise InputError(f"`tp` {tp}: does not divide the {ranks} GPUs of the EP group.")
+        raise InputError(f"does not divide the {ranks} GPUs of the EP group.", field="tp", value=tp)
     require_file(path)
     try:
         inspected = engine.inspect(path, facts, ranks)
     except InputError as error:
-        what = str(error).removeprefix(f"{path}: ").rstrip(".")
-        return Checked(str(path), engine, (Finding("the whole file", what, "refused"),), str(error))
+        return Checked(str(path), engine, (Finding("the whole file", str(error), "refused"),), str(error))
     balance = None
     judged = "not judged without loads; give `loads`, or rackplan import-plan FILE scores it"
     if loads is not None and inspected.mapping is not None:

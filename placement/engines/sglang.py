@@ -122,14 +122,14 @@ class Sglang(Engine):
         if launch.split not in self.splits:
             found.append(
                 f"the plan was made for split {launch.split}, SGLang takes the nearest copy here: make it with "
-                "rackplan plan `split` source"
+                "rackplan plan --split source"
             )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
             found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
         if launch.split == "lp" and launch.model_type not in _LP_MODELS:
             found.append(
                 f"SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, and {launch.model} "
-                "may not be of it; a plan for dynamic is made with rackplan plan `split` even"
+                "may not be of it; a plan for dynamic is made with rackplan plan --split even"
             )
         return found
 
@@ -172,7 +172,7 @@ def _other_keys(data: dict[object, object]) -> list[Finding]:
     """Return what is wrong with the keys of a file that has the one that counts."""
     if KEY not in data and COUNT in data:
         text = "a recording of loads, not a plan: SGLang would run its own EPLB on it"
-        raise NoRowsError(COUNT, f"{text}; plan with rackplan plan `loads` FILE", "wrong")
+        raise NoRowsError(COUNT, f"{text}; plan with rackplan plan --loads FILE", "wrong")
     if KEY not in data:
         raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")
     other = next((str(key)[:40] for key in data if key != KEY), None)

@@ -146,7 +146,7 @@ class Trtllm(Engine):
         """See :class:`Engine`."""
         if launch.nodes == 1:
             return ""
-        return f"its {launch.world} ranks are tasks of MPI; option `launch` slurm or dynamo starts those"
+        return f"its {launch.world} ranks are tasks of MPI; --launch slurm or dynamo starts those"
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
@@ -154,7 +154,7 @@ class Trtllm(Engine):
         if launch.tp > 1:
             found.append(
                 f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: "
-                "make it with rackplan plan `tp` 1"
+                "make it with rackplan plan --tp 1"
             )
         if launch.architecture not in _BALANCED:
             found.append(

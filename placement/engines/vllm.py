@@ -108,7 +108,7 @@ def _record(path: Path) -> dict[str, object]:
         else:
             others.append(str(value.get("record_type"))[:40])
     if not records and "eplb_load_stats" in others:
-        raise NoRowsError("records", "a recording of loads, not a plan: give it to `loads`")
+        raise NoRowsError("records", "a recording of loads, not a plan: give it as loads")
     if not records:
         raise NoRowsError("records", f'none has "record_type": "{RECORD}"')
     if len(records) > 1:

@@ -61,9 +61,7 @@ class VllmAscend(ServedByVllm):
                 "vllm-ascend has one place per expert and device; rackplan replan, or a fresh rackplan plan, puts no "
                 "two copies on a GPU"
             )
-        return (
-            "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with `ep` 2 or more"
-        )
+        return "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with EP 2 or more"
 
     def cannot_run(self, launch: Launch) -> str:
         """Its counter of MoE layers is each process's own."""
@@ -71,7 +69,7 @@ class VllmAscend(ServedByVllm):
             return ""
         return (
             f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
-            "stage after the first would read the rows of other layers; make it with rackplan plan `stages` 1"
+            "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
         )
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
@@ -128,7 +126,7 @@ class VllmAscend(ServedByVllm):
             fitting = [split for split in self.splits if rank_tp(split) == launch.tp]
             found.append(
                 f"the plan was made for split {launch.split}; a rank takes the copy that its number says here, "
-                f"wherever it is, which is nearly even: make it with rackplan plan `split` {(*fitting, 'even')[0]}"
+                f"wherever it is, which is nearly even: make it with rackplan plan --split {(*fitting, 'even')[0]}"
             )
         return found
 

@@ -18,7 +18,7 @@ from placement.fleet.search import Chosen, choose
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -220,7 +220,9 @@ def _without_spares(
     total = sum(len(domains) for domains in left.values())
     if spares >= total:
         raise InputError(
-            f"`spares` {spares}: {cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer for failures."
+            f"{cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer for failures.",
+            field="spares",
+            value=spares,
         )
     for _ in range(spares):
         number = max(left, key=lambda one: (len(left[one]), len(left[one][0]) if left[one] else 0))
@@ -263,13 +265,14 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
         if traffic.tpot_s is not None and one.fastest_tpot_s > traffic.tpot_s:
             raise LimitError(
                 "tpot_s",
-                f"`tpot_ms` {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} is that fast; the "
+                f"{input_name('tpot_ms')} {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} is "
+                f"that fast; the "
                 f"fastest takes {rounded_up(one.fastest_tpot_s * 1e3)} ms a token.",
             )
         if traffic.ttft_s is not None and one.fastest_ttft_s > traffic.ttft_s:
             raise LimitError(
                 "ttft_s",
-                f"`ttft_ms` {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
+                f"{input_name('ttft_ms')} {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
                 f"{traffic.isl:,} tokens and hands their cache over that soon; the fastest takes "
                 f"{rounded_up(one.fastest_ttft_s * 1e3)} ms.",
             )
@@ -277,7 +280,7 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
             raise LimitError(
                 traffic.first_to_go,
                 f"no replicas of {name} on {cluster.name} that hold the time per token hold the time to the first "
-                "token too; give a longer `ttft_ms` or `tpot_ms`.",
+                f"token too; give a longer {input_name('ttft_ms')} or {input_name('tpot_ms')}.",
             )
 
 

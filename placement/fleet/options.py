@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
@@ -21,7 +21,7 @@ def require_goal(goal: str) -> Goal:
     for known in GOALS:
         if goal.strip().lower() == known:
             return known
-    raise InputError(f"`goal` {goal}: expected {', '.join(GOALS[:-1])} or {GOALS[-1]}.")
+    raise InputError(f"expected {', '.join(GOALS[:-1])} or {GOALS[-1]}.", field="goal", value=goal)
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,25 @@ class FleetOptions:
         if self.goal is not None:
             require_goal(self.goal)
         if self.tok_s is not None and not (math.isfinite(self.tok_s) and self.tok_s > 0):
-            raise InputError(f"`tok_s` {self.tok_s:g}: expected output tokens per second above 0.")
+            raise InputError(
+                "expected output tokens per second above 0.", field="tok_s", value=f"{self.tok_s:g}"
+            )
         if not 0 < self.utilization <= 1:
             raise InputError(
-                f"`utilization` {self.utilization:g}: expected the mean over the peak, above 0 and at most 1."
+                "expected the mean over the peak, above 0 and at most 1.",
+                field="utilization",
+                value=f"{self.utilization:g}",
             )
         if self.utilization < 1 and self.tok_s is None:
-            raise InputError("`utilization`: only with `tok_s`, the mean that is served.")
+            raise InputError(
+                f"only with {input_name('tok_s')}, the mean that is served.", field="utilization"
+            )
         if self.spares < 0:
-            raise InputError(f"`spares` {self.spares}: expected 0 or more domains.")
+            raise InputError("expected 0 or more domains.", field="spares", value=self.spares)
         if self.seed < 0:
-            raise InputError(f"`seed` {self.seed}: expected a whole number from 0 up.")
+            raise InputError("expected a whole number from 0 up.", field="seed", value=self.seed)
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
-            raise InputError(f"`time_limit`: expected seconds above 0, not {self.time_limit_s:g}.")
+            raise InputError(f"expected seconds above 0, not {self.time_limit_s:g}.", field="time_limit_s")
 
     @property
     def wanted(self) -> Goal:

@@ -16,7 +16,7 @@ from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hi
 from placement.fleet.greedy import first_answer, thinned
 from placement.fleet.options import WORTH_S, FleetOptions, Goal
 from placement.plan import Proof
-from topology.base.errors import InfeasibleError, NoAnswerError
+from topology.base.errors import InfeasibleError, NoAnswerError, input_name
 from topology.base.units import plural
 from topology.spec import GpuSpec
 
@@ -81,15 +81,15 @@ def choose(
         _refuse_none(problem, traffic, most)
     if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
         reach, bound = most.requests * tok_s, most.bound * tok_s
-        asked = f"`tok_s` {options.tok_s:,.0f}" + (
-            f" at `utilization` {options.utilization:g}, {peak:,.0f} at peak,"
+        asked = f"{input_name('tok_s')} {options.tok_s:,.0f}" + (
+            f" at {input_name('utilization')} {options.utilization:g}, {peak:,.0f} at peak,"
             if options.utilization < 1
             else ""
         )
         if bound >= peak and not most.optimal:
             raise NoAnswerError(
                 f"{asked}: not reached in the time there was; the best found serves {reach:,.0f} output tok/s and "
-                f"nothing serves more than {bound:,.0f}; give `time_limit` more seconds."
+                f"nothing serves more than {bound:,.0f}; give {input_name('time_limit_s')} more seconds."
             )
         looser = ", or looser limits" if traffic.limits else ""
         raise InfeasibleError(

@@ -15,7 +15,7 @@ from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
 from placement.pack import EMPTY
 from placement.plan import Plan
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.build import build_cluster, rebuilt
 from topology.changes.broken import lost_faults, with_faults
 from topology.cluster import Cluster, ClusterView
@@ -102,7 +102,7 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
     )
     strange = [name for name in after if name not in before]
     missing = [name for name in before if name not in after]
-    where = f"`cluster` {new.name}"
+    where = f"{input_name('cluster')} {new.name}"
     if strange or (missing and new.spec.raw is None):
         what = "it has" if strange else "it lacks"
         some = (strange or missing)[:_MOST_NAMED]
@@ -164,7 +164,7 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
                 rests.append(_kept(plan, old, gone, number, deployment))
             except InfeasibleError as error:
                 refused.append(error)
-                notes.append(f"{_of(plan, old)} is idle: {str(error).removesuffix('.')}")
+                notes.append(f"{_of(plan, old)} is idle: {str(error).rstrip('.')}")
                 continue
         rows.setdefault(key, []).append(len(replicas))
         stages = plan.layout.replicas[old]
@@ -301,7 +301,7 @@ def _check_memory(
         layers = f"layers {stage.layers.start} to {stage.layers.stop - 1}"
         what = f"{lacking} experts lack a slot in each of {layers}; with slots for all, " if lacking else ""
         remedy = (
-            f"batch {fits} would fit: serve at most that, and plan with `batch` {fits}"
+            f"batch {fits} would fit: serve at most that, and plan with {input_name('batch')} {fits}"
             if fits
             else "no batch fits: plan again with more GPUs"
         )

@@ -70,13 +70,13 @@ class ReplanOptions:
 
     def __post_init__(self) -> None:
         for name, value in (
-            ("`max_moves`", self.max_moves),
-            ("`max_bytes`", self.max_bytes),
-            ("`time_limit`", self.time_limit_s),
-            ("`seed`", self.seed),
+            ("max_moves", self.max_moves),
+            ("max_bytes", self.max_bytes),
+            ("time_limit_s", self.time_limit_s),
+            ("seed", self.seed),
         ):
             if value is not None and (not np.isfinite(value) or value < 0):
-                raise InputError(f"{name} {value:g}: expected a finite number from 0 up.")
+                raise InputError("expected a finite number from 0 up.", field=name, value=f"{value:g}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

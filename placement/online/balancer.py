@@ -19,7 +19,7 @@ from placement.online.state import OnlineOptions, OnlineState, checked_loads, ch
 from placement.online.votes import relative, votes, workloads
 from placement.problem import Problem
 from placement.solve import solve
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 _FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much
 _PRICES = 12  # at most
@@ -93,11 +93,11 @@ def start(
     """
     if isinstance(slots_per_gpu, (int, np.integer)):
         if gpus is None or gpus < 1:
-            raise InputError(f"`gpus` {gpus}: how many GPUs have {slots_per_gpu} slots each?")
+            raise InputError(f"how many GPUs have {slots_per_gpu} slots each?", field="gpus", value=gpus)
         slots_per_gpu = np.full(gpus, slots_per_gpu)
     slots = checked_slots(slots_per_gpu)
     if gpus is not None and gpus != slots.size:
-        raise InputError(f"`slots_per_gpu` has {slots.size} GPUs and `gpus` is {gpus}.")
+        raise InputError(f"`slots_per_gpu` has {slots.size} GPUs and {input_name('gpus')} is {gpus}.")
     if experts < 1 or int(slots.sum()) < experts:
         raise InputError(f"{int(slots.sum())} slots for {experts} experts: each expert needs one.")
     options = options or OnlineOptions()

@@ -13,7 +13,7 @@ import numpy as np
 from placement.arrays import Experts, Floats
 from placement.baselines import Baseline, eplb_global, eplb_hierarchical
 from placement.online.policy import Group
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 VLLM_STEPS, VLLM_WINDOW = 3000, 1000
 """vLLM 0.33.0: ``step_interval`` and ``window_size`` of ``--eplb-config``."""
@@ -48,7 +48,7 @@ class Eplb:
         if not group.equal_slots:
             raise InputError(
                 f"EPLB places equally many copies on each GPU; {group.slot_gpu.size} slots lie unequally on "
-                f"{group.gpus} GPUs: choose `redundant` so that they divide."
+                f"{group.gpus} GPUs: choose {input_name('redundant')} so that they divide."
             )
         self._group = group
         self._seen: deque[Floats] = deque(maxlen=windows)

@@ -65,7 +65,7 @@ def require_names(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         _entry(name, linear=False, steps_per_window=1)
         if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
-            raise InputError(f"`policy` {name}: it is there twice; leave one out.")
+            raise InputError("it is there twice; leave one out.", field="policy", value=name)
 
 
 def entries(
@@ -131,7 +131,9 @@ def _entry(text: str, *, linear: bool, steps_per_window: int) -> Entry:
     name, colon, budget = said.partition(":")
     if colon and name not in (OURS, OURS_LINEAR):
         raise InputError(
-            f"`policy` {text}: only {OURS} and {OURS_LINEAR} take a budget, like {OURS}:5%; leave it out."
+            f"only {OURS} and {OURS_LINEAR} take a budget, like {OURS}:5%; leave it out.",
+            field="policy",
+            value=text,
         )
     if name in (OURS, OURS_LINEAR):
         part = budget_of(budget, text) if colon else BUDGET
@@ -146,7 +148,9 @@ def _entry(text: str, *, linear: bool, steps_per_window: int) -> Entry:
     if name == "sglang":
         windows = every(SGLANG_STEPS)
         return Entry(name, lambda group: Eplb(group, windows), windows, blocking=True, linear=linear)
-    raise InputError(f"`policy` {text}: expected {', '.join(NAMES)} or {OURS}:BUDGET, like {OURS}:5%.")
+    raise InputError(
+        f"expected {', '.join(NAMES)} or {OURS}:BUDGET, like {OURS}:5%.", field="policy", value=text
+    )
 
 
 def budget_of(text: str, said: str) -> float | None:
@@ -166,6 +170,8 @@ def budget_of(text: str, said: str) -> float | None:
         value = math.nan
     if not 0 <= value <= 1:
         raise InputError(
-            f"`policy` {said}: a budget is a part of the copies, from 0 to 100 %: {OURS}:5%, {OURS}:0, {OURS}:none."
+            f"a budget is a part of the copies, from 0 to 100 %: {OURS}:5%, {OURS}:0, {OURS}:none.",
+            field="policy",
+            value=said,
         )
     return value

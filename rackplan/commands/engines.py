@@ -66,17 +66,18 @@ def export(
     from placement.engines.registry import require_engine
     from placement.plan_file import read_plan
     from rackplan.output import print_error, show, show_text
+    from rackplan.render.text import with_flags
     from rackplan.views.engines import export_view
     from topology.base.files import write_new
 
-    engine = require_engine(to, "--to")
+    engine = require_engine(to, "to")
     named = output or Path(f"{engine.name}{engine.suffixes[0]}")
     asked = Asked(engine, named, launch, None, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
     view = export_view(deployed)
     if output is None and len(deployed.files) == 1:
         for one in deployed.exported[0].warnings:
-            print_error(f"note: {one}")
+            print_error(with_flags(f"note: {one}"))
         show_text(deployed.exported[0].text, view, json=json)
         return
     write_new({path: text.encode() for path, text in deployed.files.items()})
@@ -140,7 +141,7 @@ def check(
     from rackplan.output import print_error, show
     from rackplan.views.engines import check_view
 
-    found = check_file(file, require_engine(engine, "--for"), model_facts(resolve_model(model)), gpus)
+    found = check_file(file, require_engine(engine, "for"), model_facts(resolve_model(model)), gpus)
     if found.unreadable and not json:
         raise InputError(found.unreadable)
     show(check_view(found), json=json)

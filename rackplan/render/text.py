@@ -36,7 +36,13 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} |
 
 Parameters of imports have names that files have too: they are called ``option `fabric```.
 """
-_RENAMED = {"prices": "price", "powers": "power", "settings": "set", "time_limit_s": "time-limit", "path": "output"}
+_RENAMED = {
+    "prices": "price",
+    "powers": "power",
+    "settings": "set",
+    "time_limit_s": "time-limit",
+    "path": "output",
+}
 _NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
 
 

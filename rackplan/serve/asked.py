@@ -417,17 +417,8 @@ def model_of(asked: Named, weights: str | None) -> Model:
         config["rackplan"] = {"source": asked.name}
         return model_from_config(config, name=label_of(asked), weights=weights)
     except RackplanError as error:
-        raise FieldError({"model": _on_the_page(str(error))}) from None
-
-
-def _on_the_page(message: str) -> str:
-    """Return the library's message about a model without what a page cannot do: open a path, list names."""
-    if " nor a file" not in message:
-        return message
-    said, _, _ = message.replace("neither in the catalog nor a file", "not in the catalog").partition(
-        " `rackplan "
-    )
-    return f"{said} Its config.json can be dropped here."
+        instead = " Its config.json can be dropped here." if error.hint else ""
+        raise FieldError({"model": f"{error.problem}{instead}"}) from None
 
 
 def label_of(asked: Named) -> str:

@@ -188,7 +188,7 @@ def both_phases(asked: Asked) -> BothPhases:
 
 def _field_of(error: RackplanError) -> str:
     """Return the page's field of the input that a refusal is about, ``request`` where it has none."""
-    return next((_FIELDS.get(name, name) for name in error.fields if name in _ON_PAGE), "request")
+    return next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
 
 
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rackplan.studies.options import FIGURE, NAMED_FILES, OF_GPU, Kind, Value
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -208,7 +208,7 @@ def _limit_s(asked: Mapping[str, Any], name: str) -> float | None:
     from rackplan.options import seconds
 
     limit = asked.get(name)
-    return None if limit in (None, NO_LIMIT) else seconds(float(limit), f"`{name}`")
+    return None if limit in (None, NO_LIMIT) else seconds(float(limit), input_name(name))
 
 
 def _score(asked: Mapping[str, Any]) -> Row:
@@ -231,7 +231,9 @@ def _score(asked: Mapping[str, Any]) -> Row:
         found = fit.scorer.at(batch)
         if limit_s is not None and found.tpot_s > limit_s:
             raise InfeasibleError(
-                f"`tpot_ms` {limit_s * 1e3:g}: a token takes {found.tpot_s * 1e3:.4g} ms at `batch` {batch}."
+                f"a token takes {found.tpot_s * 1e3:.4g} ms at {input_name('batch')} {batch}.",
+                field="tpot_ms",
+                value=f"{limit_s * 1e3:g}",
             )
     else:
         found = fit.scorer.at(_largest(fit, limit_s))
@@ -245,7 +247,9 @@ def _largest(fit: Fitted, limit_s: float | None) -> int:
         return high
     if (least := fit.scorer.at(low).tpot_s) > limit_s:
         raise InfeasibleError(
-            f"`tpot_ms` {limit_s * 1e3:g}: a token takes {least * 1e3:.4g} ms with one sequence per GPU."
+            f"a token takes {least * 1e3:.4g} ms with one sequence per GPU.",
+            field="tpot_ms",
+            value=f"{limit_s * 1e3:g}",
         )
     while high - low > 1:
         middle = (low + high) // 2
@@ -263,30 +267,37 @@ def _fitted(
     cluster, model = deployment.cluster, deployment.model
     if not 1 <= stages <= len(model.layers):
         raise InputError(
-            f"`stages` {stages}: {model.name} has {len(model.layers)} layers; expected 1 to as many."
+            f"{model.name} has {len(model.layers)} layers; expected 1 to as many.",
+            field="stages",
+            value=stages,
         )
     if ep is None:
         ep = len(cluster.gpus) // stages if model.moe is not None else tp or 1
     groups = equal_groups(domain_gpus(cluster), ep) if ep >= 1 else []
     if len(groups) < stages:
-        raise InputError(f"`ep` {ep}, `stages` {stages}: {cluster.name} has no {stages} groups of {ep} GPUs.")
+        raise InputError(
+            f"{input_name('ep')} {ep}, {input_name('stages')} {stages}: {cluster.name} has no {stages} "
+            f"groups of {ep} GPUs."
+        )
     what = arrangement_of(cluster, replicas_of(groups, stages))
     widths, _ = widths_of(model, what, cut_experts=False)
     tp = tp or (1 if model.moe is not None else ep)
     if tp not in widths:
         able = f"it can be {', '.join(map(str, widths))}" if widths else "no width divides its heads"
-        raise InputError(f"`tp` {tp}: of {model.name} in groups of {ep} GPUs {able}.")
+        raise InputError(f"of {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
     shape = Shape(what.replicas, tp, what.alike, what)
     slots = stage_slots(deployment, shape, redundant)
     if slots is None:
         raise InputError(
-            f"`redundant` {redundant or 0}: {ep} GPUs cannot hold the experts in that many slots."
+            f"{ep} GPUs cannot hold the experts in that many slots.", field="redundant", value=redundant or 0
         )
     most = batch_that_fits(deployment, shape, slots)
     found = fitted(deployment, Fitting(shape, slots, most)) if most else None
     if found is None:
         wanted = (
-            f"`batch` {deployment.workload.batch}" if deployment.workload.batch else "one sequence per GPU"
+            f"{input_name('batch')} {deployment.workload.batch}"
+            if deployment.workload.batch
+            else "one sequence per GPU"
         )
         raise InfeasibleError(
             f"HBM capacity binds: {wanted} of {model.name} does not fit on {cluster.name} in this layout; the "
@@ -304,7 +315,9 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
     if asked.get("isl") is not None or asked.get("osl") is not None:
         return _matched(asked)
     if asked.get("prefill_cluster") is not None:
-        raise InputError("`prefill_cluster`: it is of two pools; give `isl` and `osl` too.")
+        raise InputError(
+            f"`prefill_cluster`: it is of two pools; give {input_name('isl')} and {input_name('osl')} too."
+        )
     deployment = _deployment(asked)
     limit_s, usual, notes = _sweep_limit(asked, deployment)
     each = deployment.workload.tokens_per_step
@@ -319,7 +332,7 @@ def _sweep(asked: Mapping[str, Any]) -> Row:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
         said = f"{(limit_s or 0.0) * 1e3:g} ms: no layout is as fast; the fastest takes {fastest:.4g} ms"
         if not usual:
-            raise InfeasibleError(f"`{_limit_name(deployment)}` {said}.")
+            raise InfeasibleError(f"{input_name(_limit_name(deployment))} {said}.")
         best, notes = _best(found, None), [f"no limit is kept: {said}"]
     return _swept(found, best or 0, notes)
 
@@ -330,7 +343,8 @@ def _matched(asked: Mapping[str, Any]) -> Row:
 
     if asked.get("isl") is None or asked.get("osl") is None or "context" in asked or "phase" in asked:
         raise InputError(
-            "`isl`, `osl`: give both, and neither `context` nor `phase`: these follow from them."
+            f"{input_name('isl')}, {input_name('osl')}: give both, and neither {input_name('context')} nor "
+            f"{input_name('phase')}: these follow from them."
         )
     cluster = _cluster(asked)
     served = {name: asked[name] for name in (*_SERVED, "isl", "osl", "tpot_ms", "ttft_ms") if name in asked}
@@ -346,7 +360,9 @@ def _matched(asked: Mapping[str, Any]) -> Row:
     )
     best = found.matches.best()
     if best is None:
-        raise InfeasibleError("no pair of pools keeps the limits `tpot_ms` and `ttft_ms`.")
+        raise InfeasibleError(
+            f"no pair of pools keeps the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
+        )
     labels = [f"{role} {side.label(at)} x{workers}" for role, side, at, workers in found.sides(best)]
     row = {
         "step_s": float(found.decode.step_s[best.decode]),
@@ -374,7 +390,8 @@ def _sweep_limit(asked: Mapping[str, Any], deployment: Deployment) -> tuple[floa
     other = "ttft_ms" if decodes else "tpot_ms"
     if asked.get(other) is not None:
         raise InputError(
-            f"`{other}`: a sweep of {deployment.workload.phase} is limited by `{_limit_name(deployment)}`."
+            f"a sweep of {deployment.workload.phase} is limited by {input_name(_limit_name(deployment))}.",
+            field=other,
         )
     if asked.get(_limit_name(deployment)) is not None or not decodes:
         return _limit_s(asked, _limit_name(deployment)), False, []
@@ -493,7 +510,10 @@ def _fleet(asked: Mapping[str, Any]) -> Row:
         if asked.get(name) is not None:
             served[name] = asked[name]
     if "isl" in served and "context" in served:
-        raise InputError("`context`: the lengths are `isl` and `osl` already; leave one out.")
+        raise InputError(
+            f"the lengths are {input_name('isl')} and {input_name('osl')} already; leave one out.",
+            field="context",
+        )
     own = ["goal", "tok_s", "utilization", "spares", "time_limit_s", "seed"]
     options = FleetOptions(**{name: asked[name] for name in own if asked.get(name) is not None})
     models = asked["model"]

@@ -16,6 +16,7 @@ from cost.resolve import resolve_model
 from cost.step.step import even_step
 from cost.terms.pipeline import hop_seconds
 from cost.terms.work import PlacedExperts
+from helpers import fabric_like
 from topology import build_cluster, resolve_cluster
 
 
@@ -220,8 +221,8 @@ def test_a_hop_between_neighbours_shares_no_uplink(toy):
     assert spec.scale_out is not None
     stages = [StageSpec((2 * host, 2 * host + 1), range(1)) for host in range(5)]
 
-    def seconds(**fabric: object) -> list[float]:
-        out = replace(spec.scale_out, **fabric)
+    def seconds(kind: str = "rail", **sizes: object) -> list[float]:
+        out = fabric_like(spec.scale_out, kind, **sizes)
         where = toy.deployment(build_cluster(replace(spec, scale_out=out)))
         return [hop_seconds(where, stages[0], other, moved=1e6)[1] for other in stages[1:]]
 

@@ -79,7 +79,7 @@ def test_views_add_up_to_the_whole(name: str, broken: bool) -> None:
         assert sum(one.power.value or 0 for one in shares) == pytest.approx(limits.power.value)
     if whole.spec.domains[0].gpu.name in PRICES.prices:
         bills = [PRICES.bill(one) for one in [*views, whole]]
-        hours = [bill.usd_per_h for bill in bills if bill.usd_per_h is not None]
+        hours = [bill.usd_per_hour for bill in bills if bill.usd_per_hour is not None]
         assert hours[0] + hours[1] == pytest.approx(hours[2])
         watts = [bill.power_w for bill in bills if bill.power_w is not None]
         assert not watts or watts[0] + watts[1] == pytest.approx(watts[2])

@@ -30,7 +30,7 @@ def one_line(error: BaseException) -> str:
 _MARK = re.compile("\ue000(\\w+)\ue001")  # of Unicode's private use: no text that people write has them
 
 
-def option(name: str) -> str:
+def input_name(name: str) -> str:
     """Return the place of an input's name in a message of :class:`RackplanError`: each face calls it as its users do.
 
     ``name`` is the parameter in Python; a command line has ``--tpot-ms`` in place of ``tpot_ms``.
@@ -44,7 +44,7 @@ class RackplanError(Exception):
     Parameters
     ----------
     problem:
-        What is wrong, and what was expected or would work. It names inputs by :func:`option`.
+        What is wrong, and what was expected or would work. It names inputs by :func:`input_name`.
     field, value:
         The input that is wrong, by its name in Python, and what it was; messages begin with both.
     hint:
@@ -63,7 +63,7 @@ class RackplanError(Exception):
         return self.text(_quoted, hint=False)
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """The inputs that the message names, the wrong one first."""
         return tuple(dict.fromkeys(_MARK.findall(self._message(hint=True))))
 
@@ -75,7 +75,7 @@ class RackplanError(Exception):
     def _message(self, *, hint: bool) -> str:
         head = ""
         if self.field:
-            head = f"{option(self.field)} {self.value}".rstrip() + ": "
+            head = f"{input_name(self.field)} {self.value}".rstrip() + ": "
         return f"{head}{self.args[0]}" + (f" {self.hint}" if hint and self.hint else "")
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 TEMPORARY = ".rackplan-"
 """How the names of temporary folders begin; the rest is random."""
@@ -147,7 +147,8 @@ def require_unlinked(path: Path, *names: str) -> Path:
 def _refuse_link(path: Path, step: Path) -> None:
     if step.is_symlink():
         raise InputError(
-            f"{path}: {step} is a link, and links are not followed; remove it, or choose another `output`."
+            f"{path}: {step} is a link, and links are not followed; remove it, or choose another "
+            f"{input_name('path')}."
         )
 
 
@@ -164,7 +165,7 @@ def require_place(path: Path) -> Path:
     _require_file(path, there)
     if not there.parent.is_dir():
         raise InputError(
-            f"{path}: cannot write there ({there.parent} is no folder); choose another `output`."
+            f"{path}: cannot write there ({there.parent} is no folder); choose another {input_name('path')}."
         )
     _require_access(path, there.parent)
     return there
@@ -182,7 +183,7 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
     names = tuple(names)
     there = require_unlinked(folder, *names)
     if there.exists() and not there.is_dir():
-        raise InputError(f"{folder}: it is a file; `output` wants a folder.")
+        raise InputError(f"{folder}: it is a file; {input_name('path')} wants a folder.")
     for name in names:
         _require_file(folder / name, there / name)
     _require_access(folder, _nearest(there))
@@ -198,11 +199,13 @@ def _require_file(path: Path, there: Path) -> None:
     except OSError as error:
         raise unwritable(path, error) from None
     if stat.S_ISDIR(mode):
-        raise InputError(f"{path}: it is a folder; choose another `output`.")
+        raise InputError(f"{path}: it is a folder; choose another {input_name('path')}.")
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path}: it is no file that can be replaced; choose another `output`.")
+        raise InputError(f"{path}: it is no file that can be replaced; choose another {input_name('path')}.")
     if not mode & 0o222:
-        raise InputError(f"{path}: it is read-only; choose another `output`, or let it be written.")
+        raise InputError(
+            f"{path}: it is read-only; choose another {input_name('path')}, or let it be written."
+        )
 
 
 def _require_access(path: Path, folder: Path) -> None:
@@ -220,14 +223,17 @@ def require_new(path: Path) -> None:
     """
     if os.path.lexists(path):
         raise InputError(
-            f"`output` {path}: it exists, and is not overwritten; choose another `output` or remove it."
+            f"it exists, and is not overwritten; choose another {input_name('path')} or remove it.",
+            field="path",
+            value=path,
         )
 
 
 def unwritable(path: Path, error: Exception) -> InputError:
     """Return what a person reads where something could not be written."""
     return InputError(
-        f"{path}: cannot write there ({getattr(error, 'strerror', None) or error}); choose another `output`."
+        f"{path}: cannot write there ({getattr(error, 'strerror', None) or error}); choose another "
+        f"{input_name('path')}."
     )
 
 

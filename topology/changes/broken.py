@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.reading import nearest
 from topology.cluster import Cluster
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
@@ -72,7 +72,7 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
     InputError
         If the cluster has nothing of that name.
     """
-    where, name = f"`lost` {name}", name.strip()
+    where, name = f"{input_name('lost')} {name}", name.strip()
     kind, _, rest = name.partition(":")
     named = rest.strip() if kind in (*NAMED, LINK) else ""
     gone = [gpu.id for gpu in cluster.gpus if name in (gpu.id, gpu.node, gpu.rack, f"d{gpu.domain}")]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
 from topology.base.reading import nearest
@@ -51,9 +51,9 @@ _MOST: Mapping[str, float] = {
 """The largest value by unit of a figure that nobody published."""
 _BILLED: Mapping[str, str] = {
     "usd_per_h": "the catalog's figure is a cloud's list price, which other bases do not use; give yours with "
-    "`price` {}=2.50.",
+    f"{input_name('prices')} {{}}=2.50.",
     "power_w": "the catalog's figure is the limit of the chip, without its share of the host; give yours with "
-    "`power` {}=1900.",
+    f"{input_name('powers')} {{}}=1900.",
 }
 """Why a factor cannot change what the catalog says of a price or a power."""
 _NUMBER = r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
@@ -131,7 +131,7 @@ class _Setting:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise InputError: why it cannot be."""
-        raise InputError(f"`set` {self}: {why}")
+        raise InputError(why, field="settings", value=self)
 
 
 def _parsed(text: str) -> _Setting:
@@ -139,8 +139,10 @@ def _parsed(text: str) -> _Setting:
     part, dot, figure = (piece.strip() for piece in name.rpartition("."))
     if not (equals and dot and part and figure and value):
         raise InputError(
-            f"`set` {text}: expected PART.FIGURE=VALUE, like gb200.hbm_bytes_per_s=2x, "
-            "nvlink5.link_bytes_per_s=100 GB/s or gpu.hbm_bytes=+10%."
+            "expected PART.FIGURE=VALUE, like gb200.hbm_bytes_per_s=2x, "
+            "nvlink5.link_bytes_per_s=100 GB/s or gpu.hbm_bytes=+10%.",
+            field="settings",
+            value=text,
         )
     setting = _Setting(part, figure.lower().replace("-", "_"), value)
     factor: float | None = None
@@ -287,7 +289,7 @@ def _value(setting: _Setting, unit: str) -> float:
     except ValueError:
         if unit == "1":
             setting.refuse("expected a number, or a factor like 2x.")
-        return parse_quantity(setting.value, unit, f"`set` {setting}")
+        return parse_quantity(setting.value, unit, f"{input_name('settings')} {setting}")
     if not (math.isfinite(value) and value > 0):
         setting.refuse("must be greater than zero and finite.")
     return value

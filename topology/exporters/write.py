@@ -41,7 +41,7 @@ def topology_text(cluster: Cluster, form: str) -> str:
         If there is no such format, or it cannot say this cluster.
     """
     if form not in EXPORT_FORMATS:
-        raise InputError(f"`form` {form}: {nearest(form, EXPORT_FORMATS)}")
+        raise InputError(f"{nearest(form, EXPORT_FORMATS)}", field="form", value=form)
     return EXPORT_FORMATS[form](cluster)
 
 

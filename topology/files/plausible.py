@@ -196,7 +196,7 @@ def _check_latency(latency: Figure, where: str) -> None:
 def _refuse(where: str, figure: Figure, wrong: str) -> None:
     """Refuse a figure with what is wrong with it, if anything is."""
     if wrong:
-        raise InputError(f'{where}: "{figure.text}": {wrong} {_INSIST}')
+        raise InputError(f'{where}: "{figure.text}": {wrong}', hint=_INSIST)
 
 
 def _near(value: float, other: float) -> bool:

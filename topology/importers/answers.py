@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.figures import Figure
 from topology.base.reading import nearest
 from topology.base.units import format_quantity, plural
@@ -103,7 +103,7 @@ def named_parts(
         among = f" ({_and([name.words for name in dict.fromkeys(names)])})" if names else ""
         questions.ask(
             "what its GPUs are (and so how fast their links)",
-            f"option `gpu` NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
+            f"{input_name('gpu')} NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
         )
         return None
     name, wanted = _named_system(options), options.gpus_per_node
@@ -113,7 +113,9 @@ def named_parts(
         system: DomainSpec | None = load_domain(name)
         if system is not None and wanted not in (None, system.gpus_per_node):
             raise InputError(
-                f"option `gpus_per_node` {wanted}: {system.part} has {system.gpus_per_node} GPUs to a node."
+                f"{system.part} has {system.gpus_per_node} GPUs to a node.",
+                field="gpus_per_node",
+                value=wanted,
             )
         return Parts(gpu, name, system, find_scale_out(name), inner, outer)
     systems = [one for one in systems_of(gpu.name) if wanted in (None, one.gpus_per_node)]
@@ -137,10 +139,10 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
     if hbm is None:
         near = spelled_gpus().near(text) or nearest(text, (*gpu_names(), *cluster_names()))
         raise InputError(
-            f'option `gpu` {text}: unknown GPU "{text}"; {near} '
-            "For one of your own give its memory too, like option `hbm` '48 GB'."
+            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} "
+            f"For one of your own give its memory too, like {input_name('hbm')} '48 GB'."
         )
-    memory = given_figure(hbm, "byte", "option `hbm`")
+    memory = given_figure(hbm, "byte", f"{input_name('hbm')}")
     return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})
 
 
@@ -174,24 +176,27 @@ def answer(
     if join is None and tops:
         questions.ask(
             f"how its {tops} separate switches are joined",
-            "the fabric's own file, or option `join_leaves` RATE (a switch over them all, one uplink of it each)",
+            f"the fabric's own file, or {input_name('join_leaves')} RATE (a switch over them all, one "
+            f"uplink of it each)",
         )
     if options.pcie is not None:
-        pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", "option `pcie`"))
+        pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", f"{input_name('pcie')}"))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
-        questions.ask("the PCIe rate of a GPU", "option `pcie` RATE (like '64 GB/s')")
+        questions.ask("the PCIe rate of a GPU", f"{input_name('pcie')} RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
         rate = asking.rate("socket_link", "Link between sockets", " each way")
         socket_link = None if rate is None else inner_fabric("socket-link", rate)
         if rate is None:
-            questions.ask("the rate between its sockets", "option `socket_link` RATE (like '100 GB/s')")
+            questions.ask(
+                "the rate between its sockets", f"{input_name('socket_link')} RATE (like '100 GB/s')"
+            )
     if parts is None:
         return None
     if parts.system is None and any(node is None or not node.gpus for node in nodes.values()):
         several = ", ".join(one.part for one in systems_of(parts.gpu.name))
         other = "a node's `nvidia-smi topo -m` or NCCL XML too"
         questions.ask(
-            "how GPUs of a node are joined", f"option `gpu` SYSTEM ({several})" if several else other
+            "how GPUs of a node are joined", f"{input_name('gpu')} SYSTEM ({several})" if several else other
         )
     linked = any(node is None or node.link_kind != "pcie" or not node.gpus for node in nodes.values())
     plain = parts.design is not None and options.nic is None and parts.outer is None
@@ -225,7 +230,7 @@ class _Asking:
         if text is None:
             return None
         self.log.assume(f"{what}: {text}{suffix} (option `{name}`).")
-        return given_figure(text, "byte/s", f"option `{name}`")
+        return given_figure(text, "byte/s", input_name(name))
 
     def per_node(self) -> int:
         """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
@@ -233,7 +238,7 @@ class _Asking:
         if count is None and self.parts is not None and (system := self.parts.system) is not None:
             count, source = system.gpus_per_node, f": catalog system {system.part}"
         if count is None:
-            self.questions.ask("how many GPUs a node has", "option `gpus_per_node` N")
+            self.questions.ask("how many GPUs a node has", f"{input_name('gpus_per_node')} N")
             return 0
         self.log.assume(f"{plural(count, 'GPU')} to a node{source}.")
         return count
@@ -251,7 +256,9 @@ class _Asking:
             return inner_fabric(f"scale-up {found.text}", found, scale_up=True)
         else:
             known = fabrics or [name for name in fabric_names() if load_fabric(name).kind not in _SCALE_OUT]
-            self.questions.ask("the rate of a scale-up link", f"option `fabric` NAME ({', '.join(known)})")
+            self.questions.ask(
+                "the rate of a scale-up link", f"{input_name('fabric')} NAME ({', '.join(known)})"
+            )
             return None
         self.log.assume(f"Scale-up link: {_rate(fabric)} each way, {fabric.name}{source}.")
         return fabric
@@ -266,7 +273,9 @@ class _Asking:
         elif parts is not None and parts.design is not None:
             fabric, source = parts.design.fabric, f", catalog system {parts.name}"
         if fabric is None:
-            options = "option `nic` RATE (like '400 Gb/s') or option `fabric` NAME (like ib-ndr400)"
+            options = (
+                f"{input_name('nic')} RATE (like '400 Gb/s') or {input_name('fabric')} NAME (like ib-ndr400)"
+            )
             self.questions.ask("the rate of a NIC", options)
         else:
             self.log.assume(f"NIC: {_rate(fabric)}, {fabric.name}{source}.")
@@ -278,7 +287,7 @@ class _Asking:
         if value is None and self.parts is not None and self.parts.design is not None:
             value, source = self.parts.design.oversubscription, f", catalog system {self.parts.name}"
         if value is None:
-            ask = "option `oversubscription` R (1: as many as downlinks)"
+            ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
             self.questions.ask("how many uplinks a leaf has", ask)
         else:
             self.log.assume(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")

@@ -78,7 +78,7 @@ def build(completed: Completed) -> Built:
     try:
         check_raw_links(raw, "rates")
     except InputError as error:
-        notes.append(f"{str(error).split(' If it is meant')[0]} Kept as the file has it.")
+        notes.append(f"{error.problem} Kept as the file has it.")
         unusual = True
     else:
         unusual = False

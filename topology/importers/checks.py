@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.units import format_quantity
 from topology.catalog import gpu_names
 from topology.importers.answers import Parts
@@ -27,8 +27,8 @@ def check_gpu(found: Sequence[Found], parts: Parts, option: str) -> None:
         for name in one.gpu_names:
             if not name.means(parts.gpu):
                 raise InputError(
-                    f"{one.place}: option `gpu` {option}: the file says {name.words}, not {parts.gpu.name}; "
-                    "give what it is, or a name of your own with option `hbm`."
+                    f"{one.place}: {input_name('gpu')} {option}: the file says {name.words}, not {parts.gpu.name}; "
+                    f"give what it is, or a name of your own with {input_name('hbm')}."
                 )
 
 
@@ -42,7 +42,7 @@ def checked_node(
     wanted = options.gpus_per_node
     if wanted is not None and node.gpu_count != wanted:
         raise InputError(
-            f"{node.place}: {host} has {node.gpu_count} GPUs, but option `gpus_per_node` says {wanted}."
+            f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {wanted}."
         )
     per, system = node.links_of_gpus, parts.system
     if node.hidden and not node.beyond and node.kind == "topo-m":
@@ -126,8 +126,8 @@ def check_links(
         has, own = f"{count} scale-up links", f"{(*wanted, 0)[0]}"
     if not fits:
         raise InputError(
-            f"{place}: its GPUs have {has}, but {parts.gpu.name} has {own} (option `gpu` {option}); give "
-            "what they are, or a name of your own with option `hbm` and option `fabric`."
+            f"{place}: its GPUs have {has}, but {parts.gpu.name} has {own} ({input_name('gpu')} {option}); give "
+            f"what they are, or a name of your own with {input_name('hbm')} and {input_name('fabric')}."
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from networkx.utils import UnionFind
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.units import format_quantity, plural
 from topology.build import GPUS
@@ -138,7 +138,7 @@ def _ask_design(fabric: FabricFound, answers: Answers, domains: int, questions: 
         systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
         questions.ask(
             "how its domains are cabled to each other",
-            f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or option `gpu` SYSTEM ({systems})",
+            f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or {input_name('gpu')} SYSTEM ({systems})",
         )
     else:
         log.assume(f"Fabric between domains: {parts.design.kind}, as catalog system {parts.name} is cabled.")
@@ -150,7 +150,8 @@ def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], n
     if gpus > GPUS:
         raise InputError(
             f"{place}: {plural(len(nodes), 'host')} with {gpus:,} GPUs; at most {GPUS:,} are "
-            "imported. Name those that have GPUs with option `hosts`, or write the cluster as a YAML of parts."
+            f"imported. Name those that have GPUs with {input_name('hosts')}, or write the cluster as a "
+            f"YAML of parts."
         )
     for label, hosts in domains.items():
         add_domain(draft, label, {host: nodes[host] for host in hosts})

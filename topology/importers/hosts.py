@@ -96,8 +96,10 @@ def _add_mesh(draft: Draft, host: str, count: int) -> None:
             f"{system.part} is a {system.structure} of {system.gpus} GPUs" if system else "it has no system"
         )
         raise InputError(
-            f"option `gpu` {name}: {what}, which hosts of an imported fabric cannot be; use it by name, like "
-            f"{system.part if system else name}@N."
+            f"{what}, which hosts of an imported fabric cannot be; use it by name, like "
+            f"{system.part if system else name}@N.",
+            field="gpu",
+            value=name,
         )
     for a, b in combinations(range(count), 2):
         draft.link(gpu_id(host, a), gpu_id(host, b), draft.answers.scale_up, system.links_per_neighbour)

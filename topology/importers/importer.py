@@ -71,7 +71,7 @@ def parse(source: Source, kind: str | None = None) -> Found:
         If the kind is not known, or the file is not of it.
     """
     if kind is not None and kind not in KINDS:
-        raise InputError(f"`kind` {kind}: not one of {', '.join(KINDS)}.")
+        raise InputError(f"not one of {', '.join(KINDS)}.", field="kind", value=kind)
     kind = kind or kind_of(source)
     found = FORMATS[KINDS.index(kind)].parse(source)
     return replace(found, place=source.name, kind=kind, anomalies=tuple(map(printable, source.anomalies)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.catalog import find_scale_out
 from topology.fabrics.fabric import CabledFabric
 from topology.importers.answers import Answers, Questions
@@ -49,11 +49,11 @@ def merged_fabric(fabrics: Sequence[FabricFound], hosts: str | None, log: Log) -
 
 def _only(fabric: FabricFound, text: str, log: Log) -> FabricFound:
     """Return the fabric with the hosts of a hostlist alone."""
-    hosts = expand_hosts(text, "option `hosts`")
+    hosts = expand_hosts(text, f"{input_name('hosts')}")
     unknown = [host for host in hosts if host not in fabric.hosts]
     if unknown:
         raise InputError(
-            f"option `hosts`: host {unknown[0]} is not in {fabric.place}.{_like(unknown[0], fabric)}"
+            f"host {unknown[0]} is not in {fabric.place}.{_like(unknown[0], fabric)}", field="hosts"
         )
     keep = set(hosts)
     log.assume(f"Hosts with GPUs: {text} (option `hosts`); {len(fabric.hosts) - len(keep)} others left out.")
@@ -216,7 +216,8 @@ def domains_of(
         )
     else:
         questions.ask(
-            "which hosts share a scale-up domain", "a Slurm block file too, or option `domains` leaf or node"
+            "which hosts share a scale-up domain",
+            f"a Slurm block file too, or {input_name('domains')} leaf or node",
         )
         return {}
     groups: dict[str, list[str]] = defaultdict(list)
@@ -227,7 +228,8 @@ def domains_of(
         if system is not None and count > system.gpus:
             raise InputError(
                 f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {count} GPUs, but "
-                f"a domain of {system.part} has {system.gpus}; give option `domains` node, or the option `gpu` it "
+                f"a domain of {system.part} has {system.gpus}; give {input_name('domains')} node, or the "
+                f"{input_name('gpu')} it "
                 "really is."
             )
     return dict(groups)

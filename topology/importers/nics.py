@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from networkx.utils import UnionFind
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, parse_quantity
@@ -103,8 +103,8 @@ def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
     if found is None and nic is not None:
         return nic
     if found is None:
-        raise InputError("the rate of a NIC: give option `nic` RATE (like '400 Gb/s').")
-    if option is not None and parse_quantity(option, "byte/s", "option `nic`") != found.value:
+        raise InputError(f"the rate of a NIC: give {input_name('nic')} RATE (like '400 Gb/s').")
+    if option is not None and parse_quantity(option, "byte/s", f"{input_name('nic')}") != found.value:
         line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
         draft.log.anomalies += [line] * (line not in draft.log.anomalies)
     return out_fabric(found, infiniband=draft.answers.infiniband)

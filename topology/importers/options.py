@@ -50,10 +50,12 @@ class ImportOptions:
         ratio = self.oversubscription
         if ratio is not None and not (math.isfinite(ratio) and 0 < ratio <= 1000):
             raise InputError(
-                f"option `oversubscription` {ratio:g}: must be above 0 and at most 1000 (1: as downlinks)."
+                "must be above 0 and at most 1000 (1: as downlinks).",
+                field="oversubscription",
+                value=f"{ratio:g}",
             )
         if self.domains not in (None, "leaf", "node"):
-            raise InputError(f"option `domains` {self.domains}: leaf or node.")
+            raise InputError("leaf or node.", field="domains", value=self.domains)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted
 from cost.experts.traces.routing import RoutedTokens
 from cost.experts.traces.text_files import MOST_BYTES, numbers, parse_document, parse_lines
-from topology.base.errors import InputError, one_line
+from topology.base.errors import InputError, input_name, one_line
 from topology.base.npy import load_npy
 from topology.base.units import plural
 
@@ -128,7 +128,7 @@ def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:
     """Return SGLang's flat int32 in the shape of the model."""
     if wanted is None or not wanted.top_k:
         raise InputError(
-            f"{where}: ids without a shape, as SGLang returns them; say of which model (`model`)."
+            f"{where}: ids without a shape, as SGLang returns them; say of which model ({input_name('model')})."
         )
     for layers in (wanted.layers, len(wanted.moe_layers)):
         if len(raw) % (4 * layers * wanted.top_k) == 0:

@@ -20,7 +20,7 @@ from placement.engines.manifests.kubernetes import (
     volumes,
 )
 from placement.engines.manifests.pools import Pool
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 FRAMEWORKS = ("sglang", "vllm", "trtllm")
 _TYPES = {"both": "worker", "prefill": "prefill", "decode": "decode"}
@@ -77,7 +77,7 @@ def _component(pool: Pool, image: str) -> Document:
     launch = pool.launched(file=f"{FOLDER}/{pool.map_name}", module=f"dynamo.{pool.engine.framework}")
     reason = pool.engine.cannot_spread(launch) if pool.engine.framework == "vllm" else ""
     if reason:
-        raise InputError(f"option `launch` dynamo, {pool.engine.title}: {reason}.")
+        raise InputError(f"{input_name('launch')} dynamo, {pool.engine.title}: {reason}.")
     main = container(pool, "main", image, pool.engine.command(launch), None)
     shown = [volume for volume in volumes(pool) if volume["name"] != "dshm"]
     main["volumeMounts"] = [mount for mount in main["volumeMounts"] if mount["name"] != "dshm"]

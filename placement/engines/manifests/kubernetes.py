@@ -138,7 +138,9 @@ def require_framework(pool: Pool, known: Sequence[str], what: str) -> str:
     if pool.engine.framework in known:
         return pool.engine.framework
     raise InputError(
-        f"option `launch` {what}: it runs {', '.join(known)}, not {pool.engine.title}; lws or slurm may start it."
+        f"it runs {', '.join(known)}, not {pool.engine.title}; lws or slurm may start it.",
+        field="launch",
+        value=what,
     )
 
 

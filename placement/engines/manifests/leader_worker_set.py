@@ -17,7 +17,7 @@ from placement.engines.manifests.kubernetes import (
     volumes,
 )
 from placement.engines.manifests.pools import Pool
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 API = "leaderworkerset.x-k8s.io/v1"
 NAME_LABEL, INDEX_LABEL = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index"
@@ -57,7 +57,7 @@ def leader_worker_set(
     )
     reason = pool.engine.cannot_spread(launch)
     if reason:
-        raise InputError(f"option `launch` lws or llm-d, {pool.engine.title}: {reason}.")
+        raise InputError(f"{input_name('launch')} lws or llm-d, {pool.engine.title}: {reason}.")
     lines = [*pool.engine.command(launch), pool.engine.listen(port)]
     serves = pool.engine.answers_everywhere(launch)
     spec: Document = {

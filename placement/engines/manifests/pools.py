@@ -11,7 +11,7 @@ from pathlib import PurePath
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.export import Exported
 from placement.plan import Plan
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.cluster import Cluster
 from topology.importers.hostlist import compress_hosts
 
@@ -165,13 +165,13 @@ def _require_alike(
     if twice is not None:
         raise InputError(
             f"{where}: its ranks come back to host {twice}, and what starts one process a host numbers them host by "
-            "host; option `launch` shell lists which GPU is which rank."
+            f"host; {input_name('launch')} shell lists which GPU is which rank."
         )
     if len({numbered for _, numbered in runs}) > 1:
         sizes = "; ".join(f"{node}: {', '.join(map(str, numbered))}" for node, numbered in runs[:3])
         raise InputError(
             f"{where}: its hosts do not have the same GPUs of it ({sizes}), and what starts one process a host gives "
-            "each the same; option `launch` shell lists which GPU is which rank."
+            f"each the same; {input_name('launch')} shell lists which GPU is which rank."
         )
     return runs
 
@@ -211,6 +211,7 @@ def host_names(plan: Plan, names: Sequence[str] | None) -> dict[str, str]:
         if len(some) == len(names):
             return dict(zip(some, names, strict=True))
     raise InputError(
-        f"option `hosts` has {len(names)} names, the cluster has {len(nodes)} hosts and the plan uses {len(used)}: "
+        f"{input_name('hosts')} has {len(names)} names, the cluster has {len(nodes)} hosts and the plan uses "
+        f"{len(used)}: "
         "give a name for each of them, in the order of the cluster."
     )

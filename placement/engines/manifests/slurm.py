@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from placement.engines.manifests.pools import ExpertGroup, Pool
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.importers.hostlist import compress_hosts
 
 VISIBLE = {
@@ -60,7 +60,7 @@ def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> list[str]:
     launch = pool.launched(rank="$SLURM_PROCID", address=hosts[0], offset=offset)
     reason = pool.engine.cannot_spread(launch)
     if reason and not pool.engine.ranks_are_tasks:
-        raise InputError(f"option `launch` slurm, {pool.engine.title}: {reason}.")
+        raise InputError(f"{input_name('launch')} slurm, {pool.engine.title}: {reason}.")
     each = pool.launch.gpus_per_node if pool.engine.ranks_are_tasks else 1
     lines = [*pool.engine.command(launch), pool.engine.listen(pool.engine.port + offset)]
     name = f"{pool.name}-{groups[0].replica}"
@@ -86,8 +86,10 @@ def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
         return ""
     if pool.gpu_vendor not in VISIBLE:
         raise InputError(
-            f"option `launch` slurm: replicas have a part of the GPUs of a host, and nobody says how a process is "
-            f"shown some of those of {pool.gpu_vendor}."
+            f"replicas have a part of the GPUs of a host, and nobody says how a process is "
+            f"shown some of those of {pool.gpu_vendor}.",
+            field="launch",
+            value="slurm",
         )
     return f"{VISIBLE[pool.gpu_vendor]}={','.join(map(str, devices))} "
 

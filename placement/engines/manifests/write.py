@@ -12,7 +12,7 @@ from placement.engines.manifests import KINDS, dynamo, leader_worker_set, llm_d,
 from placement.engines.manifests.kubernetes import dns_name, notes_of, yaml_of
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
 from placement.plan import Plan
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.importers.hostlist import expand_hosts
 
 
@@ -100,7 +100,8 @@ def deploy(asked: Asked, plan: Plan, prefill: Plan | None = None) -> Deployed:
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
-                f"option `{name}` is of a file that starts an engine: option `launch` lws, dynamo, llm-d or slurm."
+                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} lws, dynamo, "
+                f"llm-d or slurm."
             )
     given: list[tuple[Plan, Path, Role]] = [(plan, asked.output, "decode" if prefill else "both")]
     if prefill is not None:
@@ -134,7 +135,7 @@ def _require_pair(plan: Plan, prefill: Plan) -> None:
             )
     names = plan.deployment.model.name, prefill.deployment.model.name
     if names[0] != names[1]:
-        raise InputError(f"option `prefill`: the plan is of {names[1]}, PLAN of {names[0]}.")
+        raise InputError(f"the plan is of {names[1]}, PLAN of {names[0]}.", field="prefill")
 
 
 def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
@@ -154,7 +155,7 @@ def require_kind(kind: str) -> str:
         If it is not.
     """
     if kind not in KINDS:
-        raise InputError(f"option `launch` {kind}: expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
+        raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
     return kind
 
 
@@ -168,7 +169,7 @@ def write_manifest(kind: str, pools: Sequence[Pool], image: str = "") -> Manifes
     """
     if kind == "slurm":
         if image:
-            raise InputError("option `image`: a Slurm script runs what is on the hosts; leave it out.")
+            raise InputError("a Slurm script runs what is on the hosts; leave it out.", field="image")
         notes = ["the script runs on hosts that see the plan file under the name it has here"]
         if not any(pool.named for pool in pools):
             notes.append("hosts have the names of the plan's cluster: give yours with option `hosts`")

@@ -142,7 +142,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
             f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} "
             f"For one of your own give its memory too, like {input_name('hbm')} '48 GB'."
         )
-    memory = given_figure(hbm, "byte", f"{input_name('hbm')}")
+    memory = given_figure(hbm, "byte", input_name("hbm"), "option `hbm`")
     return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})
 
 
@@ -180,7 +180,7 @@ def answer(
             f"uplink of it each)",
         )
     if options.pcie is not None:
-        pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", f"{input_name('pcie')}"))
+        pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", input_name("pcie"), "option `pcie`"))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
         questions.ask("the PCIe rate of a GPU", f"{input_name('pcie')} RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
@@ -230,7 +230,7 @@ class _Asking:
         if text is None:
             return None
         self.log.assume(f"{what}: {text}{suffix} (option `{name}`).")
-        return given_figure(text, "byte/s", input_name(name))
+        return given_figure(text, "byte/s", input_name(name), f"option `{name}`")
 
     def per_node(self) -> int:
         """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""

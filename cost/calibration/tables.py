@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from topology.base.errors import InputError
 from topology.base.figures import Evidence
 from topology.base.reading import load_yaml, nearest, shown
+from topology.base.schema import validated
 
 T = TypeVar("T")
 CHECKED = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -73,40 +74,5 @@ def read_table(kind: type[T], data: object, where: str) -> T:
     InputError
         If a key is missing or unknown, or a value cannot be; in one line that names the place.
     """
-    try:
-        return _adapter(kind).validate_python(data)
-    except ValidationError as error:
-        raise InputError(f"{where}: {sentence(error)}") from None
-
-
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
-_PROBLEMS = {
-    "missing": "the key is missing.",
-    "unexpected_keyword_argument": "unknown key.",
-    "greater_than": "{} must be a number greater than {gt:g}.",
-    "greater_than_equal": "{} must be a number of {ge:g} or more.",
-    "less_than_equal": "{} must be a number of at most {le:g}.",
-    "float_type": "{} must be a number.",
-    "finite_number": "{} must be a finite number.",
-    "float_parsing": "{} must be a number.",
-    "int_type": "{} must be a whole number.",
-    "literal_error": "{} is not one of {expected}.",
-    "value_error": "{error}",
-}
-
-
-def sentence(error: ValidationError) -> str:
-    """Return the first of pydantic's errors as one line: the place, the value and what was expected."""
-    first = error.errors(include_url=False)[0]
-    place = ": ".join(str(part) for part in first["loc"])
-    problem = _PROBLEMS.get(first["type"], "{}: " + first["msg"].replace("{", "{{").replace("}", "}}"))
-    text = problem.format(shown(first["input"]), **first.get("ctx", {}))
-    return f"{place}: {text}" if place else text
+    found: T = validated(kind, data, where)
+    return found

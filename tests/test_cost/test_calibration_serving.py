@@ -200,7 +200,7 @@ changed = partial(helpers.changed, SHIPPED)
         (changed("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
         (
             changed("curves", "hbm.cache", to=[[1e12, 0.0]]),
-            "hbm.cache: 0: 1: 0.0 must be a number greater than 0",
+            "hbm.cache[0][1]: 0.0 must be greater than 0",
         ),
         (changed("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
         (changed("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),

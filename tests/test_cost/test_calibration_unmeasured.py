@@ -89,9 +89,9 @@ def test_nothing_is_assumed_of_what_was_published():
         (
             ("trainium2", "fractions", "hbm.cache"),
             {"value": 1.2},
-            r"value: 1\.2 must be a number of at most 1",
+            r"value: 1\.2 must be less than or equal to 1",
         ),
-        (("trainium2", "fractions", "hbm.cache"), {"kind": "measured"}, "'measured' is not one of 'assumed'"),
+        (("trainium2", "fractions", "hbm.cache"), {"kind": "measured"}, "'measured' must be 'assumed'"),
         (
             ("trainium2", "fractions", "hbm.cache"),
             {"source": "hearsay"},

@@ -357,6 +357,10 @@ def _sentence(error: ValidationError, where: str, data: object) -> str:
         return f"{at}: {first['msg']}"
     if first["type"] == "value_error":
         return f"{at}: {context['error']}"
+    if first["type"] == "missing":
+        return f"{at}: needs the key `{first['loc'][-1]}`."
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{at}: unknown key."
     if first["type"] == "union_tag_not_found":
         return f"{at}: needs the key `{context['discriminator'][1:-1]}`."
     if first["type"] == "union_tag_invalid":

@@ -355,14 +355,11 @@ def _sentence(error: ValidationError, where: str, data: object) -> str:
     context: Any = first.get("ctx", {})
     if own or first["type"] == "problem":
         return f"{at}: {first['msg']}"
-    if first["type"] == "value_error":
-        return f"{at}: {context['error']}"
-    if first["type"] == "missing":
-        return f"{at}: needs the key `{first['loc'][-1]}`."
-    if first["type"] == "unexpected_keyword_argument":
-        return f"{at}: unknown key."
-    if first["type"] == "union_tag_not_found":
-        return f"{at}: needs the key `{context['discriminator'][1:-1]}`."
+    if first["type"] in ("missing", "union_tag_not_found"):
+        key = context["discriminator"][1:-1] if "discriminator" in context else first["loc"][-1]
+        return f"{at}: needs the key `{key}`."
+    if first["type"] in ("value_error", "unexpected_keyword_argument"):
+        return f"{at}: {context.get('error', 'unknown key.')}"
     if first["type"] == "union_tag_invalid":
         tags = context["expected_tags"].replace("'", "")
         return f"{at}: {context['discriminator'][1:-1]}: {shown(context['tag'])} is not one of {tags}."

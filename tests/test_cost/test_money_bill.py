@@ -75,7 +75,7 @@ def test_what_has_no_figure_is_left_out_and_says_how_to_give_it(mixed: Path) -> 
     assert (bill.usd_per_million(1.0), bill.tok_s_per_megawatt(1.0)) == (None, None)
     price, power = bill.missing
     assert "h20-sxm: no list price" in price
-    assert "`price` h20-sxm=2.50" in price
+    assert "`prices` h20-sxm=2.50" in price
     assert "h20-sxm: no all-in power" in power
     # the others keep theirs
     assert bill.parts[0].usd_per_hour is not None
@@ -83,9 +83,9 @@ def test_what_has_no_figure_is_left_out_and_says_how_to_give_it(mixed: Path) -> 
 
 def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
     for value in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match="`price` gb200"):
+        with pytest.raises(InputError, match="`prices` gb200"):
             PriceBook(prices={"gb200": value})
-        with pytest.raises(InputError, match="`power` gb200"):
+        with pytest.raises(InputError, match="`powers` gb200"):
             PriceBook(powers={"gb200": value})
     with pytest.raises(InputError, match="`price_basis` 'rent': expected owner, neocloud, rental or list"):
         PriceBook("rent")

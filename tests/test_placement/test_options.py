@@ -26,7 +26,7 @@ def test_the_smallest_of_each_is_accepted(options: dict[str, float]) -> None:
     [
         ({"redundant": -1}, "`redundant` -1"),
         ({"tpot_s": 0.0}, "`tpot_ms`: expected a number above 0"),
-        ({"time_limit_s": -1.0}, "`time_limit`: expected 0 or more seconds, not -1"),
+        ({"time_limit_s": -1.0}, "`time_limit_s`: expected 0 or more seconds, not -1"),
         ({"seed": -1}, "`seed` -1"),
     ],
 )

@@ -101,12 +101,12 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200.flop_per_s=5e15", "takes a factor"),
         ("h100.hbm_bytes=2x", "known: gb200, "),
         ("gb200-nvl72.node_power_w=2x", "nobody published node_power_w"),
-        ("gb200.usd_per_h=2x", "give yours with `price` gb200=2.50"),
+        ("gb200.usd_per_h=2x", "give yours with `prices` gb200=2.50"),
         ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(text: str, words: str) -> None:
-    with pytest.raises(InputError, match="`set` ") as refused:
+    with pytest.raises(InputError, match="`settings` ") as refused:
         changed(text)
     assert words in str(refused.value)
 

@@ -141,8 +141,8 @@ def _require_pair(plan: Plan, prefill: Plan) -> None:
 def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
     """Return the name of each node of the cluster of each plan."""
     if hosts is None or len(plans) == 1:
-        return [host_names(plan, hosts and expand_hosts(hosts, "option `hosts`")) for plan in plans]
-    names, used = expand_hosts(hosts, "option `hosts`"), len(used_nodes(plans[0]))
+        return [host_names(plan, hosts and expand_hosts(hosts, input_name("hosts"))) for plan in plans]
+    names, used = expand_hosts(hosts, input_name("hosts")), len(used_nodes(plans[0]))
     return [host_names(plans[0], names[:used]), host_names(plans[1], names[used:])]
 
 

@@ -139,7 +139,7 @@ def model_called(text: str) -> str:
         return name
     raise InputError(
         f"model {text!r} is not in the catalog{_hint(text)}",
-        hint="There is no such file either; `rackplan catalog models` lists the names, a path of a config.json works too.",
+        hint="There is no such file either; `rackplan catalog models` lists names, a config.json works too.",
     )
 
 

@@ -136,22 +136,16 @@ def domain_classes(cluster: Cluster) -> list[DomainClass]:
     members: dict[int, list[int]] = {}
     for index, gpu in enumerate(cluster.gpus):
         members.setdefault(gpu.domain, []).append(index)
-    specs: list[DomainSpec] = []
-    known: dict[int, int] = {}
     kinds: dict[object, int] = {}
     found: dict[tuple[int, tuple[float, ...]], list[Group]] = {}
     for domain, gpus in members.items():
         spec = cluster.spec.domains[domain]
-        if id(spec) not in known:
-            place = next((number for number, one in enumerate(specs) if one == spec), len(specs))
-            specs[place:] = specs[place:] or [spec]
-            known[id(spec)] = place
         marks = [unlike.get(gpu, (1.0, -1)) for gpu in gpus]
         where: object = ()
         if not spec.switched and len(gpus) < spec.gpus:
             where = tuple(cluster.gpus[gpu].id.partition(".")[2] for gpu in gpus)
         links = domain if any(place >= 0 for _, place in marks) else -1
-        kind = kinds.setdefault((known[id(spec)], where, links), len(kinds))
+        kind = kinds.setdefault((cluster.domain_kind[domain], where, links), len(kinds))
         rate = {gpu: mark[0] for gpu, mark in zip(gpus, marks, strict=True)}
         if links >= 0:
             rate = {gpu: rate[gpu] * cluster.scale_up_bytes_per_s(gpu) for gpu in gpus}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -272,30 +272,34 @@ class Money(Group):
         from cost.money.network import NETWORK
         from cost.money.prices import PriceBook, gpu_named
 
-        def read(texts: Sequence[str] | None, flag: str, unit: str, example: str) -> dict[str, float]:
+        def read(texts: Sequence[str] | None, field: str, unit: str, example: str) -> dict[str, float]:
             found: dict[str, float] = {}
             for text in texts or ():
                 name, equals, given = text.partition("=")
                 if not (name.strip() and equals and given.strip()):
-                    raise InputError(f"{flag} {text}: expected a GPU and its figure, like {example}.")
+                    raise InputError(
+                        f"expected a GPU and its figure, like {example}.", field=field, value=text
+                    )
                 try:
                     gpu = name.strip() if name.strip() in NETWORK else gpu_named(name.strip(), clusters)
                 except InputError as error:
-                    raise InputError(f"{flag} {text}: {error}") from None
+                    raise InputError(str(error), field=field, value=text) from None
                 if gpu in found:
-                    raise InputError(f"{flag} {text}: {gpu} is given twice; leave one out.")
-                found[gpu] = amount(given.strip(), f"{flag} {text}", unit)
+                    raise InputError(f"duplicate {gpu}; leave one out.", field=field, value=text)
+                found[gpu] = amount(given.strip(), f"{input_name(field)} {text}", unit)
                 if not math.isfinite(found[gpu]) or found[gpu] <= 0:
-                    raise InputError(f"{flag} {text}: expected a number above 0, like {example}.")
+                    raise InputError(f"expected a number above 0, like {example}.", field=field, value=text)
             return found
 
-        prices = read(self.price, "--price", "USD/h", "gb200=3.10")
-        powers = read(self.power, "--power", "W", "gb200=1900")
+        prices = read(self.price, "prices", "USD/h", "gb200=3.10")
+        powers = read(self.power, "powers", "W", "gb200=1900")
         for gpu, watts in powers.items():
             if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
                 raise InputError(
-                    f"--power {gpu}={watts:g}: no GPU draws {watts:g} W, its share of host and cooling included; "
-                    "give the watts of one GPU, like 1900 or 1.9kW."
+                    f"no GPU draws {watts:g} W, its share of host and cooling included; give the watts of one GPU, "
+                    "like 1900 or 1.9kW.",
+                    field="powers",
+                    value=f"{gpu}={watts:g}",
                 )
         kept = kept or PriceBook()
         basis = kept.basis if self.price_basis is None else self.price_basis.strip().lower()
@@ -457,10 +461,12 @@ def model_loads(
 
     moe = model.moe
     if moe is None:
-        for flag, given in (("--loads", texts), ("--routing", routing or ())):
+        for field, given in (("loads", texts), ("routing", routing or ())):
             if given:
                 first = given[0] if isinstance(given[0], str) else "an array"
-                raise InputError(f"{flag} {first}: {model.name} has no routed experts; leave {flag} out.")
+                raise InputError(
+                    f"{model.name} has no routed experts; leave it out.", field=field, value=first
+                )
         return None
     loads = None
     if texts or not routing:

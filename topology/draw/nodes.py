@@ -58,7 +58,9 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
     """
     hosts = painter.fold.hosts_by_domain[number]
     if painter.spec.domains[number].picture == "pairs":
-        return NodesView(painter, [name for host in hosts for name in _gpus_of(painter, host)], 1), []
+        gpus = [name for host in hosts for name in _gpus_of(painter, host)]
+        if view := view_of(painter, gpus, _MOST_WIDE, _WIDEST):
+            return view, []
     one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
     if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
         return view, []
@@ -117,6 +119,8 @@ class NodesView:
         self.kinds: dict[str, list[str]] = defaultdict(list)
         for kind, of_kind in by_kind.items():
             bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
+            if kind == "gpu":
+                bundles = [[name] for name in of_kind]
             self.kinds[kind] = [bundle[0] for bundle in bundles]
             self.members |= {bundle[0]: bundle for bundle in bundles}
         self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)

@@ -76,6 +76,8 @@ class TierWords:
     def top(self) -> list[str]:
         """Name the top tier."""
         if self.number is not None:
+            if not self.fold.chips(self.number):
+                return ["scale-up links"]
             return ["second tier", "of switch chips"] if self.leaves else ["switch chips"]
         return ["between groups"] if self.direct else ["spine"]
 

@@ -148,3 +148,18 @@ def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Pat
     links = [{"between": ["c", f"g{g}"], **rate} for g in range(16)]
     assert draw(tmp_path, nodes=nodes, links=links).count("edge") == 16
     assert draw(tmp_path, "domain", nodes=nodes, links=links).has("no scale-up links between GPUs")
+
+
+def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
+    nodes: list[dict[str, Any]] = [{"id": f"l{leaf}", "kind": "leaf"} for leaf in range(5)]
+    ends = [(f"l{a}", f"l{b}") for a in range(5) for b in range(a)]
+    for h in range(10):
+        nodes += [{"id": f"s{h}", "kind": "switch", "domain": f"h{h}"}]
+        for g in (f"h{h}.g{number}" for number in range(4)):
+            nodes.append({"id": g, "kind": "gpu", "domain": f"h{h}", "node": f"h{h}", "gpu": "h100"})
+            ends += [(g, f"s{h}"), (g, f"l{h // 2}")]
+    links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
+    picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
+    assert picture.has("leaves linked directly, no switch between them")
+    assert picture.has("each two leaves: 1 link, 10 pairs; in all 10 x 50 GB/s = 500 GB/s each way")
+    assert picture.count("edge") == 2 + 2  # one column drawn and one for the rest, each with its bundle up

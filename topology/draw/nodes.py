@@ -68,7 +68,8 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
         names = _neighbourhood(painter, number, [one], count)
         if view := view_of(painter, names, _MOST_WIDE, _WIDEST):
             break
-    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count)
+    switches = any(name in painter.fold.switches for name in names)
+    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count, switches=switches)
 
 
 def _neighbourhood(
@@ -91,7 +92,9 @@ def _gpus_of(painter: Painter, host: Host) -> list[str]:
     return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
 
 
-def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -> list[str]:
+def _left_out(
+    painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int, *, switches: bool
+) -> list[str]:
     """Return a line about which host of a domain is drawn, and what is not."""
     which, more = f"host {shown.id}", len(hosts) - 1
     if gpus < shown.places:
@@ -104,7 +107,7 @@ def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -
     if not odd and len({host.shape for host in hosts}) == 1:
         how = "linked alike, not drawn"
     others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
-    return [f"Drawn here: {which} and the switches next to it{others}"]
+    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]
 
 
 class NodesView:

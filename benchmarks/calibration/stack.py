@@ -89,6 +89,8 @@ class Stack:
         for term in TERMS.values():
             for delay in term.delays:
                 computing += sums[delay] * table[delay]
+            for delay, known in term.known_delays.items():
+                computing += sums[delay] * known.value
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
         sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
         return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]

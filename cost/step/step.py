@@ -136,7 +136,10 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     for reduce in parts.reduces:
         cost.add_reduce(reduce, efficiency, rates)
     for term in TERMS.values():
-        fixed = added(parts.counts.get(name, 0.0) * efficiency[name] for name in term.delays)
+        known = {} if efficiency.ideal else term.known_delays
+        delays = {name: efficiency[name] for name in term.delays}
+        delays |= {name: figure.value for name, figure in known.items()}
+        fixed = added(parts.counts.get(name, 0.0) * seconds for name, seconds in delays.items())
         if np.any(np.asarray(fixed) > 0):
             cost.add(term.name, FIXED, fixed)
     return cost

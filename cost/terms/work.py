@@ -17,6 +17,7 @@ from cost.inputs.machine import Efficiency, Machine, Rates
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model
 from cost.quantity import Quantity
+from topology.base.figures import Figure
 from topology.base.units import added
 
 COMPUTE = "compute"
@@ -54,6 +55,8 @@ class Term:
         It travels over links, which two half batches hide behind computing.
     delays:
         It is fixed seconds: these coefficients, each as often as :attr:`Parts.counts` says.
+    known_delays:
+        The same of seconds that are no coefficient: published or measured, and never fitted.
     of_layer:
         Adds what layers alike take, experts loaded evenly.
     of_placement:
@@ -67,6 +70,7 @@ class Term:
     formula: str = ""
     sends: bool = False
     delays: tuple[str, ...] = ()
+    known_delays: Mapping[str, Figure] = field(default_factory=dict, hash=False)
     of_layer: Callable[[Parts, LayerStep], None] = _nothing
     of_placement: Callable[[StepCost, PlacedExperts, StepShape], None] | None = None
 

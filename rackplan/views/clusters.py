@@ -18,7 +18,7 @@ from topology.routes import FairTime, Link, LinkLoads, Traffic
 _LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6
 """Groups of links that are listed."""
-_KINDS = {"nic": "NIC", "pcie": "PCIe switch"}
+_KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
 _MOST_SHOWN = 40
 """Parts unlike their siblings that are listed."""
 

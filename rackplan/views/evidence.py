@@ -44,7 +44,10 @@ def coefficients(plan: Plan) -> list[UsedFigure]:
         for of, figures in reached.items():
             for name, figure in figures.items():
                 found.setdefault((of, name), UsedFigure("kernels", of, name, figure))
-    return list(found.values())
+    known = [
+        (name, figure) for term in plan.score.terms_s for name, figure in TERMS[term].known_delays.items()
+    ]
+    return [*found.values(), *(UsedFigure("kernels", "", name, figure) for name, figure in known)]
 
 
 def kernel_notes(plan: Plan) -> list[str]:

@@ -122,3 +122,44 @@ def test_all_gpus_of_an_imported_host_are_drawn(tmp_path: Path) -> None:
     assert not picture.has("Drawn here")
     assert picture.count("node") <= 60
     assert picture.count("edge") <= 100
+
+
+@pytest.mark.parametrize("per_node", [16, 8])
+def test_a_full_mesh_of_sixteen_is_drawn_whole_whatever_its_hosts(tmp_path: Path, per_node: int) -> None:
+    domain = {"gpu": "mi300x", "structure": "mesh", "gpus": 16, "gpus_per_node": per_node, "link": "30 GB/s"}
+    for level in ("auto", "gpu"):
+        picture = draw(tmp_path, level, domains=[domain])
+        assert {f"GPU {g}" for g in range(16)} <= set(picture.words)
+        assert not picture.has("Drawn here")
+
+
+def test_a_large_mesh_has_a_box_for_each_gpu_that_is_drawn_and_no_switch_chips(tmp_path: Path) -> None:
+    domain = {"gpu": "mi300x", "structure": "mesh", "gpus": 40, "gpus_per_node": 8, "link": "12 GB/s"}
+    picture = draw(tmp_path, "gpu", domains=[domain])
+    assert picture.has("4 more hosts of the domain, linked alike")
+    assert [word for word in picture.words if word.startswith("GPU ")] == [f"GPU {g}" for g in range(8)]
+    assert not draw(tmp_path, "domain", domains=[domain]).has("switch chip")
+
+
+def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Path) -> None:
+    nodes = [{"id": f"g{g}", "kind": "gpu", "domain": "h", "node": "h", "gpu": "h100"} for g in range(16)]
+    nodes.append({"id": "c", "kind": "host", "node": "h"})
+    rate = {"rate": "64 GB/s", "latency": "1 us"}
+    links = [{"between": ["c", f"g{g}"], **rate} for g in range(16)]
+    assert draw(tmp_path, nodes=nodes, links=links).count("edge") == 16
+    assert draw(tmp_path, "domain", nodes=nodes, links=links).has("no scale-up links between GPUs")
+
+
+def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
+    nodes: list[dict[str, Any]] = [{"id": f"l{leaf}", "kind": "leaf"} for leaf in range(5)]
+    ends = [(f"l{a}", f"l{b}") for a in range(5) for b in range(a)]
+    for h in range(10):
+        nodes += [{"id": f"s{h}", "kind": "switch", "domain": f"h{h}"}]
+        for g in (f"h{h}.g{number}" for number in range(4)):
+            nodes.append({"id": g, "kind": "gpu", "domain": f"h{h}", "node": f"h{h}", "gpu": "h100"})
+            ends += [(g, f"s{h}"), (g, f"l{h // 2}")]
+    links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
+    picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
+    assert picture.has("leaves linked directly, no switch between them")
+    assert picture.has("each two leaves: 1 link, 10 pairs; in all 10 x 50 GB/s = 500 GB/s each way")
+    assert picture.count("edge") == 2 + 2  # one column drawn and one for the rest, each with its bundle up

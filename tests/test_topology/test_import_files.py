@@ -471,3 +471,18 @@ def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rail
     imported = take({"ib.out": fabric.text(), "b.conf": blocks}, gpu="gb200")
     assert imported.domains["b0"] == ["node-00", "node-02", "unnamed-pod0-port2"]
     assert any("node-01 are not named in ib.out" in line for line in imported.anomalies)
+
+
+def test_a_mesh_with_more_links_than_the_catalog_knows_is_kept_and_said(take: Any) -> None:
+    gpus = ""
+    for g in range(16):
+        peers = "".join(f'<xgmi target="0000:{h:02x}:00.0" count="1"/>' for h in range(16) if h != g)
+        gpus += (
+            f'<pci busid="0000:{g:02x}:00.0" class="0x038000"><gpu dev="{g}" rank="{g}">{peers}</gpu></pci>\n'
+        )
+    text = f'<system version="2">\n<cpu numaid="0">\n{gpus}</cpu>\n</system>\n'
+    imported = take({"t.xml": text}, gpu="mi300x")
+    assert imported.spec.raw is None
+    assert [domain.structure for domain in imported.spec.domains] == ["mesh"]
+    assert imported.rates_unusual
+    assert any("more than it can carry" in line for line in imported.anomalies)

@@ -199,8 +199,11 @@ def chips_text(folded: Fold, number: int) -> str:
         return UNCOUNTED
     if not folded.raw:
         return domain.words()
-    alone = f"{domain.gpu.noun}s linked directly, no switch between them"
-    return plural(len(chips), "switch chip") if chips else alone
+    if chips:
+        return plural(len(chips), "switch chip")
+    if folded.scale_up_links(folded.hosts_by_domain[number]).count:
+        return f"{domain.gpu.noun}s linked directly, no switch between them"
+    return f"no scale-up links between {domain.gpu.noun}s"
 
 
 def scale_up_words(folded: Fold, number: int) -> list[str]:

@@ -58,7 +58,9 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
     """
     hosts = painter.fold.hosts_by_domain[number]
     if painter.spec.domains[number].picture == "pairs":
-        return NodesView(painter, [name for host in hosts for name in _gpus_of(painter, host)], 1), []
+        gpus = [name for host in hosts for name in _gpus_of(painter, host)]
+        if view := view_of(painter, gpus, _MOST_WIDE, _WIDEST):
+            return view, []
     one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
     if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
         return view, []
@@ -66,7 +68,8 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
         names = _neighbourhood(painter, number, [one], count)
         if view := view_of(painter, names, _MOST_WIDE, _WIDEST):
             break
-    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count)
+    switches = any(name in painter.fold.switches for name in names)
+    return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count, switches=switches)
 
 
 def _neighbourhood(
@@ -89,7 +92,9 @@ def _gpus_of(painter: Painter, host: Host) -> list[str]:
     return [p if isinstance(p, str) else painter.cluster.gpus[p].id for p in painter.places(host)]
 
 
-def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -> list[str]:
+def _left_out(
+    painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int, *, switches: bool
+) -> list[str]:
     """Return a line about which host of a domain is drawn, and what is not."""
     which, more = f"host {shown.id}", len(hosts) - 1
     if gpus < shown.places:
@@ -102,7 +107,7 @@ def _left_out(painter: Painter, hosts: Sequence[Host], shown: Host, gpus: int) -
     if not odd and len({host.shape for host in hosts}) == 1:
         how = "linked alike, not drawn"
     others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
-    return [f"Drawn here: {which} and the switches next to it{others}"]
+    return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]
 
 
 class NodesView:
@@ -117,6 +122,8 @@ class NodesView:
         self.kinds: dict[str, list[str]] = defaultdict(list)
         for kind, of_kind in by_kind.items():
             bundles = _bundles(of_kind, each if kind in _WITH_MANY else 1)
+            if kind == "gpu":
+                bundles = [[name] for name in of_kind]
             self.kinds[kind] = [bundle[0] for bundle in bundles]
             self.members |= {bundle[0]: bundle for bundle in bundles}
         self.gpus, self.bundled = self.kinds["gpu"], any(len(by_kind[kind]) > each for kind in _WITH_MANY)

@@ -21,16 +21,17 @@ _ONE_AND_MORE = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router"
 class TierWords:
     """Words about the tiers of all domains, or of one (``number``).
 
-    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that groups of routers are linked to
-    each other, without a switch above them.
+    ``leaves`` is the first tier, if it has boxes of its own. ``direct`` means that leaves, or groups of routers, are
+    linked to each other, without a switch above them; ``linked`` is what those are called.
     """
 
     def __init__(self, painter: Painter, number: int | None, leaves: Sequence[Switch]) -> None:
         self.cluster, self.spec, self.fold = painter.cluster, painter.spec, painter.fold
         self.number, self.leaves, self.noun = number, leaves, painter.noun
-        routers = self.fold.tier("router") if number is None else []
-        self.direct = any(router.far.count for router in routers)
-        self.first = "chip" if number is not None else "router" if routers else "leaf"
+        self.first = "chip" if number is not None else "router" if self.fold.tier("router") else "leaf"
+        self.linked = "groups" if self.first == "router" else "leaves"
+        flat = number is None and not self.fold.tier("spine")
+        self.direct = flat and any(one.far.count for one in self.fold.tier(self.first))
         rails = {leaf.rail for leaf in leaves}
         self.by_rail = self.first == "leaf" and len(rails) > 1 and None not in rails
         out = self.spec.scale_out
@@ -56,8 +57,8 @@ class TierWords:
         return f"{text}, {links} to {plural(sum(len(host.gpus) for host in hosts), self.noun)}"
 
     def between_groups(self) -> str:
-        """Count the links between groups of routers: of each two where they are few, else from least to most."""
-        group = {router.id: router.group for router in self.fold.tier("router")}
+        """Count the links between leaves or groups: of each two where they are few, else from least to most."""
+        group = {one.id: one.group for one in self.fold.tier(self.first)}
         pairs: dict[tuple[str, str], list[Any]] = defaultdict(list)
         graph = self.cluster.graph
         for name, own in group.items():
@@ -69,15 +70,18 @@ class TierWords:
         each = ", ".join(f"{ends}: {one.count}" for ends, one in links.items())
         if len(links) > _MOST_PAIRS:
             counts = [one.count for one in links.values()]
-            from_to = " to ".join(map(str, dict.fromkeys([min(counts), max(counts)])))
-            each = f"each two groups: {from_to} links, {plural(len(links), 'pair')}"
+            least, most = min(counts), max(counts)
+            from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
+            each = f"each two {self.linked}: {from_to}, {plural(len(links), 'pair')}"
         return f"{each}; in all {Links.sum(links.values()).text()}"
 
     def top(self) -> list[str]:
         """Name the top tier."""
         if self.number is not None:
+            if not self.fold.chips(self.number):
+                return ["scale-up links"]
             return ["second tier", "of switch chips"] if self.leaves else ["switch chips"]
-        return ["between groups"] if self.direct else ["spine"]
+        return [f"between {self.linked}"] if self.direct else ["spine"]
 
     def leaf(self) -> list[str]:
         """Name the first tier."""

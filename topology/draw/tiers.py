@@ -46,7 +46,7 @@ def draw_tiers(painter: Painter, number: int | None = None) -> None:
     """Draw the tiers of all domains, or of one (``number``).
 
     Of one domain they are its switch chips: one tier, or a second one over those in its hosts. Of all domains
-    they are cores, spines and leaves, or the groups of routers that are linked directly.
+    they are cores, spines and leaves, or the leaves or groups of routers that are linked directly.
     """
     _Tiers(painter, number).draw()
 
@@ -157,7 +157,7 @@ class _Tiers:
         if part.section.differ and others:
             note = f" and those of {plural(others, 'more group')}, all different"
         if self.words.direct:
-            text = f"groups linked directly, no switch between them{note}"
+            text = f"{self.words.linked} linked directly, no switch between them{note}"
             self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
         else:
             note = _AS_ABOVE if part.continued else note
@@ -223,7 +223,7 @@ class _Tiers:
         own = {leaf.group for leaf in leaves}
         high = [s.id for s in self.fold.switches.values() if s.tier in ("spine", "upper")]
         if self.words.direct:
-            high = [router.id for router in self.fold.tier("router") if router.group not in own]
+            high = [one.id for one in self.fold.tier(self.words.first) if one.group not in own]
         pairs = self.painter.around([leaf.id for leaf in leaves], high)
         dashed = links.degraded or not view.column.blocks
         line = (above, (view.name, (view.centre, y)))

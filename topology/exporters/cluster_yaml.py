@@ -66,11 +66,16 @@ def cluster_to_yaml(spec: ClusterSpec, comments: Sequence[str] = (), *, rates_un
             break_on_hyphens=False,
         ) or ["#"]
     lines.append(f"name: {_flow(spec.name)}")
-    if rates_unusual and spec.raw is not None:
+    checked: dict[str, object] = {"rate_checked": True} if rates_unusual else {}
+    if checked and spec.raw is not None:
         lines.append("rate_checked: true")
     if own := _own_gpus(spec):
         lines += ["gpus:", *(f"  {_flow(name)}: {_flow(figures)}" for name, figures in own.items())]
-    lines += _raw(spec.raw) if spec.raw is not None else [*_domains(spec.domains), *_fabric(spec)]
+    lines += (
+        _raw(spec.raw)
+        if spec.raw is not None
+        else [*_domains(spec.domains, checked), *_fabric(spec, checked)]
+    )
     if spec.faults:
         rows = [plain(fault) for fault in spec.faults]
         for row in rows:
@@ -120,10 +125,10 @@ def _latency(fabric: FabricSpec, usual: Figure) -> dict[str, object]:
     return {} if fabric.latency_s.value == usual.value else {"latency": fabric.latency_s}
 
 
-def _domains(domains: Sequence[DomainSpec]) -> list[str]:
-    """Return domains, equal ones in a row once with their count."""
+def _domains(domains: Sequence[DomainSpec], checked: dict[str, object]) -> list[str]:
+    """Return domains, equal ones in a row once with their count; ``checked`` goes with rates written out."""
     rows = []
-    for row, run in groupby(map(_domain, domains)):
+    for row, run in groupby(row if "part" in row else row | checked for row in map(_domain, domains)):
         count = len(list(run))
         rows.append({**row, "count": count} if count > 1 else row)
     return _rows("domains", rows)
@@ -147,7 +152,7 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
     return row | {"nodes_per_rack": domain.nodes_per_rack}
 
 
-def _fabric(spec: ClusterSpec) -> list[str]:
+def _fabric(spec: ClusterSpec, checked: dict[str, object]) -> list[str]:
     """Return the fabric, nothing where it is that of the one part."""
     out = spec.scale_out
     parts = {domain.part for domain in spec.domains}
@@ -161,7 +166,7 @@ def _fabric(spec: ClusterSpec) -> list[str]:
         row["planes"] = out.planes
     if not isinstance(out, CabledFabric):
         raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")
-    row |= out.keys() | _latency(out.fabric, stand_in_latency(scale_up=False))
+    row |= out.keys() | _latency(out.fabric, stand_in_latency(scale_up=False)) | checked
     return [f"fabric: {_flow(row)}"]
 
 

@@ -305,7 +305,9 @@ def _where(cluster: Cluster, scale_up: Bools) -> Ints:
     a, b = wiring.a, wiring.b
     hosts, racks = _spans(cluster)
     host, rack = _numbered(wiring.node), _numbered(wiring.rack)
-    same_host, same_rack = ((of[a] >= 0) & (of[a] == of[b]) for of in (host, rack))
+    rack_of_host = {gpu.node: gpu.rack for gpu in cluster.gpus}
+    around = _numbered([None if node is None else rack_of_host.get(node) for node in wiring.node])
+    same_host, same_rack, hosts_beside = ((of[a] >= 0) & (of[a] == of[b]) for of in (host, rack, around))
     outside, inside, gpu = (wiring.is_kind(*kinds) for kinds in (SCALE_OUT_KINDS, INSIDE_KINDS, ("gpu",)))
     domain = wiring.domain[a]
     copper = np.array([*(one.copper_between_racks for one in cluster.spec.domains), False])
@@ -319,6 +321,7 @@ def _where(cluster: Cluster, scale_up: Bools) -> Ints:
         (gpu[a] & gpu[b] & (same_rack & ~_closes_ring(cluster) | copper[domain]), COPPER),
         (gpu[a] & gpu[b], OPTICAL),
         (hosts[domain] == 1, BOARD),
+        (hosts_beside, COPPER),
         ((racks[domain] == 1) & ~apart[domain], COPPER),
     ]
     return np.select([rule for rule, _ in rules], [place for _, place in rules], OPTICAL)

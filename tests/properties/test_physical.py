@@ -186,6 +186,17 @@ def test_links_that_stand_for_others_are_not_counted() -> None:
     assert not found.switches
 
 
+def test_switch_chips_of_hosts_are_joined_by_copper_in_a_rack_and_optically_out_of_it() -> None:
+    gpu, nvlink = load_gpu("h100-sxm"), load_fabric("nvlink4")
+    places = [("n0", "r0"), ("n1", "r0"), ("n2", "r1")]
+    nodes = [RawNode(f"g{i}", "gpu", "d", node, rack, gpu=gpu) for i, (node, rack) in enumerate(places)]
+    nodes += [RawNode(f"s{i}", "switch", "d", node) for i, (node, _) in enumerate(places)]
+    pairs = [("g0", "s0"), ("g1", "s1"), ("g2", "s2"), ("s0", "s1"), ("s1", "s2")]
+    raw = RawTopology(tuple(nodes), tuple(RawLink(pair, nvlink, 3) for pair in pairs))
+    (found,) = physical_of_whole(build_cluster(raw_cluster_spec("raw", raw))).cabling
+    assert (found.board, found.copper, found.optical) == (9, 3, 3)
+
+
 def test_a_raw_graph_by_racks() -> None:
     gpu, nvlink, ndr = load_gpu("h100-sxm"), load_fabric("nvlink4"), load_fabric("ib-ndr400")
     places = [("n0", "r0"), ("n0", "r0"), ("n1", "r0"), ("n2", "r1")]

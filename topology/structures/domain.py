@@ -70,7 +70,7 @@ class DomainSpec(Spec, ABC):
     whole: ClassVar[bool] = False
     """A domain of it is never cut down to fewer GPUs."""
     picture: ClassVar[str] = "tiers"
-    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or a ``grid`` of GPUs."""
+    """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or (a torus) a ``grid``."""
     keys: ClassVar[Mapping[str, str]] = {"gpus": "gpus", "gpus_per_node": "gpus_per_node"}
     """Keys under which a cluster YAML writes its fields, but for its GPU, its links and its racks."""
 

@@ -203,7 +203,7 @@ def random_planes(seed: int) -> Cluster:
 
 CLUSTERS = {
     "fat-tree": lambda: fabric_of(
-        "fat-tree", 6, nodes_per_pod=3, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
+        "fat-tree", 6, nodes_per_pod=4, leaves_per_pod=2, spines=2, cores=2, core_oversubscription=2.0
     ),
     "dragonfly": lambda: fabric_of("dragonfly", 12, nodes_per_pod=4, leaves_per_pod=2, local_links=4),
     "hgx-h100": lambda: resolve_cluster("hgx-h100"),

@@ -11,6 +11,7 @@ import math
 import pickle
 import pickletools
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -116,7 +117,10 @@ class _Archive:
 
 
 def _load(archive: _Archive) -> Any:
-    for opcode, argument, _ in pickletools.genops(archive.pickle):  # checks lengths, and builds nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a text with an odd escape
+        opcodes = list(pickletools.genops(archive.pickle))  # checks lengths, and builds nothing
+    for opcode, argument, _ in opcodes:
         # the unpickler makes room for as many objects as the largest index says
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(archive.pickle):
             raise archive.refused(f"its pickle keeps an object under {argument}, beyond its length")

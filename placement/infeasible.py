@@ -36,8 +36,7 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
         best = max(fit.max_batch for fit in fitting)
         raise InfeasibleError(
             f"HBM capacity binds: {input_name('batch')} {workload.batch} does not fit on {cluster.name}; the "
-            f"largest that fits is "
-            f"{best} sequences per GPU at {workload.context:,} tokens of context."
+            f"largest that fits is {best} sequences per GPU at {workload.context:,} tokens of context."
         )
     shape, memory = tightest(deployment, redundant, spread)
     need, usable = memory.used(1) / 1e9, memory.usable / 1e9
@@ -58,10 +57,9 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     sequence = added(layer_cache_bytes(layer, deployment.workload, 1) for layer in deployment.model.layers)
     if sequence > usable:
         return (
-            f"More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
+            "More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
             f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter "
-            f"{input_name('context')} or a smaller "
-            f"{input_name('kv_dtype')}."
+            f"{input_name('context')} or a smaller {input_name('kv_dtype')}."
         )
     node = deployment.cluster.spec.domains[0]
     nodes = smallest_nodes(deployment, redundant)
@@ -88,9 +86,8 @@ def refuse_speed(
         raise LimitError(
             "limit_s",
             f"{input_name('ttft_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest "
-            f"layout prefills "
-            f"prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at {batch}; ask for "
-            "at least that, or use faster GPUs or more of them.",
+            f"layout prefills prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at "
+            f"{batch}; ask for at least that, or use faster GPUs or more of them.",
         )
     fewer = ""
     if fewer_s is not None and fewer_s < fastest_s:

@@ -517,9 +517,9 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     gpus = slots_per_gpu.size
     if slots < experts:
         raise InputError(
-            f"{plural(slots, 'slot')} on {plural(gpus, 'GPU')} cannot hold "
-            f"{plural(experts, 'expert')}: give more GPUs or a larger "
-            f"{input_name('redundant')} (0 or more: it counts copies above one of each expert)."
+            f"{plural(slots, 'slot')} on {plural(gpus, 'GPU')} cannot hold {plural(experts, 'expert')}: give "
+            f"more GPUs or a larger {input_name('redundant')} (0 or more: it counts copies above one of each "
+            "expert)."
         )
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())

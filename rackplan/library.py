@@ -618,7 +618,7 @@ def size(
     priced = make_deployment(model, cluster, **rest)
     lengths = None if both is None else Lengths.of(*both)
     tpot_s, ttft_s = limits[0], limits[1] if both else None
-    rate = tokens_per_s(tok_s, f"{input_name('tok_s')}") if isinstance(tok_s, str) else tok_s
+    rate = tokens_per_s(tok_s, input_name("tok_s")) if isinstance(tok_s, str) else tok_s
     wanted = Demand(tok_s=rate, utilization=utilization, spares=spares, tpot_s=tpot_s, ttft_s=ttft_s)
     return sized(priced, wanted, usual, lengths=lengths)[0]
 

@@ -188,7 +188,7 @@ def deployment_of(
 
     if plan is None:
         if model is None or cluster is None:
-            lacks = f"{input_name('model')}" if model is None else f"{input_name('cluster')}"
+            lacks = input_name("model") if model is None else input_name("cluster")
             raise InputError(
                 f"{lacks} is missing: give a PLAN, or {input_name('model')} and {input_name('cluster')} "
                 f"to make one for."

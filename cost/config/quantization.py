@@ -195,7 +195,7 @@ def read_scheme(f: Facts) -> Scheme:
     method = f.text("quant_method", "modelopt" if by_modelopt else "")
     if method not in _READERS:
         f.refuse(
-            f"quant_method is {shown(f.data.get('quant_method'))}, which is not modelled "
-            f"(known: {', '.join(sorted(_READERS))}); give {input_name('weights')} to say the precision yourself."
+            f"quant_method is {shown(f.data.get('quant_method'))}, which is not modelled (known: "
+            f"{', '.join(sorted(_READERS))}); give {input_name('weights')} to say the precision yourself."
         )
     return _READERS[method](f)

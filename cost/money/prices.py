@@ -95,9 +95,9 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get(f"{self.basis}_usd_per_h")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with {input_name('prices')} "
-                f"{gpu.name}=2.50, or "
-                f"in the cluster YAML, like `prices: {{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
+                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with "
+                f"{input_name('prices')} {gpu.name}=2.50, or in the cluster YAML, like `prices: "
+                f"{{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
             )
         _require_possible(f"price of {gpu.name}", figure.value, figure.unit)
         return figure
@@ -120,8 +120,7 @@ class PriceBook:
         if figure is None:
             raise MissingFigureError(
                 f"{gpu.name}: no all-in power is in the catalog; give yours with {input_name('powers')} "
-                f"{gpu.name}=1900, or in the "
-                f"cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
+                f"{gpu.name}=1900, or in the cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
             )
         _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
         return figure
@@ -179,9 +178,9 @@ class PriceBook:
             whole = [name for name in known if name not in given]
             if network and whole:
                 raise InputError(
-                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} has its share of "
-                    f"the network already; give "
-                    f"{input_name(option + 's')} {whole[0]} without it too, or leave {network} out."
+                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} has its share of the "
+                    f"network already; give {input_name(option + 's')} {whole[0]} without it too, or leave "
+                    f"{network} out."
                 )
 
     def _network(

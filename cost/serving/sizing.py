@@ -60,7 +60,7 @@ class Demand:
     ttft_s: float | None = None
 
     def __post_init__(self) -> None:
-        require_number(f"{input_name('tok_s')}", self.tok_s, above=0)
+        require_number(input_name("tok_s"), self.tok_s, above=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
                 "expected the mean over the peak, above 0 and at most 1.",
@@ -78,8 +78,8 @@ class Demand:
                 f"expected a number of domains from 0 to {MOST_SPARES:,}.", field="spares", value=self.spares
             )
         for name, limit in (
-            (f"{input_name('tpot_ms')}", self.tpot_s),
-            (f"{input_name('ttft_ms')}", self.ttft_s),
+            (input_name("tpot_ms"), self.tpot_s),
+            (input_name("ttft_ms"), self.ttft_s),
         ):
             if limit is not None:
                 require_number(name, limit * 1e3, above=0)
@@ -342,8 +342,8 @@ def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     raise LimitError(
         "tpot_s",
         f"{input_name('tpot_ms')} {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes "
-        f"{rounded_up(fastest * 1e3)} ms per token "
-        f"({rounded_down(1 / fastest)} tok/s/user); ask for at least that, or use faster GPUs.",
+        f"{rounded_up(fastest * 1e3)} ms per token ({rounded_down(1 / fastest)} tok/s/user); ask for at "
+        "least that, or use faster GPUs.",
     )
 
 

@@ -127,11 +127,10 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     batch = deployment.workload.wanted_batch(most)
     if most < 1:
         raise InfeasibleError(
-            f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on each of "
-            f"{mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
-            f"{input_name('stages')}, a "
-            f"larger {input_name('ep')} on more GPUs, a smaller {input_name('weights')} or a shorter "
-            f"{input_name('context')}."
+            f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on "
+            f"each of {mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
+            f"{input_name('stages')}, a larger {input_name('ep')} on more GPUs, a smaller "
+            f"{input_name('weights')} or a shorter {input_name('context')}."
         )
     if batch > most:
         raise InfeasibleError(

@@ -265,9 +265,8 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
         if traffic.tpot_s is not None and one.fastest_tpot_s > traffic.tpot_s:
             raise LimitError(
                 "tpot_s",
-                f"{input_name('tpot_ms')} {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} is "
-                f"that fast; the "
-                f"fastest takes {rounded_up(one.fastest_tpot_s * 1e3)} ms a token.",
+                f"{input_name('tpot_ms')} {traffic.tpot_s * 1e3:g}: no replica of {name} on {cluster.name} "
+                f"is that fast; the fastest takes {rounded_up(one.fastest_tpot_s * 1e3)} ms a token.",
             )
         if traffic.ttft_s is not None and one.fastest_ttft_s > traffic.ttft_s:
             raise LimitError(

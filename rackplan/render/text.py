@@ -25,36 +25,34 @@ _PARAMETERS = """
 accept_length batch cluster context draft_tokens engine ep goal gpus isl kv_dtype lengths loads lost
 max_bytes max_moves model objective osl overlap phase policy power prefix_hit price price_basis redundant seed
 set spares sparse_attention split spread stages time_limit tok_s tolerance tp tpot_ms ttft_ms
-utilization weights work
+utilization weights output kind form
 """
-_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _PARAMETERS.split()} | {
+"""Parameters that notes of the layers below name; what they call a key is of a file.
+
+Parameters of imports have names that files have too: they are called ``option `fabric```.
+"""
+_FLAGS = {
+    "prices": "--price",
+    "powers": "--power",
+    "settings": "--set",
+    "time_limit_s": "--time-limit",
+    "path": "-o",
     "output": "-o",
     "kind": "--from",
     "form": "--format",
 }
-"""The flag of each parameter that messages of the layers below name; what they call a key is of a file.
-
-Parameters of imports have names that files have too: they are called ``option `fabric```.
-"""
-_RENAMED = {
-    "prices": "price",
-    "powers": "power",
-    "settings": "set",
-    "time_limit_s": "time-limit",
-    "path": "output",
-}
-_NAMED = re.compile(rf"(?<!key )`({'|'.join(_FLAGS)})`|option `([a-z_]+)`")
+"""The flags that are not called as their input is in Python."""
+_NAMED = re.compile(rf"(?<!key )`({'|'.join(_PARAMETERS.split())})`|option `([a-z_]+)`")
 
 
 def flag_of(name: str) -> str:
     """Return the flag of an input that Python calls ``name``."""
-    plain = _RENAMED.get(name, name)
-    return _FLAGS.get(plain) or f"--{plain.replace('_', '-')}"
+    return _FLAGS.get(name) or f"--{name.replace('_', '-')}"
 
 
 def with_flags(text: str) -> str:
     """Return a message with parameters (in backquotes) as the command line calls them."""
-    return _NAMED.sub(lambda found: _FLAGS.get(found[1]) or f"--{found[2].replace('_', '-')}", text)
+    return _NAMED.sub(lambda found: flag_of(found[1] or found[2]), text)
 
 
 _wrap = partial(textwrap.wrap, break_on_hyphens=False)

@@ -139,8 +139,8 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
     if hbm is None:
         near = spelled_gpus().near(text) or nearest(text, (*gpu_names(), *cluster_names()))
         raise InputError(
-            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} "
-            f"For one of your own give its memory too, like {input_name('hbm')} '48 GB'."
+            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For one of your own give its memory "
+            f"too, like {input_name('hbm')} '48 GB'."
         )
     memory = given_figure(hbm, "byte", input_name("hbm"), "option `hbm`")
     return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})

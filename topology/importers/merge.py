@@ -49,7 +49,7 @@ def merged_fabric(fabrics: Sequence[FabricFound], hosts: str | None, log: Log) -
 
 def _only(fabric: FabricFound, text: str, log: Log) -> FabricFound:
     """Return the fabric with the hosts of a hostlist alone."""
-    hosts = expand_hosts(text, f"{input_name('hosts')}")
+    hosts = expand_hosts(text, input_name("hosts"))
     unknown = [host for host in hosts if host not in fabric.hosts]
     if unknown:
         raise InputError(
@@ -227,10 +227,9 @@ def domains_of(
         count = sum(gpus[host] for host in hosts)
         if system is not None and count > system.gpus:
             raise InputError(
-                f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {count} GPUs, but "
-                f"a domain of {system.part} has {system.gpus}; give {input_name('domains')} node, or the "
-                f"{input_name('gpu')} it "
-                "really is."
+                f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {count} "
+                f"GPUs, but a domain of {system.part} has {system.gpus}; give {input_name('domains')} node, "
+                f"or the {input_name('gpu')} it really is."
             )
     return dict(groups)
 

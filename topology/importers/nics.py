@@ -104,7 +104,7 @@ def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
         return nic
     if found is None:
         raise InputError(f"the rate of a NIC: give {input_name('nic')} RATE (like '400 Gb/s').")
-    if option is not None and parse_quantity(option, "byte/s", f"{input_name('nic')}") != found.value:
+    if option is not None and parse_quantity(option, "byte/s", input_name("nic")) != found.value:
         line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
         draft.log.anomalies += [line] * (line not in draft.log.anomalies)
     return out_fabric(found, infiniband=draft.answers.infiniband)

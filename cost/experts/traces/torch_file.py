@@ -119,11 +119,10 @@ class _Archive:
 def _load(archive: _Archive) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # a text with an odd escape
-        opcodes = list(pickletools.genops(archive.pickle))  # checks lengths, and builds nothing
-    for opcode, argument, _ in opcodes:
-        # the unpickler makes room for as many objects as the largest index says
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(archive.pickle):
-            raise archive.refused(f"its pickle keeps an object under {argument}, beyond its length")
+        for opcode, argument, _ in pickletools.genops(archive.pickle):  # checks lengths, and builds nothing
+            # the unpickler makes room for as many objects as the largest index says
+            if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(archive.pickle):
+                raise archive.refused(f"its pickle keeps an object under {argument}, beyond its length")
     return _Unpickler(archive).load()
 
 

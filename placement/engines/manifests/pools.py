@@ -212,6 +212,5 @@ def host_names(plan: Plan, names: Sequence[str] | None) -> dict[str, str]:
             return dict(zip(some, names, strict=True))
     raise InputError(
         f"{input_name('hosts')} has {len(names)} names, the cluster has {len(nodes)} hosts and the plan uses "
-        f"{len(used)}: "
-        "give a name for each of them, in the order of the cluster."
+        f"{len(used)}: give a name for each of them, in the order of the cluster."
     )

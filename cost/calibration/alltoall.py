@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field, InstanceOf
 
-from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, read_table, source_text
+from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, read_table
 from cost.experts.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import load_yaml
+from topology.base.reading import load_yaml, source_text
 from topology.base.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")

@@ -5,15 +5,14 @@ A table is a pydantic dataclass with :data:`CHECKED`: no key but its own, no tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from topology.base.errors import InputError
 from topology.base.figures import Evidence
-from topology.base.reading import load_yaml, nearest, shown
+from topology.base.reading import evidence_called, load_yaml, nearest, shown
 from topology.base.schema import validated
 
 T = TypeVar("T")
@@ -37,28 +36,8 @@ def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _evidence(label: object) -> Evidence:
-    labels = {kind.label: kind for kind in Evidence}
-    if label not in labels:
-        raise ValueError(f"{shown(label)} is no kind of evidence; {nearest(str(label), labels)}")
-    return labels[label]
-
-
-Kind = Annotated[Evidence, BeforeValidator(_evidence)]
+Kind = Annotated[Evidence, BeforeValidator(evidence_called)]
 """A kind of evidence, by its label."""
-
-
-def source_text(name: str, sources: Mapping[str, str], where: str) -> str:
-    """Return the text of one of a table's sources.
-
-    Raises
-    ------
-    InputError
-        If it has no such source.
-    """
-    if name not in sources:
-        raise InputError(f"{where}: source: {shown(name)} is not among the file's sources.")
-    return sources[name]
 
 
 def load_table(kind: type[T], path: Path) -> T:

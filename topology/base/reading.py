@@ -35,6 +35,33 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(choices[:_MOST_LISTED]) or 'none'}{more}."
 
 
+def evidence_called(label: object) -> Evidence:
+    """Return a kind of evidence by its label.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that label.
+    """
+    labels = {kind.label: kind for kind in Evidence}
+    if label not in labels:
+        raise ValueError(f"{shown(label)} is no kind of evidence; {nearest(str(label), labels)}")
+    return labels[label]
+
+
+def source_text(name: str, sources: Mapping[str, str], where: str) -> str:
+    """Return the text of one of a file's sources.
+
+    Raises
+    ------
+    InputError
+        If it has no such source.
+    """
+    if name not in sources:
+        raise InputError(f"{where}: source: {shown(name)} is not among the file's sources.")
+    return sources[name]
+
+
 def shown(value: object) -> str:
     """Return a value from a file as messages print it: one line, not too long, no control characters."""
     try:
@@ -116,11 +143,10 @@ class Fields:
 
     def evidence(self, key: str = "kind") -> Evidence:
         """Return a kind of evidence."""
-        labels = {kind.label: kind for kind in Evidence}
-        label = self.text(key)
-        if label not in labels:
-            self.fail(key, f"{shown(label)} is no kind of evidence; {nearest(label, labels)}")
-        return labels[label]
+        try:
+            return evidence_called(self.text(key))
+        except ValueError as error:
+            self.fail(key, str(error))
 
     def name_list(self, key: str) -> list[str]:
         """Return a list of names, empty where the key is absent or null."""
@@ -135,12 +161,9 @@ class Fields:
             self.must_be(key, "a list")
         return value
 
-    def source(self, sources: Mapping[str, str], key: str = "source") -> str:
-        """Return the text of the one of the file's ``sources`` that ``key`` names."""
-        name = self.text(key)
-        if name not in sources:
-            self.fail(key, f"{shown(name)} is not among the file's sources.")
-        return sources[name]
+    def source(self, sources: Mapping[str, str]) -> str:
+        """Return the text of the one of the file's ``sources`` that its own names."""
+        return source_text(self.text("source"), sources, self.where)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, empty where the key is absent."""

@@ -18,7 +18,7 @@ import error_tables
 from held_out import MOST_DRIFT, ask_held_out, say
 
 from cost.calibration import errors
-from cost.calibration.tables import read_table
+from topology.base.schema import validated
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "calibration.md", ROOT / "docs" / "trust.md", ROOT / "README.md")
@@ -35,7 +35,7 @@ def main() -> None:
         parser, writes="errors.yaml, docs/calibration.md, docs/trust.md and README.md"
     )
     data = error_tables.errors_data(found)
-    table = read_table(errors.ErrorTable, data, errors.PATH.name)
+    table = validated(errors.ErrorTable, data, errors.PATH.name)
     for titles, rows in error_tables.sections(table).values():
         _print((*titles, *error_tables.HEAD), rows)
     if found.drift > MOST_DRIFT:

@@ -28,9 +28,9 @@ from cost.calibration.first_token import (
     first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
-from cost.calibration.tables import read_table
 from cost.validation.serving import group_times
 from cost.validation.serving_groups import group_points
+from topology.base.schema import validated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +177,7 @@ def fit(rows: Rows) -> dict[str, Any]:
 
 
 def _read(data: object) -> FirstTokenCalibration:
-    return read_table(FirstTokenCalibration, data, OUT.name)
+    return validated(FirstTokenCalibration, data, OUT.name)
 
 
 def held(

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field, InstanceOf
 
-from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, read_table
+from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text
 from cost.experts.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.reading import load_yaml, source_text
+from topology.base.schema import validated
 from topology.base.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")
@@ -127,7 +128,7 @@ def read_kernels(data: object) -> dict[str, Kernel]:
     InputError
         If a key, unit or family in it is not known.
     """
-    file = read_table(_File, data, PATH.name)
+    file = validated(_File, data, PATH.name)
     found = {}
     for name, given in file.kernels.items():
         where = f"{PATH.name}: kernels: {name}"
@@ -139,7 +140,7 @@ def read_kernels(data: object) -> dict[str, Kernel]:
         }
         if "notify_s" in given:
             figures["notify_s"] = file.figure("notify_s", given["notify_s"], where)
-        found[name] = read_table(Kernel, {**given, **figures, "name": name}, where)
+        found[name] = validated(Kernel, {**given, **figures, "name": name}, where)
     return found
 
 
@@ -171,7 +172,7 @@ class _File:
             raise InputError(f"{where}: no such coefficient; known: {', '.join(UNITS)}.")
         if isinstance(given, str):
             return self._shared(given, UNITS[key], where)
-        return self._figure(read_table(_Entry, given, where), UNITS[key], where)
+        return self._figure(validated(_Entry, given, where), UNITS[key], where)
 
     def _figure(self, entry: _Entry, unit: str, where: str) -> Figure:
         source = source_text(entry.source, self.sources, where) + (f" ({entry.note})" if entry.note else "")

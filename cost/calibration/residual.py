@@ -21,10 +21,11 @@ from pydantic import Field, create_model
 
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
-from cost.calibration.tables import CHECKED, Count, Positive, Share, Text, one_of, read_table
+from cost.calibration.tables import CHECKED, Count, Positive, Share, Text, one_of
 from cost.quantity import Quantity
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.reading import load_yaml
+from topology.base.schema import validated
 from topology.base.units import added
 
 Array = NDArray[np.float64]
@@ -218,7 +219,7 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
     InputError
         If something is missing, not known or no finite number; if a row is short, long or a duplicate.
     """
-    figures = read_table(ResidualFigures, data, FIGURES.name)
+    figures = validated(ResidualFigures, data, FIGURES.name)
     head, *lines = [*rows] or [[]]
     if tuple(head) != COLUMNS:
         raise InputError(f"{PATH.name}: the first line must be {','.join(COLUMNS)}.")
@@ -228,7 +229,7 @@ def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
         if len(line) != len(COLUMNS):
             raise InputError(f"{where}: {len(line)} cells; expected {len(COLUMNS)}.")
         phase, engine, architecture, *features, coefficient = vars(
-            read_table(_Centre, dict(zip(COLUMNS, line, strict=True)), where)
+            validated(_Centre, dict(zip(COLUMNS, line, strict=True)), where)
         ).values()
         mine = known.setdefault(Kind(phase, engine, architecture), {})
         if tuple(features) in mine:

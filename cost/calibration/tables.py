@@ -42,16 +42,5 @@ Kind = Annotated[Evidence, BeforeValidator(evidence_called)]
 
 def load_table(kind: type[T], path: Path) -> T:
     """Return the table in a YAML file; messages call it by the file's name."""
-    return read_table(kind, load_yaml(path, path.name), path.name)
-
-
-def read_table(kind: type[T], data: object, where: str) -> T:
-    """Return the table that plain data holds.
-
-    Raises
-    ------
-    InputError
-        If a key is missing or unknown, or a value cannot be; in one line that names the place.
-    """
-    found: T = validated(kind, data, where)
+    found: T = validated(kind, load_yaml(path, path.name), path.name)
     return found

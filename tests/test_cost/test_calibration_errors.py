@@ -25,7 +25,6 @@ from cost.calibration.errors import (
     widest,
 )
 from cost.calibration.serving import calibrated
-from cost.calibration.tables import read_table
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
@@ -34,6 +33,7 @@ from cost.validation.point import Point, Pool
 from helpers import error_of
 from topology import resolve_cluster
 from topology.base.errors import InputError
+from topology.base.schema import validated
 from topology.catalog import gpu_names, load_gpu
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ CELL = ("chips", "gb200", "engines", "any", "any")
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError, match=words) as refused:
-        read_table(ErrorTable, data, "errors.yaml")
+        validated(ErrorTable, data, "errors.yaml")
     assert "\n" not in str(refused.value)
 
 

@@ -14,8 +14,8 @@ from cost.calibration.kernels import (
     published_best,
 )
 from cost.calibration.serving import calibrated_chips
-from cost.calibration.tables import read_table
 from topology.base.errors import InputError, MissingFigureError
+from topology.base.schema import validated
 
 SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
 
@@ -84,4 +84,4 @@ def test_rows_that_cannot_be_are_refused(change, message):
     data = copy.deepcopy(SHIPPED)
     data["kernels"][0].update(change)
     with pytest.raises(InputError, match=message):
-        read_table(KernelFigures, data, "kernels.yaml")
+        validated(KernelFigures, data, "kernels.yaml")

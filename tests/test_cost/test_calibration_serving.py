@@ -25,11 +25,11 @@ from cost.calibration.serving import (
     peak_of,
     require_engine,
 )
-from cost.calibration.tables import read_table
 from cost.inputs.machine import COEFFICIENTS, is_fraction
 from topology import load_domain
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence
+from topology.base.schema import validated
 from topology.catalog import gpu_names, load_gpu
 
 SHIPPED = yaml.safe_load(Path(serving.PATH).read_text(encoding="utf-8"))
@@ -131,7 +131,7 @@ def test_tokens_that_drafts_yield():
 
 
 def tables():
-    return read_table(Calibration, SHIPPED, "serving.yaml").tables
+    return validated(Calibration, SHIPPED, "serving.yaml").tables
 
 
 def test_a_chip_reads_its_own_figures_off_the_curves():
@@ -217,7 +217,7 @@ changed = partial(helpers.changed, SHIPPED)
 )
 def test_broken_files_are_refused(data, words):
     with pytest.raises(InputError) as refused:
-        read_table(Calibration, data, "serving.yaml")
+        validated(Calibration, data, "serving.yaml")
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -232,4 +232,4 @@ def test_broken_files_are_refused(data, words):
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
     with pytest.raises(InputError, match=rf"^serving.yaml: engine .*{missing} is missing"):
-        read_table(Calibration, data, "serving.yaml")
+        validated(Calibration, data, "serving.yaml")

@@ -15,9 +15,9 @@ from cost.calibration.kernels import (
     unmeasured,
 )
 from cost.calibration.serving import calibrated, calibrated_chips
-from cost.calibration.tables import read_table
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence
+from topology.base.schema import validated
 from topology.catalog import gpu_names, load_gpu
 
 SHIPPED = yaml.safe_load(UNMEASURED.read_text(encoding="utf-8"))
@@ -109,4 +109,4 @@ def test_files_that_cannot_be_are_refused(path, change, message):
         entry = entry[key]
     entry.update(change)
     with pytest.raises(InputError, match=message):
-        read_table(UnmeasuredChips, data, "unmeasured.yaml").reach()
+        validated(UnmeasuredChips, data, "unmeasured.yaml").reach()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cost.calibration.first_token import QUEUED, FirstTokenCalibration, first_token, first_token_calibration
-from cost.calibration.tables import read_table
 from topology.base.errors import InputError
+from topology.base.schema import validated
 
 SIMPLE = {"fixed_s": 0.1, "low": [0.5, 0.5, 2.0], "middle": [1.0, 1.5, 4.0], "high": [2.0, 4.0, 16.0]}
 FILE = {
@@ -25,7 +25,7 @@ def first(requests, *, prefill=0.4, waiting=0.0, engine="", phase="aggregated"):
         np.array([float(requests)]),
         engine=engine,
         phase=phase,
-        calibration=read_table(FirstTokenCalibration, FILE, "first_token.yaml"),
+        calibration=validated(FirstTokenCalibration, FILE, "first_token.yaml"),
     )
 
 
@@ -76,7 +76,7 @@ def test_engines_have_their_own_seconds():
 )
 def test_bad_files(change, says):
     with pytest.raises(InputError, match=says):
-        read_table(FirstTokenCalibration, FILE | change, "first_token.yaml")
+        validated(FirstTokenCalibration, FILE | change, "first_token.yaml")
 
 
 def test_the_committed_file_has_every_engine_and_its_held_out_share():

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.quantity import require_number
-from topology.base.figures import Evidence, EvidenceLabel, Figure, weakest
+from topology.base.figures import Evidence, EvidenceLabel, WrittenFigure, weakest
 
 HOURS_PER_YEAR = 8760.0
 """Of 365 days."""
@@ -22,33 +22,6 @@ _SECONDS_PER_HOUR = 3600.0
 
 Batch = TypeVar("Batch", float, "NDArray[np.float64]")
 """A number, or an array of them: answers have its shape."""
-
-
-@dataclass(frozen=True)
-class PriceFigure:
-    """A figure with its origin.
-
-    Attributes
-    ----------
-    value, unit:
-        The figure, and its unit in SI.
-    kind:
-        How it is known.
-    source:
-        Where it was read.
-    """
-
-    value: float
-    unit: str
-    kind: EvidenceLabel
-    source: str
-
-    @classmethod
-    def of(cls, figure: Figure | None) -> PriceFigure | None:
-        """Return ``figure`` as bills have it; None where there is none."""
-        if figure is None:
-            return None
-        return cls(figure.value, figure.unit, figure.kind.label, figure.source)
 
 
 @dataclass(frozen=True)
@@ -67,8 +40,8 @@ class BillPart:
 
     name: str
     count: float
-    usd_per_hour: PriceFigure | None
-    power_w: PriceFigure | None
+    usd_per_hour: WrittenFigure | None
+    power_w: WrittenFigure | None
     all_in: bool = True
 
 
@@ -280,7 +253,7 @@ class Totals(Bill):
     used: UsedTotals | None
 
 
-def _sum(counted: Iterable[tuple[float, PriceFigure | None]]) -> tuple[float, EvidenceLabel]:
+def _sum(counted: Iterable[tuple[float, WrittenFigure | None]]) -> tuple[float, EvidenceLabel]:
     """Return a sum over parts with a figure, and the weakest evidence behind it."""
     known = [(count, figure) for count, figure in counted if figure is not None]
     kind = weakest(Evidence[figure.kind.upper()] for _, figure in known)

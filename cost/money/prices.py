@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from cost.catalog import catalog_figures
-from cost.money.bill import Bill, BillPart, NetworkBillPart, PriceFigure
+from cost.money.bill import Bill, BillPart, NetworkBillPart
 from cost.money.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.quantity import require_number
 from topology.base.errors import InputError, MissingFigureError, input_name
-from topology.base.figures import Evidence, Figure
+from topology.base.figures import Evidence, Figure, WrittenFigure
 from topology.base.names import Names
 from topology.cluster import Cluster
 from topology.physical import system_power
@@ -158,7 +158,13 @@ class PriceBook:
                 missing.append(
                     f"{gpu.name}: its power is its share of the system's, without cooling and conversion."
                 )
-        return BillPart(gpu.name, 1, PriceFigure.of(price), PriceFigure.of(power), all_in)
+        return BillPart(
+            gpu.name,
+            1,
+            None if price is None else WrittenFigure.of(price),
+            None if power is None else WrittenFigure.of(power),
+            all_in,
+        )
 
     def check(self, cluster: Cluster) -> None:
         """Refuse what cannot be counted, before anything is computed.
@@ -190,14 +196,14 @@ class PriceBook:
         every = len(cluster.whole.gpus)
         priced = math.fsum(part.count for part in parts) / every
         powered = math.fsum(part.count for part in parts if not part.all_in) / every
-        lines: list[tuple[NetworkPart, float, PriceFigure | None, PriceFigure | None]] = []
+        lines: list[tuple[NetworkPart, float, WrittenFigure | None, WrittenFigure | None]] = []
         for one in network_parts(cluster):
             usd, watts = self.prices.get(one.kind), self.powers.get(one.kind)
             power = one.power_w if watts is None else _user_figure(watts, "W", "power")
             if usd is not None:
-                lines.append((one, priced, PriceFigure.of(_user_figure(usd, "USD/h", "price")), None))
+                lines.append((one, priced, WrittenFigure.of(_user_figure(usd, "USD/h", "price")), None))
             if powered and power is not None:
-                lines.append((one, powered, None, PriceFigure.of(power)))
+                lines.append((one, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
                 missing.append(
                     f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."

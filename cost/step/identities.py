@@ -2,38 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from cost.catalog import catalog_figures
 from cost.dtypes import bytes_per_param, multiply_dtype
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
+from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import StepShape
 from cost.model import Model
+from cost.step.score import Score
 from cost.step.step import even_step
-from topology.base.figures import Figure
+from cost.terms.pipeline import BUBBLE
+from topology.base.errors import InputError
+from topology.base.figures import WrittenFigure
 from topology.spec import GpuSpec
 
 
 @dataclass(frozen=True)
 class CacheTier:
-    """A memory that keeps contexts: its capacity in bytes and its rate in bytes/s, each with its source."""
+    """A memory that can keep contexts.
+
+    Attributes
+    ----------
+    name:
+        ``hbm`` of the GPU, or an entry of the catalog.
+    drain_s:
+        Seconds to read all of it: what is wanted again sooner belongs in a faster tier, later in a slower one.
+    capacity_bytes, bytes_per_s:
+        With their sources.
+    """
 
     name: str
-    capacity_bytes: Figure
-    bytes_per_s: Figure
+    drain_s: float
+    capacity_bytes: WrittenFigure
+    bytes_per_s: WrittenFigure
 
-    @property
-    def drain_s(self) -> float:
-        """Seconds to read all of it: what is wanted again sooner belongs in a faster tier, later in a slower one."""
-        return self.capacity_bytes.value / self.bytes_per_s.value
+
+@dataclass(frozen=True)
+class Identities:
+    """What a roofline says of a model on the GPUs of the first stage, with even loads.
+
+    Attributes
+    ----------
+    step_tokens, balancing_batch:
+        Tokens of a step of one replica, and those at which computing takes as long as reading all weights.
+    output_over_input:
+        Price of an output token over that of an input token; None for prefill.
+    tiers:
+        Memories that can keep contexts, HBM first.
+    bubble:
+        Share of the step that stages wait for the slowest of them.
+    one_domain_s, two_domains_s:
+        Seconds of a step with the EP group in one domain, and halved over two; None where no fabric joins domains.
+    """
+
+    step_tokens: float
+    balancing_batch: float
+    output_over_input: float | None
+    tiers: tuple[CacheTier, ...]
+    bubble: float
+    one_domain_s: float | None
+    two_domains_s: float | None
+
+    def to_dict(self) -> Any:
+        """Return what commands print; its type is this class."""
+        return asdict(self)
+
+
+def identities(deployment: Deployment, layout: Layout, score: Score) -> Identities:
+    """Return the identities of the blackboard for a model as it is laid out and scored."""
+    workload, stages = deployment.workload, layout.replicas[0]
+    first = stages[0]
+    gpu = deployment.cluster.domain_of(first.gpus[0]).gpu
+    try:
+        over: tuple[float | None, float | None] = over_two_domains(deployment, first, layout.tp, score.batch)
+    except InputError:
+        over = None, None
+    decodes = workload.decodes and workload.context > 1
+    return Identities(
+        step_tokens=score.batch * workload.tokens_per_pass * sum(len(stage.gpus) for stage in stages),
+        balancing_batch=balancing_batch(deployment.model, gpu),
+        output_over_input=output_over_input(deployment, first, layout.tp, score.batch) if decodes else None,
+        tiers=cache_tiers(gpu),
+        bubble=score.terms_s.get(BUBBLE.name, 0.0) / score.step_s,
+        one_domain_s=over[0],
+        two_domains_s=over[1],
+    )
 
 
 def cache_tiers(gpu: GpuSpec) -> tuple[CacheTier, ...]:
     """Return the HBM of a GPU and the tiers below it, the fastest first."""
-    tiers = catalog_figures("cache_tiers", "tiers", {"capacity_bytes": "byte", "bytes_per_s": "byte/s"})
-    below = (CacheTier(name, **figures) for name, figures in tiers.items())
-    return CacheTier("hbm", gpu.figure("hbm_bytes"), gpu.figure("hbm_bytes_per_s")), *below
+    below = catalog_figures("cache_tiers", "tiers", {"capacity_bytes": "byte", "bytes_per_s": "byte/s"})
+    hbm = {"capacity_bytes": gpu.figure("hbm_bytes"), "bytes_per_s": gpu.figure("hbm_bytes_per_s")}
+    return tuple(
+        CacheTier(
+            name,
+            figures["capacity_bytes"].value / figures["bytes_per_s"].value,
+            **{key: WrittenFigure.of(figure) for key, figure in figures.items()},
+        )
+        for name, figures in {"hbm": hbm, **below}.items()
+    )
 
 
 def balancing_batch(model: Model, gpu: GpuSpec) -> float:

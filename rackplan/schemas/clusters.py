@@ -7,6 +7,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from cost.money.bill import BillPart, Totals
+from cost.serving.supply import Pool
 from cost.written import CalibrationData, ProofData
 from rackplan.schemas.figures import SetData, SetFigureData
 from topology.base.figures import EvidenceLabel
@@ -542,25 +543,6 @@ class AskedSizeData(TypedDict):
     ttft_default: bool
 
 
-class SizePoolData(TypedDict):
-    """Replicas of a shape.
-
-    Attributes
-    ----------
-    role, layout, replicas, gpus:
-        ``decode`` or ``prefill``, the layout, how many, and the GPUs of each.
-    batch, step_s:
-        Sequences per GPU in use, and the step.
-    """
-
-    role: str
-    layout: str
-    replicas: int
-    gpus: int
-    batch: float
-    step_s: float
-
-
 class LevelData(TypedDict):
     """A smaller fleet.
 
@@ -647,7 +629,7 @@ class SizePrinted(SetData):
     tok_s_per_rack: float | None
     layout: str
     proof: ProofData | None
-    pools: list[SizePoolData]
+    pools: list[Pool]
     usd_per_million_tokens: float | None
     usd_per_million_tokens_full: float | None
     tok_s_per_mw: float | None

@@ -6,6 +6,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from cost.step.identities import Identities
 from cost.written import ProofData
 from placement.plan_schema import (
     LayoutData,
@@ -375,51 +376,6 @@ class LeverData(TypedDict):
     note: NotRequired[str]
 
 
-class CacheTierData(TypedDict):
-    """A memory that can keep contexts.
-
-    Attributes
-    ----------
-    name:
-        ``hbm`` of the plan's GPU, or an entry of the catalog.
-    drain_s:
-        Seconds to read all of it.
-    capacity_bytes, bytes_per_s:
-        With their sources.
-    """
-
-    name: str
-    drain_s: float
-    capacity_bytes: FigureData
-    bytes_per_s: FigureData
-
-
-class IdentitiesData(TypedDict):
-    """What a roofline says of the model on the GPUs of the first stage, with even loads.
-
-    Attributes
-    ----------
-    step_tokens, balancing_batch:
-        Tokens of a step of one replica, and those at which computing takes as long as reading all weights.
-    output_over_input:
-        Price of an output token over that of an input token; null for a plan of prefill.
-    tiers:
-        Memories that can keep contexts, HBM first.
-    bubble:
-        Share of the step that stages wait for the slowest of them.
-    one_domain_s, two_domains_s:
-        Seconds of a step with the EP group in one domain, and halved over two; null where no fabric joins domains.
-    """
-
-    step_tokens: float
-    balancing_batch: float
-    output_over_input: float | None
-    tiers: list[CacheTierData]
-    bubble: float
-    one_domain_s: float | None
-    two_domains_s: float | None
-
-
 class DetailsData(TypedDict):
     """A plan part by part.
 
@@ -458,7 +414,7 @@ class DetailsData(TypedDict):
     weakest: WeakestData
     assumptions: list[str]
     residual: ResidualData
-    identities: IdentitiesData
+    identities: Identities
     levers: list[LeverData] | None
 
 

@@ -11,7 +11,7 @@ from cost.calibration.residual import residual as learned_residual
 from cost.inputs.deployment import USABLE_HBM
 from cost.inputs.machine import PEAK
 from cost.step.fair_sharing import sharing_words
-from cost.step.identities import CacheTier, balancing_batch, cache_tiers, output_over_input, over_two_domains
+from cost.step.identities import Identities, identities
 from cost.step.score import Score
 from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
@@ -34,7 +34,6 @@ from rackplan.views.words import (
     serving_words,
     what_if_words,
 )
-from topology.base.errors import InputError
 from topology.base.figures import Evidence
 from topology.base.units import added, format_quantity, plural
 
@@ -73,55 +72,6 @@ class TermRow:
     peak_s: float
     bound_by: tuple[str, ...]
     evidence: Evidence | None
-
-
-@dataclass(frozen=True)
-class Identities:
-    """What a roofline says of the plan's model on its first stage's GPUs, before any placement.
-
-    Attributes
-    ----------
-    step_tokens, balancing_batch:
-        Tokens of a step of one replica, and those at which computing takes as long as reading all weights.
-    output_over_input:
-        Price of an output token over that of an input token; None for a plan of prefill.
-    tiers:
-        Memories that can keep contexts, HBM first.
-    bubble:
-        Share of the step that stages wait for the slowest of them.
-    one_domain_s, two_domains_s:
-        Seconds of a step with the EP group in one domain, and halved over two; None where no fabric joins domains.
-    """
-
-    step_tokens: float
-    balancing_batch: float
-    output_over_input: float | None
-    tiers: tuple[CacheTier, ...]
-    bubble: float
-    one_domain_s: float | None
-    two_domains_s: float | None
-
-
-def identities_of(plan: Plan) -> Identities:
-    """Return the identities of the blackboard for a plan."""
-    deployment, layout, score = plan.deployment, plan.layout, plan.score
-    workload, stages = deployment.workload, layout.replicas[0]
-    first = stages[0]
-    gpu = deployment.cluster.spec.domains[int(deployment.domains(first)[0])].gpu
-    try:
-        over: tuple[float | None, float | None] = over_two_domains(deployment, first, layout.tp, score.batch)
-    except InputError:
-        over = None, None
-    decodes = workload.decodes and workload.context > 1
-    return Identities(
-        step_tokens=score.batch * workload.tokens_per_pass * sum(len(stage.gpus) for stage in stages),
-        balancing_batch=balancing_batch(deployment.model, gpu),
-        output_over_input=output_over_input(deployment, first, layout.tp, score.batch) if decodes else None,
-        tiers=cache_tiers(gpu),
-        bubble=score.terms_s.get("pipeline_bubble", 0.0) / score.step_s,
-        one_domain_s=over[0],
-        two_domains_s=over[1],
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +130,7 @@ def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
         tuple(weakest_figures(figures)),
         tuple(assumptions(plan)),
         residual_of(plan),
-        identities_of(plan),
+        identities(plan.deployment, plan.layout, score),
         find_levers(plan, free=False) if levers else None,
     )
 
@@ -550,23 +500,7 @@ def details_data(found: Explanation) -> DetailsData:
         },
         "assumptions": list(found.assumptions),
         "residual": {"factor": found.residual[0], "weight": found.residual[1]},
-        "identities": {
-            "step_tokens": found.identities.step_tokens,
-            "balancing_batch": found.identities.balancing_batch,
-            "output_over_input": found.identities.output_over_input,
-            "tiers": [
-                {
-                    "name": tier.name,
-                    "drain_s": tier.drain_s,
-                    "capacity_bytes": figure_data(tier.capacity_bytes),
-                    "bytes_per_s": figure_data(tier.bytes_per_s),
-                }
-                for tier in found.identities.tiers
-            ],
-            "bubble": found.identities.bubble,
-            "one_domain_s": found.identities.one_domain_s,
-            "two_domains_s": found.identities.two_domains_s,
-        },
+        "identities": found.identities.to_dict(),
         "levers": (
             None if found.levers is None else [lever_data(row) for row in found.levers.largest[:MOST_NAMED]]
         ),

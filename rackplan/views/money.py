@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from cost.money.bill import Bill, BillPart, PriceFigure, Totals
+from cost.money.bill import Bill, BillPart, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
+from topology.base.figures import WrittenFigure
 from topology.base.units import plural
 
 USD, MW = "$/Mtok", "tok/s/MW"
@@ -171,7 +172,7 @@ def _names(parts: Iterable[BillPart]) -> str:
     return ", ".join(part.name for part in parts)
 
 
-def _parts(bill: Bill, name: str, shown: Callable[[PriceFigure], str], *, counted: bool = True) -> str:
+def _parts(bill: Bill, name: str, shown: Callable[[WrittenFigure], str], *, counted: bool = True) -> str:
     """Return the figure of each part with how it is known; how many there are, where there are several kinds."""
     found = []
     for part in bill.parts:

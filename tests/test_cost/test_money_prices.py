@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cost.money.bill import Bill, BillPart, PriceFigure
+from cost.money.bill import Bill, BillPart
 from cost.money.prices import PRICE_BASES, PriceBook, billed_figures
 from topology import Evidence, InputError, MissingFigureError, gpu_names, load_gpu, resolve_cluster
+from topology.base.figures import WrittenFigure
 from topology.catalog import FigureFile
 
 MIXED = """
@@ -21,7 +22,7 @@ fabric: {kind: leaf-spine, nic: 400 Gb/s}
 
 
 def test_published_checks() -> None:
-    price, power = (PriceFigure(*one, "user", "") for one in ((2.21, "USD/h"), (2100, "W")))
+    price, power = (WrittenFigure(*one, "user", "") for one in ((2.21, "USD/h"), (2100, "W")))
     bill = Bill.of("owner", [BillPart("gb200", 1, price, power)])
     assert bill.usd_per_million(5789.6) == pytest.approx(0.106, abs=5e-4)
     assert bill.tok_s_per_megawatt(5789.6) == pytest.approx(2.757e6, rel=2e-4)

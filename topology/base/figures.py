@@ -77,6 +77,31 @@ class Figure:
         return not math.isnan(self.value)
 
 
+@dataclass(frozen=True)
+class WrittenFigure:
+    """A figure as results are written: plain data.
+
+    Attributes
+    ----------
+    value, unit:
+        The figure, and its unit in SI.
+    kind:
+        How it is known.
+    source:
+        Where it was read.
+    """
+
+    value: float
+    unit: str
+    kind: EvidenceLabel
+    source: str
+
+    @classmethod
+    def of(cls, figure: Figure) -> WrittenFigure:
+        """Return ``figure`` as results have it."""
+        return cls(figure.value, figure.unit, figure.kind.label, figure.source)
+
+
 def weakest(kinds: Iterable[Evidence]) -> Evidence:
     """Return the weakest of several kinds of evidence: what a result resting on all of them rests on."""
     return max(kinds, default=Evidence.MEASURED)

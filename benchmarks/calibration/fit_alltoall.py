@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.validation.point import Point
+    from cost.validation.read import Point
 
 POINTS = Path(__file__).parents[2] / "cost" / "validation" / "data" / "alltoall.csv"
 LARGEST_FRACTION = 0.95  # of a link's rate: more than any of the sources reports

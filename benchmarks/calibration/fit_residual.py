@@ -52,15 +52,14 @@ from cost.calibration.residual import (
     read_residual,
 )
 from cost.calibration.serving import calibrated
-from cost.validation.serving import group_features, group_times
-from cost.validation.serving_groups import group_points
+from cost.validation.predict import group_features, group_points, group_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from cost.validation.point import Point
+    from cost.validation.read import Point
 
     Array = NDArray[np.float64]
 

@@ -22,9 +22,8 @@ from linearised import Data, Problem
 from scipy.optimize import lsq_linear
 from silicon import read_silicon
 
-from cost.validation.predict import unpredictable
+from cost.validation.predict import predict_serving, unpredictable
 from cost.validation.read import read_measurements
-from cost.validation.serving import predict_serving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.inputs.machine import Efficiency
-    from cost.validation.point import Point
-    from cost.validation.serving_groups import Group
+    from cost.validation.predict import Group
+    from cost.validation.read import Point
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "cost" / "calibration" / "serving.yaml"

@@ -28,8 +28,7 @@ from cost.calibration.first_token import (
     first_token,
 )
 from cost.calibration.serving import ANY_ENGINE, calibrated
-from cost.validation.serving import group_times
-from cost.validation.serving_groups import group_points
+from cost.validation.predict import group_points, group_times
 from topology.base.schema import validated
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cost.validation.point import Point
+    from cost.validation.read import Point
 
     Array = NDArray[np.float64]
 

@@ -16,9 +16,8 @@ from silicon import read_silicon
 
 from cost.calibration.serving import calibrated_chips
 from cost.resolve import resolve_model
-from cost.validation.predict import predict, unpredictable
+from cost.validation.predict import group_points, predict, unpredictable
 from cost.validation.read import read_measurements
-from cost.validation.serving_groups import group_points
 from topology.base.errors import InputError
 from topology.files.resolve import resolve_cluster
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from coefficients import Space
     from numpy.typing import NDArray
 
-    from cost.validation.point import Point
+    from cost.validation.read import Point
 
 __all__ = [
     "MOST_DRIFT",

@@ -9,9 +9,15 @@ import numpy as np
 from coefficients import CHIPS, efficiency
 from stack import Stack
 
-from cost.validation.predict import unpredictable
-from cost.validation.serving import group_times, machines, predict_serving, quantity_of, stepper
-from cost.validation.serving_groups import group_points
+from cost.validation.predict import (
+    group_points,
+    group_times,
+    machines,
+    predict_serving,
+    quantity_of,
+    stepper,
+    unpredictable,
+)
 from topology.files.resolve import resolve_cluster
 
 if TYPE_CHECKING:
@@ -22,8 +28,8 @@ if TYPE_CHECKING:
 
     from cost.inputs.workload import StepShape
     from cost.quantity import Quantity
-    from cost.validation.point import Point
-    from cost.validation.serving_groups import Group
+    from cost.validation.predict import Group
+    from cost.validation.read import Point
 
 __all__ = ["Data", "Problem"]
 

@@ -34,8 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cost.resolve import checkpoint_called, resolve_model
-from cost.validation.point import Point, Pool
-from cost.validation.read import usual_drafts
+from cost.validation.read import Point, Pool, usual_drafts
 from topology.files.resolve import cluster_called
 
 if TYPE_CHECKING:
@@ -413,13 +412,15 @@ def _size(recipe: Recipe) -> tuple[int, int, int]:
 def _drafts(recipe: Recipe, key: Key) -> int:
     if recipe.drafts is not None:
         return recipe.drafts
-    return usual_drafts(
-        key[1],
-        key[2],
-        each=key[6] / (recipe.pool.workers * recipe.pool.attention_dp),
-        data_parallel=recipe.pool.attention_dp > 1,
-        disaggregated=recipe.prefill is not None,
+    _, engine, model, *_, requests = key
+    run = Point(
+        *("", "", "", 0.0, "", "", model),
+        pool=recipe.pool,
+        prefill_pool=recipe.prefill,
+        engine=engine,
+        concurrency=requests,
     )
+    return usual_drafts(run)
 
 
 def _fits_engine(recorded: Recorded, pool: Pool, recipe: Recipe) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cost.inputs.machine import Machine
     from cost.inputs.workload import StepShape
-    from cost.validation.serving_groups import Group
+    from cost.validation.predict import Group
 
 __all__ = ["Stack"]
 

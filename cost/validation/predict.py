@@ -1,28 +1,69 @@
-"""What the model says about measured points: one list of predictions, whatever the points measure."""
+"""What the model predicts for measured points: served requests, layouts left open, and one dispatch or combine."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
+from cost.calibration.first_token import FirstToken, first_token
+from cost.calibration.residual import PHASES, kinds_of, residual, step_features
+from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
 from cost.dtypes import dtype
 from cost.experts.volumes import Routing, Volumes, alltoall_volumes
+from cost.inputs.machine import Efficiency, Machine, Rates, kernels_for, stage_rates
+from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalance
+from cost.layouts.batches import batch_grid, most_that_fit
+from cost.layouts.candidates import group_widths
+from cost.model import Model
+from cost.quantity import Quantity
 from cost.resolve import model_names, resolve_model
+from cost.serving.steady_state import (
+    PREFILL_KEEPS_BUSY,
+    Requests,
+    Served,
+    Stepper,
+    aggregated,
+    disaggregated,
+)
+from cost.step.memory import batch_room, even_memory, largest_batch
+from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
-from cost.validation.choices import choices
-from cost.validation.point import NO_LAYOUT, Point, Prediction
-from cost.validation.serving import predict_serving
+from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.catalog import cluster_names
 from topology.files.resolve import resolve_cluster
+from topology.spec import GpuSpec
 from topology.structures.domain import DomainSpec
 
-ALLTOALL = "alltoall"
-"""The phase of points that are the time of one dispatch or combine; all others are of served models."""
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says about a point: a value in the point's unit, or the reason why there is none.
+
+    Attributes
+    ----------
+    low, high:
+        Interval of the measured value where the model has one (time to first token), also where it gives no value.
+    chosen:
+        What the model chose where the row left its layout or its batch to it.
+    """
+
+    value: float | None
+    reason: str = ""
+    low: float | None = None
+    high: float | None = None
+    chosen: str = ""
 
 
 def predict(points: Sequence[Point], *, residual: bool = True) -> list[Prediction]:
@@ -41,20 +82,19 @@ def predict(points: Sequence[Point], *, residual: bool = True) -> list[Predictio
             found[i] = Prediction(None, choice.text)
         else:
             stated[i], chosen[i] = choice.point, choice.text
-    for of_kernels in (True, False):
-        mine = [
-            i
-            for i, point in enumerate(points)
-            if not found[i].reason and (point.phase == ALLTOALL) == of_kernels
-        ]
-        given = [stated[i] for i in mine]
-        told = predict_alltoall(given) if of_kernels else predict_serving(given, residual=residual)
-        for i, prediction in zip(mine, told, strict=True):
-            found[i] = replace(_finite(prediction), chosen=chosen[i])
+    able = [i for i, prediction in enumerate(found) if not prediction.reason]
+    kernels = [i for i in able if points[i].phase == ALLTOALL]
+    served = [i for i in able if points[i].phase != ALLTOALL]
+    predicted = [
+        *predict_alltoall([stated[i] for i in kernels]),
+        *predict_serving([stated[i] for i in served], residual=residual),
+    ]
+    for i, prediction in zip((*kernels, *served), predicted, strict=True):
+        found[i] = replace(_positive(prediction), chosen=chosen[i])
     return found
 
 
-def _finite(prediction: Prediction) -> Prediction:
+def _positive(prediction: Prediction) -> Prediction:
     """A value that is no time and no rate is no prediction."""
     if prediction.value is None or (math.isfinite(prediction.value) and prediction.value > 0):
         return prediction
@@ -62,7 +102,7 @@ def _finite(prediction: Prediction) -> Prediction:
 
 
 def unpredictable(point: Point) -> str:
-    """Return why nobody could predict a point from what its row says alone; empty if it says enough."""
+    """Return why a point cannot be predicted from what its row says alone; empty if it says enough."""
     return "the row leaves its layout or its batch to the model" if point.is_open else _unpredictable(point)
 
 
@@ -71,16 +111,6 @@ def _unpredictable(point: Point) -> str:
     reason = _unknown("cluster", point.cluster)
     if reason or point.phase == ALLTOALL:
         return reason
-    reasons = [
-        _unknown("model", point.model),
-        *(_unknown("format", name) for name in (point.weights, point.experts_dtype) if name),
-        _incomplete(point),
-    ]
-    return next(filter(None, reasons), "")
-
-
-def _incomplete(point: Point) -> str:
-    """Return what a row of a served model leaves out that every prediction of its phase needs."""
     served = point.phase in ("aggregated", "disaggregated")
     lacks = {
         "the row gives no parallel layout (tp, attention_dp, ep, moe_tp are all blank)": point.pool
@@ -91,7 +121,12 @@ def _incomplete(point: Point) -> str:
         "the row does not give isl and osl": served and not (point.isl and point.osl),
         "the row gives neither context nor isl": not (point.context or point.isl),
     }
-    return next((reason for reason, lacking in lacks.items() if lacking), "")
+    reasons = [
+        _unknown("model", point.model),
+        *(_unknown("format", name) for name in (point.weights, point.experts_dtype) if name),
+        *(reason for reason, lacking in lacks.items() if lacking),
+    ]
+    return next(filter(None, reasons), "")
 
 
 @cache
@@ -120,8 +155,6 @@ _KNOWN: Mapping[str, _Known] = {
 LARGEST_DECODE_TOKENS = 1024
 """A point that names no kernel and has more tokens per GPU is taken for prefill."""
 
-LEGS = {"dispatch_us": "dispatch", "combine_us": "combine"}
-
 
 @dataclass(frozen=True)
 class Case:
@@ -143,23 +176,22 @@ class Case:
 
 def predict_alltoall(points: Sequence[Point]) -> list[Prediction]:
     """Return the predicted microseconds of each point, or why there are none, in the order of ``points``."""
-    return [_predict(point) for point in points]
-
-
-def _predict(point: Point) -> Prediction:
-    try:
-        case = alltoall_case(point)
-        seconds = alltoall_seconds(
-            case.coefficients(),
-            case.volumes,
-            vector_bytes=case.vector_bytes,
-            up_bytes_per_s=case.up_bytes_per_s,
-            out_bytes_per_s=case.out_bytes_per_s,
-            ep=case.ep,
-        )
-    except InputError as error:
-        return Prediction(None, str(error))
-    return Prediction(float(seconds) * 1e6, case.reason)
+    found = []
+    for point in points:
+        try:
+            case = alltoall_case(point)
+            seconds = alltoall_seconds(
+                case.coefficients(),
+                case.volumes,
+                vector_bytes=case.vector_bytes,
+                up_bytes_per_s=case.up_bytes_per_s,
+                out_bytes_per_s=case.out_bytes_per_s,
+                ep=case.ep,
+            )
+            found.append(Prediction(float(seconds) * 1e6, case.reason))
+        except InputError as error:
+            found.append(Prediction(None, str(error)))
+    return found
 
 
 def alltoall_case(point: Point) -> Case:
@@ -192,25 +224,25 @@ def alltoall_case(point: Point) -> Case:
             f"{point.id}: EP {ep} spans domains of {domain}, and {point.cluster} has no scale-out rate."
         )
     leg = LEGS[point.quantity]
-    volumes = alltoall_volumes(use.kernel.family, routing, tokens=what.tokens, ep=ep, domain_gpus=domain)
     fmt = what.dispatch_dtype if leg == "dispatch" else what.combine_dtype
-    stand_in = use.kernel.stand_in(up)
     return Case(
         use,
         leg,
-        volumes,
+        alltoall_volumes(use.kernel.family, routing, tokens=what.tokens, ep=ep, domain_gpus=domain),
         wire_bytes(what.hidden, fmt or "bf16"),
         point.up_bytes_per_s or _up_bytes_per_s(point.cluster, min(ep, domain)),
         out,
         ep,
-        "; ".join(note for note in (use.note, stand_in) if note),
+        "; ".join(filter(None, (use.note, use.kernel.stand_in(up)))),
     )
 
 
-@cache
+_cluster = cache(resolve_cluster)
+
+
 def _fabrics(name: str) -> tuple[DomainSpec, float]:
     """First domain of a cluster, and scale-out bytes/s per GPU (0: none)."""
-    spec = resolve_cluster(name).spec
+    spec = _cluster(name).spec
     out = spec.scale_out
     return spec.domains[0], out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0
 
@@ -218,10 +250,668 @@ def _fabrics(name: str) -> tuple[DomainSpec, float]:
 @cache
 def _up_bytes_per_s(name: str, gpus: int) -> float:
     """Bytes/s per GPU of an all-to-all among the first ``gpus`` GPUs of a domain."""
-    cluster = resolve_cluster(name)
+    cluster = _cluster(name)
     domain = cluster.spec.domains[0]
     if domain.switched or gpus < 2:
         return domain.scale_up_bytes_per_s
     from topology.routes import Router, uniform_bytes_per_s
 
     return min(domain.scale_up_bytes_per_s, uniform_bytes_per_s(cluster, list(range(gpus)), Router(cluster)))
+
+
+# Served models: points grouped so that each group is one model on one machine, computed as arrays.
+
+_LATENT = ("mla", "dsa")
+_FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
+"""What NVFP4 checkpoints keep besides experts: NVIDIA's of MLA models mix FP4 and BF16 in attention, about 8 bits;
+those of other MoE models leave everything but experts in BF16."""
+UNSTATED_WORKERS = 1e6
+"""Prefill workers where a row does not say: so many that they never limit the decode pool."""
+_CACHE_OF_ENGINE = {"trtllm": "fp8"}
+"""KV format where a row does not give it: TensorRT-LLM keeps FP8 under quantised weights, others BF16."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Points of one phase of one model on one machine; arrays have one entry a point.
+
+    Attributes
+    ----------
+    index:
+        Positions of the points in the list that was grouped.
+    pool, prefill_pool:
+        Layouts; of aggregated and single-phase points both are the same.
+    workers, prefill_workers:
+        Engines of each pool.
+    tokens:
+        Prompt tokens per GPU of a prefill step, 0 where not stated; ``batch`` sequences per GPU, likewise.
+    recorded, in_step:
+        :attr:`Point.drafts_recorded` and :attr:`Point.in_step`.
+    gpus:
+        GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open.
+    """
+
+    index: NDArray[np.int64]
+    phase: str
+    model: Model
+    gpu: GpuSpec
+    rates: Rates
+    engine: str
+    kernel: str
+    overlap: bool
+    workload: Workload
+    pool: StepShape
+    prefill_pool: StepShape
+    workers: Array
+    prefill_workers: Array
+    requests: Requests
+    batch: Array
+    tokens: Array
+    recorded: NDArray[np.bool_]
+    in_step: NDArray[np.bool_]
+    gpus: Array
+
+
+class _Key(NamedTuple):
+    """What all points of a group share, named as in :class:`Point`."""
+
+    phase: str
+    model: str
+    weights: str
+    experts_dtype: str
+    kv_dtype: str
+    cluster: str
+    gpus_per_domain: int
+    up_bytes_per_s: float
+    out_bytes_per_s: float
+    engine: str
+    kernel: str
+    overlap: bool
+
+
+def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Prediction]]:
+    """Return the groups, and the reason for each point that cannot be predicted."""
+    members: dict[_Key, list[int]] = defaultdict(list)
+    refused: dict[int, Prediction] = {}
+    for i, point in enumerate(points):
+        try:
+            _cluster(point.cluster)
+        except InputError as error:
+            refused[i] = Prediction(None, str(error))
+            continue
+        members[_key(point)].append(i)
+    groups = [
+        _group(key, np.array(index), [points[i] for i in index], _cluster(key.cluster).spec.domains[0])
+        for key, index in members.items()
+    ]
+    return groups, refused
+
+
+def _key(point: Point) -> _Key:
+    """The key of a point's group: no engine where it is not a measured one, a cache format where none is given."""
+    key = _Key(*(getattr(point, name) for name in _Key._fields))
+    try:
+        engine = require_engine(point.engine)
+    except InputError:
+        engine = ANY_ENGINE
+    kv_dtype = point.kv_dtype
+    if not kv_dtype:
+        model = _model(point.model, point.weights, point.experts_dtype)
+        quantised = dtype(model.precision["experts" if model.moe else "dense"]).bits <= 8
+        kv_dtype = _CACHE_OF_ENGINE.get(engine, "bf16") if quantised else "bf16"
+    return key._replace(engine="" if engine == ANY_ENGINE else engine, kv_dtype=kv_dtype)
+
+
+@cache
+def _model(name: str, weights: str, experts: str) -> Model:
+    """Return the model with the row's formats; FP4 of all weights means FP4 of the feed-forward parts."""
+    model = resolve_model(name)
+    if not weights and not experts:
+        return model
+    precision = dict(model.precision)
+    latent = model.kinds[0].attention.kind in _LATENT
+    for part in ("attention", "dense", "shared", "experts"):
+        wanted = (experts or weights) if part == "experts" else weights
+        if wanted and model.moe and "fp4" in wanted and part != "experts":
+            wanted = _FP4_BESIDES[part] if latent else "bf16"
+        precision[part] = wanted or precision[part]
+    return replace(model, precision=precision)
+
+
+@cache
+def _rates(name: str, up: float, out: float, dtypes: tuple[str, ...]) -> Rates:
+    cluster = _cluster(name)
+    rates = stage_rates(cluster, range(len(cluster.gpus)), dtypes)
+    if up:
+        rates = replace(rates, up_bytes_per_s=up, alltoall_bytes_per_s=up)
+    return replace(rates, out_bytes_per_s=out) if out else rates
+
+
+def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain: DomainSpec) -> Group:
+    model = _model(key.model, key.weights, key.experts_dtype)
+
+    def column(get: Callable[[Point], float]) -> Array:
+        return np.array([get(point) for point in points], dtype=np.float64)
+
+    def shape(pools: Sequence[Pool]) -> StepShape:
+        names = ("tp", "attention_dp", "ep", "moe_tp", "slots")
+        widths = np.array([[getattr(pool, name) for pool in pools] for name in names], dtype=np.float64)
+        each = np.full(len(pools), float(key.gpus_per_domain or domain.gpus))
+        return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=each)
+
+    imbalance = column(lambda p: p.imbalance)
+    phase = "prefill" if key.phase == "prefill" else "decode"
+    dtypes = (*model.precision.values(), "bf16", key.kv_dtype)
+    return Group(
+        index=index,
+        phase=key.phase,
+        model=model,
+        gpu=domain.gpu,
+        rates=_rates(key.cluster, key.up_bytes_per_s, key.out_bytes_per_s, dtypes),
+        engine=key.engine,
+        kernel=key.kernel,
+        overlap=key.overlap,
+        workload=Workload(kv_dtype=key.kv_dtype, phase=phase),
+        pool=replace(
+            shape([p.pool for p in points]),
+            imbalance=imbalance,
+            context=column(lambda p: p.context or p.isl + p.osl / 2),
+        ),
+        prefill_pool=replace(
+            shape([p.stated_prefill or p.pool for p in points]),
+            imbalance=imbalance if key.phase == "prefill" else np.zeros(len(points)),
+        ),
+        workers=column(lambda p: p.pool.workers),
+        prefill_workers=column(
+            lambda p: (p.stated_prefill.workers if p.stated_prefill else 0) or UNSTATED_WORKERS
+        ),
+        requests=Requests(
+            isl=column(lambda p: p.isl or p.context),
+            osl=column(lambda p: p.osl or 1),
+            concurrency=column(lambda p: p.concurrency or p.batch * p.pool.gpus),
+            draft_tokens=column(lambda p: p.draft_tokens),
+            accept_length=column(lambda p: p.accept_length),
+        ),
+        batch=column(lambda p: p.batch),
+        tokens=column(lambda p: p.tokens),
+        recorded=np.array([p.drafts_recorded for p in points]),
+        in_step=np.array([p.in_step for p in points]),
+        gpus=column(_gpus),
+    )
+
+
+def _gpus(point: Point) -> float:
+    if point.gpus or point.phase != "disaggregated":
+        return point.gpus or point.pool.gpus
+    prefill = point.stated_prefill
+    return point.pool.gpus + prefill.gpus if prefill and prefill.gpus else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """One value for each point of a group; ``ttft_s`` is unloaded, ``first_token`` what load makes of it.
+
+    ``batch``: sequences per GPU that decode at a time, where requests are served.
+    """
+
+    tpot_s: Quantity
+    ttft_s: Quantity
+    step_s: Quantity
+    tokens_per_s: Quantity
+    input_per_s: Quantity
+    first_token: FirstToken | None = None
+    batch: Quantity = 0.0
+
+
+def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
+    """Return what the group's decode and prefill run on."""
+    rates, kv_dtype = group.rates, group.workload.kv_dtype
+    decode = Machine(rates, efficiency, kernels_for(rates, "decode", group.kernel), kv_dtype)
+    named = group.kernel if group.phase == "prefill" else ""
+    return decode, Machine(rates, efficiency, kernels_for(rates, "prefill", named), kv_dtype)
+
+
+def stepper(group: Group, machine: Machine) -> Stepper:
+    """Return what gives the expected seconds of a step on a machine, in two halves where the group overlaps."""
+    return lambda shape: even_step(group.model, shape, machine, overlap=group.overlap).total_s
+
+
+def _with_accepted(group: Group, efficiency: Efficiency) -> Group:
+    """Return the group with the calibrated tokens a step where a row gives its drafts alone."""
+    drafts, given = np.asarray(group.requests.draft_tokens), np.asarray(group.requests.accept_length)
+    lengths = np.array([1.0, *(efficiency[f"accept.{k}"] for k in (1, 2, 3))])
+    accepted = np.where(given > 0, given, lengths[np.minimum(drafts, 3).astype(int)])
+    accepted = np.where(group.recorded, accepted, efficiency["accept.unrecorded"])
+    return replace(group, requests=replace(group.requests, accept_length=accepted))
+
+
+def group_times(
+    group: Group, efficiency: Efficiency, decode: Stepper | None = None, factor: Quantity = 1.0
+) -> Times:
+    """Return the times of a group of points.
+
+    Parameters
+    ----------
+    decode:
+        What gives the seconds of a step of the pool that decodes (or of the only one); the cost model's own if None.
+    factor:
+        What measured decode steps of served requests took over the model's (:func:`group_residual`).
+    """
+    on_decode, on_prefill = machines(group, efficiency)
+    pool = with_imbalance(group.pool, "decode")
+    prefill_pool = with_imbalance(group.prefill_pool, "prefill")
+    step = decode or stepper(group, on_prefill if group.phase == "prefill" else on_decode)
+    if group.phase == "prefill":
+        return _prefill(group, step, prefill_pool)
+    group = _with_accepted(group, efficiency)
+    if group.phase == "decode":
+        return _decode(group, step, pool)
+    requests, workers = group.requests, group.workers
+    held = replace(pool, context=requests.context)
+    most = largest_batch(group.model, group.workload, held, group.rates.hbm_bytes)
+    if group.phase == "aggregated":
+        share = np.where(group.in_step, efficiency["prefill_share.in_step"], efficiency["prefill_share"])
+        served = aggregated(step, pool, requests, workers=workers, most=most, share=share, factor=factor)
+    else:
+        served = disaggregated(
+            step,
+            pool,
+            stepper(group, on_prefill),
+            prefill_pool,
+            requests,
+            workers=workers,
+            prefill_workers=group.prefill_workers,
+            most=most,
+            factor=factor,
+        )
+    return _served(group, served)
+
+
+def _served(group: Group, served: Served) -> Times:
+    requests = group.requests
+    first = first_token(
+        served.prefill_s,
+        served.waiting_s,
+        requests.concurrency / (group.workers * group.pool.attention_dp),
+        engine=group.engine,
+        phase=group.phase,
+    )
+    return Times(
+        served.tpot_s,
+        first.unloaded_s,
+        served.step_s,
+        served.requests_per_s * requests.osl,
+        served.requests_per_s * requests.isl,
+        first,
+        served.batch,
+    )
+
+
+def _decode(group: Group, step: Stepper, pool: StepShape) -> Times:
+    requests, gpus = group.requests, np.asarray(pool.gpus)
+    batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
+    step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
+    tpot_s = step_s / requests.accept_length
+    nothing = np.full_like(batch, np.nan)
+    return Times(tpot_s, nothing, step_s, group.workers * gpus * batch / tpot_s, nothing)
+
+
+def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
+    isl = group.requests.isl
+    per_gpu = np.maximum(np.maximum(isl, CHUNK_TOKENS) / pool.tp, 1.0)
+    tokens: Array = np.where(group.tokens > 0, group.tokens, per_gpu)
+    step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
+    nothing = np.full_like(isl, np.nan)
+    return Times(nothing, step_s, step_s, nothing, group.workers * np.asarray(pool.gpus) * tokens / step_s)
+
+
+def group_residual(group: Group, efficiency: Efficiency, times: Times) -> Array:
+    """Return what measured runs near each point took over ``times``, ``[points]``.
+
+    1 for one phase alone, for half batches that overlap and where it was not recorded whether tokens were drafted:
+    no run that it was learned from is like them.
+    """
+    if group.phase not in PHASES or group.overlap:
+        return np.ones(group.index.shape)
+    kind = kinds_of(group.phase, group.engine, group.gpu.name)
+    factor, _ = residual(kind, group_features(group, efficiency, times))
+    return np.where(group.recorded, factor, 1.0)
+
+
+def group_features(group: Group, efficiency: Efficiency, times: Times) -> Array:
+    """Return the features of the decode step of each point of a group of served requests, ``[points, features]``."""
+    on_decode, _ = machines(group, efficiency)
+    requests, pool = _with_accepted(group, efficiency).requests, with_imbalance(group.pool, "decode")
+    shape = replace(
+        pool, sequences=times.batch, context=requests.context, queries=1.0 + requests.draft_tokens
+    )
+    return step_features(
+        even_step(group.model, shape, on_decode).terms_s,
+        batch=times.batch * pool.tp,
+        tp=pool.tp,
+        attention_dp=pool.attention_dp,
+        hidden=group.model.hidden,
+        queries=shape.queries,
+    )
+
+
+def predict_serving(
+    points: Sequence[Point],
+    efficiency_of: Callable[[Group], Efficiency] | None = None,
+    *,
+    residual: bool = True,
+) -> list[Prediction]:
+    """Return a prediction for each point, in the order of ``points``; one without a value says why.
+
+    Parameters
+    ----------
+    efficiency_of:
+        What kernels reach on a group's machine; None: as calibrated.
+    residual:
+        Correct the time per token of served requests, and the throughput that follows from it, by what measured runs
+        near them took over the physics. Never with ``efficiency_of``: the correction belongs to the calibration.
+    """
+    groups, refused = group_points(points)
+    found = [refused.get(i, Prediction(None)) for i in range(len(points))]
+    for group in groups:
+        efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
+        times = physics = group_times(group, efficiency)
+        if residual and efficiency_of is None:
+            factor = group_residual(group, efficiency, physics)
+            times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
+        for position, i in enumerate(group.index.tolist()):
+            if points[i].quantity == "ttft_ms" and physics.first_token is not None:
+                found[i] = _first_token(physics.first_token, position)
+                continue
+            value = quantity_of(points[i], group, times, position)
+            found[i] = (
+                Prediction(value) if np.isfinite(value) else Prediction(None, "the phase has no such time")
+            )
+    return found
+
+
+def _first_token(first: FirstToken, position: int) -> Prediction:
+    """The unloaded time with its interval; where waiting dominates the interval and the reason alone."""
+    reason = first.reason(position)
+    return Prediction(
+        None if reason else float(first.unloaded_s[position]) * 1e3,
+        reason,
+        float(first.low_s[position]) * 1e3,
+        float(first.high_s[position]) * 1e3,
+    )
+
+
+def quantity_of(point: Point, group: Group, times: Times, position: int) -> float:
+    """Return the value of a point's quantity in its unit, NaN where its phase has none."""
+
+    def at(values: Quantity) -> float:
+        return float(np.broadcast_to(values, group.index.shape)[position])
+
+    seconds = {"tpot_ms": times.tpot_s, "ttft_ms": times.ttft_s, "step_ms": times.step_s}
+    if point.quantity in seconds:
+        return at(seconds[point.quantity]) * 1e3
+    output, given = at(times.tokens_per_s), at(times.input_per_s)
+    if point.phase == "decode":
+        rate = output
+    elif point.phase == "prefill":
+        rate = given
+    else:
+        rate = {"output": output, "input": given}.get(point.token_kind, output + given)
+    if point.token_kind == "input_cached":  # noqa: S105 - tokens of text
+        rate /= 1 - point.cache_hit
+    return rate / float(group.gpus[position])
+
+
+# Open points: every legal layout of one stage on the row's GPUs is predicted as if the row stated it; the one with
+# the highest throughput per GPU is taken, at the largest batch that fits, or that keeps the row's limit on the time
+# per token. The measured figure plays no part, and no learned correction does. A prefill pool is chosen first, for
+# the most prompt tokens per second and GPU; where its GPUs are not stated it gets as many workers as decoding needs.
+
+_OF_THE_FIGURE = ("id", "source", "quantity", "measured", "token_kind", "pair", "notes")
+_EVERY_COUNT = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point with everything stated and what was chosen for it; or None and the reason why nothing could be."""
+
+    point: Point | None
+    text: str
+
+
+def choices(points: Sequence[Point]) -> list[Choice]:
+    """Return what the model chooses for points that leave their layout or batch to it, in their order.
+
+    Figures of one run (rows that differ only in what was measured) get the same choice.
+    """
+    known: dict[Point, Choice] = {}
+    found = []
+    for point in points:
+        run = _rate_of(replace(point, id="", source="", measured=1.0, pair="", notes=""))
+        if run not in known:
+            known[run] = _choose(run)
+        choice = known[run]
+        if choice.point is not None:
+            own = {name: getattr(point, name) for name in _OF_THE_FIGURE}
+            choice = replace(choice, point=replace(choice.point, **own))
+        found.append(choice)
+    return found
+
+
+def legal_pools(point: Point, given: Pool, gpus: int, workers: Sequence[int] = ()) -> list[Pool]:
+    """Return the pools of one stage for the point's model and cluster, with the widths of ``given`` that are not 0.
+
+    Parameters
+    ----------
+    gpus:
+        GPUs of the pool. Engines have a part of them that divides them, inside a scale-up domain or over whole ones.
+    workers:
+        Counts of engines to try, as far as ``gpus`` has room for them; none: as many as fill it.
+    """
+    model = _model(point.model, point.weights, point.experts_dtype)
+    domain = point.gpus_per_domain or _cluster(point.cluster).spec.domains[0].gpus
+    kept = {name: width for name in ("tp", "attention_dp", "ep", "moe_tp") if (width := getattr(given, name))}
+    found = []
+    for width in (part for part in range(1, gpus + 1) if gpus % part == 0):
+        if width > domain and width % domain:
+            continue
+        widths, parts = group_widths(model, width, {min(width, domain)}, cut_experts=True)
+        counts = [given.workers] if given.workers else list(workers) or [gpus // width]
+        for tp in widths:
+            for part in parts if model.moe is not None else [width]:
+                pool = Pool(tp, width // tp, width // part, part, slots=given.slots)
+                if all(getattr(pool, name) == value for name, value in kept.items()):
+                    found += [replace(pool, workers=count) for count in counts if count <= gpus // width]
+    return found
+
+
+def _choose(point: Point) -> Choice:
+    prefill, given = point.prefill_pool, point
+    if prefill is not None and prefill.best:
+        chosen = _best_prefill(point, prefill)
+        if chosen is None:
+            return Choice(None, "no legal layout of the prefill pool has the widths given and fits in memory")
+        point = replace(point, prefill_pool=chosen)
+    rows = [replace(point, pool=pool) for pool in _decode_pools(point)]
+    if not rows:
+        return Choice(None, "no legal layout has the widths given on the GPUs of the row")
+    if point.is_open:
+        rows = _fitting(rows)
+        if not rows:
+            return Choice(None, "no layout with the widths given holds the model and the batch in its memory")
+    kept = True
+    if point.batch == math.inf or point.tpot_limit_ms:
+        rows, kept = _within_limit(rows)
+    if prefill is not None and prefill.best and point.prefill_pool and not point.prefill_pool.workers:
+        rows = _with_prefill_workers(rows)
+    rates = _values([_rate_of(row) for row in rows])
+    if not rows or not np.isfinite(rates).any():
+        return Choice(None, "nothing that the model may choose serves the row")
+    best = rows[int(np.nanargmax(rates))]
+    text = _description(given, best)
+    if not kept:
+        text += f"; nothing keeps {point.tpot_limit_ms:.4g} ms a token, this comes nearest"
+    return Choice(best, text)
+
+
+def _rate_of(point: Point) -> Point:
+    """The row of the throughput that is made as large as can be: per GPU, of what the phase puts out."""
+    kind = "input" if point.phase == "prefill" else "output"
+    return replace(point, quantity="tok_s_per_gpu", token_kind=kind)
+
+
+def _values(rows: Sequence[Point]) -> Array:
+    """Predictions, NaN where there is none."""
+    found = predict_serving(rows, residual=False)
+    return np.array([math.nan if one.value is None else one.value for one in found], dtype=np.float64)
+
+
+def _tpots(rows: Sequence[Point]) -> Array:
+    return _values([replace(row, quantity="tpot_ms") for row in rows])
+
+
+def _most(rows: Sequence[Point]) -> Array:
+    """Sequences per GPU that fit each row, whole ones of an attention group; 0 where none does."""
+    most = np.zeros(len(rows))
+    groups, _ = group_points([replace(row, batch=1.0) if row.batch == math.inf else row for row in rows])
+    for group in groups:
+        memory = even_memory(
+            group.model, group.workload, replace(group.pool, prompt_length=group.requests.isl)
+        )
+        room = np.asarray(batch_room(memory, group.rates.hbm_bytes))
+        tp = np.asarray(group.pool.tp).astype(np.int64)
+        most[group.index] = most_that_fit(np.broadcast_to(room, tp.shape), tp)
+    return most
+
+
+def _fitting(rows: Sequence[Point]) -> list[Point]:
+    """The rows whose layout the memory holds, with their batch where decoding alone states one."""
+    found = []
+    for row, most in zip(rows, _most(rows).tolist(), strict=True):
+        stated = row.phase == "decode" and row.batch != math.inf
+        if most > 0 and (not stated or (row.batch or row.concurrency / row.pool.gpus) <= most):
+            found.append(row)
+    return found
+
+
+def _best_prefill(point: Point, given: Pool) -> Pool | None:
+    """The prefill pool with most prompt tokens per second and GPU; 0 workers where its GPUs are not known."""
+    known = point.prefill_gpus
+    if not known and point.gpus and not point.pool.best:
+        known = point.gpus - point.pool.gpus
+    if known < 0:
+        return None
+    pools = legal_pools(point, given, known or len(_cluster(point.cluster).gpus))
+    rows = _fitting([_prefill_alone(point, pool, gpus=0) for pool in pools])
+    rates = _values(rows)
+    if not np.isfinite(rates).any():
+        return None
+    best = rows[int(np.nanargmax(rates))].pool
+    return best if known or given.workers else replace(best, workers=0)
+
+
+def _prefill_alone(point: Point, pool: Pool, gpus: int) -> Point:
+    """The row's prompts on ``pool`` alone, its figure divided by ``gpus`` (0: those of the pool)."""
+    own = replace(point, kernel="", imbalance=0.0, batch=0.0, token_kind="input")  # noqa: S106 - tokens of text
+    return replace(own, phase="prefill", pool=pool, prefill_pool=None, gpus=gpus)
+
+
+def _decode_pools(point: Point) -> list[Pool]:
+    """The pools that decode (or the only ones) that may be chosen; the row's own where it states one."""
+    if not point.pool.best:
+        return [point.pool]
+    gpus, prefill = point.gpus or len(_cluster(point.cluster).gpus), point.prefill_pool
+    counted = point.gpus > 0
+    if prefill is not None and prefill.workers:
+        gpus -= prefill.gpus if point.gpus else 0
+    elif prefill is not None:
+        counted = False  # what both pools share out
+    one = point.batch > 0 or point.phase == "prefill"
+    workers = [] if counted else [1] if one else _counts(gpus)
+    return legal_pools(point, point.pool, gpus, workers)
+
+
+def _counts(most: int) -> list[int]:
+    """Every count up to 8, then doubled up to ``most``."""
+    few = list(range(1, min(most, _EVERY_COUNT) + 1))
+    while few and few[-1] * 2 <= most:
+        few.append(few[-1] * 2)
+    return few
+
+
+def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
+    """The rows at the largest batch that fits and keeps the limit on the time per token; False where none keeps it.
+
+    Then the row that comes nearest to the limit is the only one.
+    """
+    limit, largest = rows[0].tpot_limit_ms, rows[0].batch == math.inf
+    most = _most(rows).tolist()
+    if not limit:
+        return [_at_batch(row, batch) for row, batch in zip(rows, most, strict=True)], True
+    grids = [
+        [_at_batch(row, batch) for batch in _batches(top, row.pool.tp).tolist()] if largest else [row]
+        for row, top in zip(rows, most, strict=True)
+    ]
+    low, high = np.full(len(rows), -1), np.array([len(grid) for grid in grids])
+    while np.any(high - low > 1):  # entry `low` of a grid keeps the limit, entry `high` does not
+        middle = np.maximum(0, (low + high) // 2)
+        tpots = _tpots(
+            [grid[min(at, len(grid) - 1)] for grid, at in zip(grids, middle.tolist(), strict=True)]
+        )
+        keeps, open_ = tpots <= limit, high - low > 1
+        low, high = np.where(open_ & keeps, middle, low), np.where(open_ & ~keeps, middle, high)
+    kept = [grid[at] for grid, at in zip(grids, low.tolist(), strict=True) if at >= 0]
+    if kept:
+        return kept, True
+    least = [grid[0] for grid in grids]
+    return [least[int(np.nanargmin(_tpots(least)))]], False
+
+
+def _batches(most: float, tp: int) -> Array:
+    """Sequences per GPU up to ``most``, dense where they are few: whole ones of an attention group of ``tp`` GPUs."""
+    few = batch_grid(min(float(tp), most * tp)) / tp
+    return np.unique(np.concatenate([few, batch_grid(most), [most]]))
+
+
+def _at_batch(row: Point, batch: float) -> Point:
+    """The row with ``batch`` sequences per GPU; as requests in the system where both phases are served."""
+    if row.phase == "decode":
+        return replace(row, batch=batch)
+    return replace(row, batch=0.0, concurrency=max(1, round(batch * row.pool.gpus)))
+
+
+def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
+    """The rows with as many prefill workers as the decode pool needs, or as the row's GPUs have room for."""
+    if not rows or rows[0].prefill_pool is None:
+        return []
+    pool = rows[0].prefill_pool
+    (each,) = PREFILL_KEEPS_BUSY * _values([_prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
+    wanted = _values([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
+    found = []
+    for row, rate in zip(rows, wanted.tolist(), strict=True):
+        workers = max(1, math.ceil(rate / each)) if math.isfinite(rate / each) else 0
+        if row.gpus:
+            workers = min(workers, (row.gpus - row.pool.gpus) // pool.gpus_per_worker)
+        if workers > 0:
+            found.append(replace(row, prefill_pool=replace(pool, workers=workers)))
+    return found
+
+
+def _description(row: Point, best: Point) -> str:
+    """What was chosen for a row, in a line."""
+    parts, prefill = [], row.prefill_pool
+    if prefill is not None and prefill.best and best.prefill_pool is not None:
+        parts.append(f"prefill {_label(best.prefill_pool)}")
+    if row.pool.best:
+        name = "" if row.phase == "aggregated" else f"{row.phase} " if prefill is None else "decode "
+        parts.append(f"{name}{_label(best.pool)}")
+    if row.batch == math.inf:
+        batch = best.batch or best.concurrency / best.pool.gpus
+        within = f" and keep {row.tpot_limit_ms:.4g} ms a token" if row.tpot_limit_ms else ""
+        parts.append(f"{batch:.4g} sequences a GPU, the most that fit{within}")
+    return "; ".join(parts)
+
+
+def _label(pool: Pool) -> str:
+    cut = f" ETP{pool.moe_tp}" if pool.moe_tp > 1 else ""
+    return f"TP{pool.tp} DP{pool.attention_dp} EP{pool.ep}{cut} x{pool.workers}"

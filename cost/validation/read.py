@@ -1,22 +1,209 @@
-"""Reading measured points: a CSV with one figure a row (``docs/calibration.md``), and the files that ship with us."""
+"""Measured points: a figure with the configuration it was measured on, read from a CSV (``docs/calibration.md``)."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from cost.calibration.serving import MOST_DRAFTS
 from cost.dtypes import DTYPES, format_called
 from cost.resolve import checkpoint_called, resolve_model
-from cost.validation.point import NO_LAYOUT, AllToAll, Point, Pool
 from topology.base.errors import InputError
 from topology.base.names import plain_words
 from topology.base.reading import nearest
 from topology.base.table import Row, Table, spellings
 from topology.files.resolve import cluster_called
+
+ALLTOALL = "alltoall"
+"""The phase of points that are the time of one dispatch or combine; all others are of served models."""
+LEGS = {"dispatch_us": "dispatch", "combine_us": "combine"}
+"""Direction of an all-to-all by the quantity that is its time."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """GPUs that do one job: ``workers`` independent engines with the same parallel layout.
+
+    Attributes
+    ----------
+    tp, attention_dp:
+        Width of tensor parallelism in attention, and groups of that width that attend to their own sequences.
+    ep, moe_tp:
+        GPUs that a layer's experts are spread over, and into how many parts each expert is cut.
+    stages:
+        Pipeline stages.
+    slots:
+        Expert copies per layer over the whole EP group; 0: one of each expert.
+    best:
+        Whether the model chooses the widths (and workers) that are 0 (:func:`cost.validation.predict.choices`).
+
+    All four widths are 0 where a row gives no layout (:data:`NO_LAYOUT`).
+    """
+
+    tp: int = 1
+    attention_dp: int = 1
+    ep: int = 1
+    moe_tp: int = 1
+    stages: int = 1
+    workers: int = 1
+    slots: int = 0
+    best: bool = False
+
+    @property
+    def gpus_per_worker(self) -> int:
+        """GPUs of one engine."""
+        return self.tp * self.attention_dp * self.stages
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all engines of the pool."""
+        return self.workers * self.gpus_per_worker
+
+
+NO_LAYOUT = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0)
+"""The pool of a row that does not say how its GPUs work together: nothing can be predicted for it."""
+
+
+@dataclass(frozen=True)
+class AllToAll:
+    """One dispatch or combine of one MoE layer.
+
+    Attributes
+    ----------
+    kernel:
+        Kernel family or implementation, in any spelling that :func:`cost.calibration.alltoall.find_kernel` knows.
+    tokens:
+        Tokens per GPU.
+    hidden, experts, top_k:
+        Shape of the layer; ``groups`` of which a token may use ``topk_groups`` (0, 0: no such limit).
+    dispatch_dtype, combine_dtype:
+        Format of the vectors on the way there and back.
+    """
+
+    kernel: str
+    tokens: float
+    hidden: int
+    experts: int
+    top_k: int
+    dispatch_dtype: str
+    combine_dtype: str
+    groups: int = 0
+    topk_groups: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured figure.
+
+    Attributes
+    ----------
+    id, source:
+        Name of the row, and where it was published.
+    quantity, measured:
+        ``tpot_ms``, ``ttft_ms``, ``tok_s_per_gpu``, ``step_ms``, ``dispatch_us`` or ``combine_us``, and the figure
+        in that unit.
+    phase:
+        ``decode`` or ``prefill`` (one pool, that phase alone), ``aggregated`` (one pool serves both phases of each
+        request), ``disaggregated`` (``pool`` decodes, ``prefill_pool`` prefills), ``alltoall``.
+    model:
+        Catalog name; empty for ``alltoall``.
+    cluster:
+        Catalog name of the cluster (``hgx-h100``, ``gb200-nvl72``), without a count of GPUs.
+    gpus:
+        GPUs that a figure per GPU is divided by; 0: those of the pools. ``prefill_gpus``: those of the prefill pool,
+        where its layout is for the model to choose.
+    weights, experts_dtype, kv_dtype:
+        Formats; empty: the checkpoint's own (weights), the weights' (experts), BF16 (cache).
+    batch:
+        Decode: sequences per GPU of the pool (0: not stated, see ``concurrency``; infinite: the largest that fits).
+    tpot_limit_ms:
+        Time per output token that nothing the model chooses may exceed; 0: none.
+    concurrency:
+        Requests in the system (serving), 0: not stated.
+    in_step:
+        Whether all requests have the same lengths, so that prompts come together between answers.
+    tokens:
+        Prefill: prompt tokens per GPU in one step; 0: not stated.
+    isl, osl:
+        Tokens of prompt and answer of a request; ``context`` is the mean context of a decode step, 0: isl + osl/2.
+    cache_hit:
+        Fraction of prompt tokens that were found in a cache; a figure that counts them says so in ``token_kind``.
+    overlap:
+        Whether two half batches overlap computing and sending.
+    draft_tokens, accept_length:
+        Tokens drafted a step (0: no multi-token prediction), tokens a step yields on average (1 without drafts; 0: as
+        calibrated).
+    drafts_recorded:
+        False where a model that can draft may have done so and the row does not say.
+    imbalance:
+        Busiest GPU's expert load over the mean; 0: not stated.
+    kernel:
+        All-to-all kernel family of the decode or prefill pool; empty: the phase's default on that fabric.
+    token_kind:
+        ``output``, ``input`` or ``total``: what a throughput counts; ``input_cached``: input, cached tokens too.
+    gpus_per_domain:
+        GPUs of one scale-up domain where the row's differs from the cluster's; 0: as the cluster.
+    up_bytes_per_s, out_bytes_per_s:
+        Bytes/s per GPU and direction of the scale-up and the scale-out fabric where the row's differ from the
+        cluster's; 0: as the cluster.
+    engine, engine_version:
+        ``trtllm``, ``sglang``, ``vllm``..., or empty.
+    pair:
+        Rows of one A/B comparison share a name.
+    """
+
+    id: str
+    source: str
+    quantity: str
+    measured: float
+    phase: str
+    cluster: str
+    model: str = ""
+    gpus: int = 0
+    prefill_gpus: int = 0
+    pool: Pool = field(default_factory=Pool)
+    prefill_pool: Pool | None = None
+    weights: str = ""
+    experts_dtype: str = ""
+    kv_dtype: str = ""
+    batch: float = 0.0
+    tpot_limit_ms: float = 0.0
+    concurrency: int = 0
+    in_step: bool = False
+    tokens: float = 0.0
+    isl: int = 0
+    osl: int = 0
+    context: float = 0.0
+    cache_hit: float = 0.0
+    overlap: bool = False
+    draft_tokens: int = 0
+    drafts_recorded: bool = True
+    accept_length: float = 1.0
+    imbalance: float = 0.0
+    kernel: str = ""
+    token_kind: str = "output"  # noqa: S105 - tokens of text
+    gpus_per_domain: int = 0
+    up_bytes_per_s: float = 0.0
+    out_bytes_per_s: float = 0.0
+    engine: str = ""
+    engine_version: str = ""
+    pair: str = ""
+    notes: str = ""
+    alltoall: AllToAll | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the row leaves its layout or its batch to the model."""
+        return self.batch == math.inf or self.pool.best or bool(self.prefill_pool and self.prefill_pool.best)
+
+    @property
+    def stated_prefill(self) -> Pool | None:
+        """The pool that prefills, where the row says how its GPUs work together."""
+        return self.prefill_pool if self.prefill_pool and self.prefill_pool.tp else None
+
 
 _DATA = Path(__file__).parent / "data"
 
@@ -34,28 +221,28 @@ COLUMNS = (
 NEEDED = ("id", "quantity", "measured", "phase", "cluster")
 """Columns that a file must have; every other one may be left out."""
 
-QUANTITY_NAMES = spellings(
+BEST = "best"
+"""A width that the model chooses."""
+LARGEST = "largest"
+"""``batch_per_gpu`` where the largest batch that fits was served."""
+UNKNOWN = "unknown"
+"""``draft_tokens`` of a model that can draft where it was not recorded whether it did."""
+
+_QUANTITIES = spellings(
     {
-        "tpot_ms": "tpot itl_ms itl",
+        "tpot_ms": "tpot",
         "ttft_ms": "ttft",
-        "tok_s_per_gpu": "tok/s/gpu tokens_per_s_per_gpu",
+        "tok_s_per_gpu": "",
         "step_ms": "step",
         "dispatch_us": "dispatch",
         "combine_us": "combine",
     }
 )
-PHASES = spellings(
-    {
-        "decode": "",
-        "prefill": "",
-        "aggregated": "agg e2e_agg",
-        "disaggregated": "disagg e2e_disagg",
-        "alltoall": "all_to_all a2a",
-    }
+_PHASES = spellings(
+    {"decode": "", "prefill": "", "aggregated": "agg", "disaggregated": "disagg", ALLTOALL: ""}
 )
-TOKEN_KINDS = spellings(
-    {"output": "out generated", "input": "in prompt", "total": "in+out input+output", "input_cached": ""}
-)
+_TOKEN_KINDS = spellings(dict.fromkeys(("output", "input", "total", "input_cached"), ""))
+_GB = 1e9
 
 
 def shipped_files() -> list[Path]:
@@ -86,62 +273,87 @@ def read_measurements(path: str | Path) -> list[Point]:
     return [_point(row) for row in replace(table, header=names).rows(NEEDED)]
 
 
-# The parallel layout of one pool, as its cells give it.
-
-BEST = "best"
-"""What a width says that is for the model to choose."""
-
-_WIDTHS = ("tp", "ep", "moe_tp", "attention_dp")
-
-
-def read_pool(row: Row, prefix: str = "") -> Pool:
-    """Return the pool of the columns that begin with ``prefix``; blank cells follow from the others.
-
-    The GPUs of a stage are ``tp * attention_dp`` for attention and ``ep * moe_tp`` for the experts, so one of the
-    four follows from the other three: a blank ``attention_dp`` from the experts' side, else 1; a blank ``ep`` is
-    all GPUs of the stage where attention is data-parallel, else 1; a blank ``moe_tp`` is what remains; a blank
-    ``tp`` is 1, or ``moe_tp`` where nothing else is given. Where one of them is ``best``, the model chooses it and
-    those that are blank, and the workers if they are blank too.
-
-    Raises
-    ------
-    InputError
-        If the two sides do not use the same GPUs, or a pipeline is asked for whose widths are to be chosen.
-    """
-    chosen = [row.text(prefix + name).lower() == BEST for name in _WIDTHS]
-    tp, ep, moe_tp, dp = (
-        0 if best else row.count(prefix + name) for name, best in zip(_WIDTHS, chosen, strict=True)
-    )
-    stages = row.count(prefix + "stages", 1) or 1
-    slots = 0 if prefix else row.count("slots")
-    if any(chosen):
-        if stages > 1:
-            row.fail(prefix + "stages", f"widths that are {BEST!r} are chosen for one stage; leave it blank.")
-        return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
-    workers = row.count(prefix + "workers", 1) or 1
-    if not (tp or ep or moe_tp or dp):
-        return NO_LAYOUT
-    tp = tp or (moe_tp if not (ep or dp) else 1)
-    if not dp:
-        dp = max(1, (ep or 1) * (moe_tp or 1) // tp)
-    width = tp * dp
-    if not ep:
-        ep = width // moe_tp if moe_tp else width if dp > 1 else 1
-    moe_tp = moe_tp or width // max(ep, 1)
-    if ep * moe_tp != width:
+def _point(row: Row) -> Point:
+    phase, quantity = row.named("phase", _PHASES), row.named("quantity", _QUANTITIES)
+    for column in NEEDED:
+        row.need(column)
+    if (quantity in LEGS) != (phase == ALLTOALL):
         row.fail(
-            f"{prefix}ep",
-            f"ep {ep} x moe_tp {moe_tp} is not tp {tp} x attention_dp {dp}: both are the GPUs of one stage.",
+            "quantity", f"{quantity} does not go with phase {phase}; alltoall has dispatch_us, combine_us."
         )
-    return Pool(tp, dp, ep, moe_tp, stages, workers, slots)
+    cluster, counted = _cluster(row.text("cluster"))
+    model, named = _model(row.text("model")) if row.text("model") else ("", "")
+    if not model and phase != ALLTOALL:
+        row.fail("model", "it is blank; every row that is not alltoall needs it.")
+    drafts, accepted = _drafts(row)
+    point = Point(
+        id=row.text("id"),
+        source=row.text("source"),
+        quantity=quantity,
+        measured=row.positive("measured"),
+        phase=phase,
+        cluster=cluster,
+        model=model,
+        gpus=row.count("gpus", counted),
+        prefill_gpus=row.count("prefill_gpus"),
+        pool=Pool(ep=row.count("ep", None, least=2)) if phase == ALLTOALL else _pool(row),
+        prefill_pool=_pool(row, "prefill_") if phase == "disaggregated" else None,
+        weights=_dtype(row, "weights", named),
+        experts_dtype=_dtype(row, "experts_dtype"),
+        kv_dtype=_dtype(row, "kv_dtype"),
+        batch=math.inf if row.text("batch_per_gpu").lower() == LARGEST else row.number("batch_per_gpu"),
+        tpot_limit_ms=row.number("tpot_limit_ms"),
+        concurrency=row.count("concurrency"),
+        tokens=row.number("tokens_per_gpu"),
+        isl=row.count("isl"),
+        osl=row.count("osl"),
+        context=row.number("context"),
+        cache_hit=row.number("cache_hit", most=1.0),
+        overlap=row.flag("overlap"),
+        draft_tokens=drafts or 0,
+        drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
+        accept_length=accepted,
+        imbalance=row.number("imbalance"),
+        kernel=row.text("kernel"),
+        token_kind=row.named("token_kind", _TOKEN_KINDS, "input" if phase == "prefill" else "output"),
+        gpus_per_domain=row.count("gpus_per_domain"),
+        up_bytes_per_s=row.number("link_gb_s") * _GB,
+        out_bytes_per_s=row.number("nic_gb_s") * _GB,
+        engine=row.text("engine").lower(),
+        engine_version=row.text("engine_version"),
+        pair=row.text("pair"),
+        notes=row.text("notes"),
+        alltoall=_alltoall(row, model) if phase == ALLTOALL else None,
+    )
+    _require_consistent(row, point)
+    if drafts is not None:
+        return point
+    drafts = usual_drafts(point)
+    return replace(point, draft_tokens=drafts, accept_length=min(point.accept_length, 1.0 + drafts))
 
 
-_GB = 1e9
-LARGEST = "largest"
-"""What ``batch_per_gpu`` says where the largest batch that fits was served."""
-UNKNOWN = "unknown"
-"""What ``draft_tokens`` says where a model that can draft may have done so and nobody recorded it."""
-_ALLTOALL = ("dispatch_us", "combine_us")
+def _require_consistent(row: Row, point: Point) -> None:
+    """Refuse values that contradict each other, most of them about what is left to the model."""
+    if 0 < point.imbalance < 1:
+        row.fail(
+            "imbalance", f"{point.imbalance:g} must be 1 or more: the busiest GPU's load over the mean load."
+        )
+    if point.batch == math.inf and point.concurrency:
+        row.fail("batch_per_gpu", f"{LARGEST!r} and concurrency {point.concurrency}: give one of them.")
+    if point.batch == math.inf and point.phase in ("prefill", ALLTOALL):
+        row.fail("batch_per_gpu", f"{LARGEST!r} says nothing of phase {point.phase}, which decodes nothing.")
+    if point.tpot_limit_ms and (not point.is_open or point.phase == "prefill"):
+        row.fail(
+            "tpot_limit_ms",
+            "it limits what the model chooses: the widths are no 'best', batch_per_gpu is not 'largest', or nothing "
+            "decodes.",
+        )
+    if not point.prefill_gpus:
+        return
+    if point.prefill_pool is None or not point.prefill_pool.best:
+        row.fail("prefill_gpus", "it goes with a width of the prefill pool that is 'best'.")
+    if point.gpus and point.prefill_gpus >= point.gpus:
+        row.fail("prefill_gpus", f"{point.prefill_gpus} of {point.gpus} GPUs leave none to decode.")
 
 
 @cache
@@ -164,131 +376,43 @@ def _cluster(text: str) -> tuple[str, int]:
         return head.strip(), gpus
 
 
-def _point(row: Row) -> Point:
-    phase, quantity = row.named("phase", PHASES), row.named("quantity", QUANTITY_NAMES)
-    for column in NEEDED:
-        row.need(column)
-    if (quantity in _ALLTOALL) != (phase == "alltoall"):
-        row.fail(
-            "quantity", f"{quantity} does not go with phase {phase}; alltoall has dispatch_us, combine_us."
-        )
-    cluster, counted = _cluster(row.text("cluster"))
-    model, named = _model(row.text("model")) if row.text("model") else ("", "")
-    if not model and phase != "alltoall":
-        row.fail("model", "it is blank; every row that is not alltoall needs it.")
-    drafts, accepted = _drafts(row)
-    point = Point(
-        id=row.text("id"),
-        source=row.text("source"),
-        quantity=quantity,
-        measured=row.positive("measured"),
-        phase=phase,
-        cluster=cluster,
-        model=model,
-        gpus=row.count("gpus", counted),
-        prefill_gpus=row.count("prefill_gpus"),
-        pool=Pool(ep=row.count("ep", None, least=2)) if phase == "alltoall" else read_pool(row),
-        prefill_pool=read_pool(row, "prefill_") if phase == "disaggregated" else None,
-        weights=_dtype(row, "weights", named),
-        experts_dtype=_dtype(row, "experts_dtype"),
-        kv_dtype=_dtype(row, "kv_dtype"),
-        batch=math.inf if row.text("batch_per_gpu").lower() == LARGEST else row.number("batch_per_gpu"),
-        tpot_limit_ms=row.number("tpot_limit_ms"),
-        concurrency=row.count("concurrency"),
-        tokens=row.number("tokens_per_gpu"),
-        isl=row.count("isl"),
-        osl=row.count("osl"),
-        context=row.number("context"),
-        cache_hit=row.number("cache_hit", most=1.0),
-        overlap=row.flag("overlap"),
-        draft_tokens=drafts or 0,
-        drafts_recorded=row.text("draft_tokens").lower() != UNKNOWN,
-        accept_length=accepted,
-        imbalance=_imbalance(row),
-        kernel=row.text("kernel"),
-        token_kind=row.named("token_kind", TOKEN_KINDS, "input" if phase == "prefill" else "output"),
-        gpus_per_domain=row.count("gpus_per_domain"),
-        up_bytes_per_s=row.number("link_gb_s") * _GB,
-        out_bytes_per_s=row.number("nic_gb_s") * _GB,
-        engine=row.text("engine").lower(),
-        engine_version=row.text("engine_version"),
-        pair=row.text("pair"),
-        notes=row.text("notes"),
-        alltoall=_alltoall(row, model) if phase == "alltoall" else None,
-    )
-    _consistent(row, point)
-    return _with_usual_drafts(point) if drafts is None else point
+def _pool(row: Row, prefix: str = "") -> Pool:
+    """Return the pool of the columns that begin with ``prefix``; blank cells follow from the others.
 
-
-def _with_usual_drafts(point: Point) -> Point:
-    """Return a point that drafts, its number not stated, with the number that engines run at its load."""
-    requests = point.concurrency or point.batch * point.pool.gpus
-    drafts = usual_drafts(
-        point.engine,
-        point.model,
-        each=requests / max(1, point.pool.workers * point.pool.attention_dp),
-        data_parallel=point.pool.attention_dp > 1,
-        disaggregated=point.prefill_pool is not None,
-    )
-    return replace(point, draft_tokens=drafts, accept_length=min(point.accept_length, 1.0 + drafts))
-
-
-def usual_drafts(
-    engine: str, model: str, *, each: float, data_parallel: bool, disaggregated: bool = False
-) -> int:
-    """Tokens drafted a step where a row says "MTP" without a number.
-
-    Parameters
-    ----------
-    each:
-        Requests per attention group.
-
-    Notes
-    -----
-    InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
-    attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
-    DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
-    with data-parallel attention draft 3 at up to about 25 requests a rank, 2 at up to 60, 1 above (medians 17, 35,
-    211). Where nobody says which engine, TensorRT-LLM's.
+    The GPUs of a stage are ``tp * attention_dp`` for attention and ``ep * moe_tp`` for the experts, so one of the
+    four follows from the other three: a blank ``attention_dp`` from the experts' side, else 1; a blank ``ep`` is
+    all GPUs of the stage where attention is data-parallel, else 1; a blank ``moe_tp`` is what remains; a blank
+    ``tp`` is 1, or ``moe_tp`` where nothing else is given. Where one of them is ``best``, the model chooses it and
+    those that are blank, and the workers if they are blank too.
     """
-    if engine in ("sglang", "vllm"):
-        return 2 if model == "deepseek-r1" or engine == "vllm" else 3
-    if not data_parallel:
-        return 3
-    if not disaggregated:
-        return 1
-    return 3 if each <= 25 else 2 if each <= 60 else 1
-
-
-def _consistent(row: Row, point: Point) -> None:
-    """Raise where what is left to the model contradicts what the row states."""
-    if point.batch == math.inf and point.concurrency:
-        row.fail("batch_per_gpu", f"{LARGEST!r} and concurrency {point.concurrency}: give one of them.")
-    if point.batch == math.inf and point.phase in ("prefill", "alltoall"):
-        row.fail("batch_per_gpu", f"{LARGEST!r} says nothing of phase {point.phase}, which decodes nothing.")
-    if point.tpot_limit_ms and (not point.is_open or point.phase == "prefill"):
+    widths = [prefix + name for name in ("tp", "ep", "moe_tp", "attention_dp")]
+    chosen = [row.text(name).lower() == BEST for name in widths]
+    tp, ep, moe_tp, dp = (0 if best else row.count(name) for name, best in zip(widths, chosen, strict=True))
+    stages = row.count(prefix + "stages", 1) or 1
+    slots = 0 if prefix else row.count("slots")
+    if any(chosen):
+        if stages > 1:
+            row.fail(prefix + "stages", f"widths that are {BEST!r} are chosen for one stage; leave it blank.")
+        return Pool(tp, dp, ep, moe_tp, 1, row.count(prefix + "workers"), slots, best=True)
+    workers = row.count(prefix + "workers", 1) or 1
+    if not (tp or ep or moe_tp or dp):
+        return NO_LAYOUT
+    tp = tp or (moe_tp if not (ep or dp) else 1)
+    dp = dp or max(1, (ep or 1) * (moe_tp or 1) // tp)
+    width = tp * dp
+    if not ep:
+        ep = width // moe_tp if moe_tp else width if dp > 1 else 1
+    moe_tp = moe_tp or width // max(ep, 1)
+    if ep * moe_tp != width:
         row.fail(
-            "tpot_limit_ms",
-            "it limits what the model chooses: the widths are no 'best', batch_per_gpu is not 'largest', or nothing "
-            "decodes.",
+            f"{prefix}ep",
+            f"ep {ep} x moe_tp {moe_tp} is not tp {tp} x attention_dp {dp}: both are the GPUs of one stage.",
         )
-    if not point.prefill_gpus:
-        return
-    if point.prefill_pool is None or not point.prefill_pool.best:
-        row.fail("prefill_gpus", "it goes with a width of the prefill pool that is 'best'.")
-    if point.gpus and point.prefill_gpus >= point.gpus:
-        row.fail("prefill_gpus", f"{point.prefill_gpus} of {point.gpus} GPUs leave none to decode.")
+    return Pool(tp, dp, ep, moe_tp, stages, workers, slots)
 
 
 def _dtype(row: Row, column: str, default: str = "") -> str:
     return row.known(column, lambda text: format_called(plain_words(text)), DTYPES, default)
-
-
-def _imbalance(row: Row) -> float:
-    value = row.number("imbalance")
-    if 0 < value < 1:
-        row.fail("imbalance", f"{value:g} must be 1 or more: the busiest GPU's load over the mean load.")
-    return value
 
 
 def _drafts(row: Row) -> tuple[int | None, float]:
@@ -313,14 +437,43 @@ def _drafts(row: Row) -> tuple[int | None, float]:
     return drafts, accepted
 
 
+def usual_drafts(point: Point) -> int:
+    """Return how many tokens a step drafts where it is known only that some were.
+
+    Notes
+    -----
+    InferenceX's own scripts: on one engine TensorRT-LLM drafts 3 with tensor-parallel and 1 with data-parallel
+    attention (``dsr1_*_trt_mtp.sh``), SGLang 2 for DeepSeek-R1 (``dsr1_*_mtp.sh``) and 3 for Qwen3.5, GLM-5 and
+    DeepSeek-V4 (``speculative-num-steps``). Of its recipes for two pools that say the number, those of TensorRT-LLM
+    with data-parallel attention draft 3 at up to about 25 requests an attention group, 2 at up to 60, 1 above
+    (medians 17, 35, 211). Where the engine is not known, TensorRT-LLM's.
+    """
+    pool = point.pool
+    if point.engine == "vllm":
+        return 2
+    if point.engine == "sglang":
+        return 2 if point.model == "deepseek-r1" else 3
+    if pool.attention_dp <= 1:
+        return 3
+    if point.prefill_pool is None:
+        return 1
+    requests = point.concurrency or point.batch * pool.gpus
+    each = requests / max(1, pool.workers * pool.attention_dp)
+    return 3 if each <= 25 else 2 if each <= 60 else 1
+
+
 def _alltoall(row: Row, model: str) -> AllToAll:
     shape = _shape(row, model) if model else {}
+
+    def count(name: str) -> int:
+        return row.count(name) or shape.get(name) or row.count(name, None, least=1)
+
     return AllToAll(
         kernel=row.need("kernel"),
         tokens=row.positive("tokens_per_gpu"),
-        hidden=row.count("hidden") or shape.get("hidden") or row.count("hidden", None, least=1),
-        experts=row.count("experts") or shape.get("experts") or row.count("experts", None, least=1),
-        top_k=row.count("top_k") or shape.get("top_k") or row.count("top_k", None, least=1),
+        hidden=count("hidden"),
+        experts=count("experts"),
+        top_k=count("top_k"),
         dispatch_dtype=_dtype(row, "dispatch_dtype", "fp8"),
         combine_dtype=_dtype(row, "combine_dtype", "bf16"),
         groups=row.count("groups", shape.get("groups", 0)),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost.validation.point import Point, Prediction
+from cost.validation.predict import Prediction
+from cost.validation.read import Point
 
 _WITHIN = 0.20
 
@@ -52,6 +53,13 @@ def signed_error(point: Point, prediction: Prediction) -> float | None:
     return (prediction.value - point.measured) / point.measured
 
 
+def inside(point: Point, prediction: Prediction) -> bool | None:
+    """Whether the interval of a prediction holds the measured value, None where it has no interval."""
+    if prediction.low is None or prediction.high is None:
+        return None
+    return prediction.low <= point.measured <= prediction.high
+
+
 def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dict[str, Errors]:
     """Return the errors by quantity, in the order in which the quantities first come."""
     members: dict[str, list[tuple[Point, Prediction]]] = {}
@@ -60,28 +68,20 @@ def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dic
     return {quantity: _errors(rows) for quantity, rows in members.items()}
 
 
-def inside(point: Point, prediction: Prediction) -> bool | None:
-    """Whether the interval of a prediction holds the measured value, None where it has no interval."""
-    if prediction.low is None or prediction.high is None:
-        return None
-    return prediction.low <= point.measured <= prediction.high
-
-
 def _errors(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
-    signed = [signed_error(point, prediction) for point, prediction in rows]
-    held = [one for one in (inside(point, prediction) for point, prediction in rows) if one is not None]
+    signed = np.array([error for row in rows if (error := signed_error(*row)) is not None])
+    held = [one for row in rows if (one := inside(*row)) is not None]
     share = sum(held) / len(held) if held else None
-    known = np.array([value for value in signed if value is not None])
-    if not known.size:
-        return Errors(len(signed), 0, intervals=len(held), inside_interval=share)
-    size = np.abs(known)
+    if not signed.size:
+        return Errors(len(rows), 0, intervals=len(held), inside_interval=share)
+    size = np.abs(signed)
     return Errors(
-        len(signed),
-        known.size,
-        float(np.median(size)),
-        float(size.mean()),
-        float(np.median(known)),
-        float((size <= _WITHIN).mean()),
-        len(held),
-        share,
+        len(rows),
+        size.size,
+        median_abs_error=float(np.median(size)),
+        mean_abs_error=float(size.mean()),
+        bias=float(np.median(signed)),
+        within_20_percent=float((size <= _WITHIN).mean()),
+        intervals=len(held),
+        inside_interval=share,
     )

@@ -10,7 +10,7 @@ from functools import cache
 
 from cost.inputs.deployment import Deployment
 from cost.model import Model
-from cost.validation.point import Point
+from cost.validation.read import Point
 from topology.base.units import plural
 
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")

@@ -9,14 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cost.validation.point import Point, Prediction
-from cost.validation.predict import predict
-from cost.validation.statistics import (
-    Errors,
-    errors_of,
-    inside,
-    signed_error,
-)
+from cost.validation.predict import Prediction, predict
+from cost.validation.read import Point
+from cost.validation.statistics import Errors, errors_of, inside, signed_error
 from rackplan.schemas.records import PointData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from topology.base.shown import Shown

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.validation.point import AllToAll, Point, Pool, Prediction
-from cost.validation.predict import predict, unpredictable
+from cost.validation.predict import Prediction, predict, unpredictable
+from cost.validation.read import AllToAll, Point, Pool
 from cost.validation.statistics import errors_of
 
 POINT = Point(

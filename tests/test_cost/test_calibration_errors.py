@@ -29,7 +29,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.validation.point import Point, Pool
+from cost.validation.read import Point, Pool
 from helpers import error_of
 from topology import resolve_cluster
 from topology.base.errors import InputError

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cost.validation.point import Point, Pool
 from cost.validation.predict import predict, unpredictable
-from cost.validation.read import read_measurements, shipped_files
+from cost.validation.read import Point, Pool, read_measurements, shipped_files
 from cost.validation.statistics import errors_of, inside
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/serving_measurements/silicon_calibration.csv"

@@ -21,10 +21,8 @@ from cost.calibration.residual import (
     shipped_residual,
     step_features,
 )
-from cost.validation.choices import choices
-from cost.validation.point import Point, Pool
-from cost.validation.predict import predict
-from cost.validation.serving import predict_serving
+from cost.validation.predict import choices, predict, predict_serving
+from cost.validation.read import Point, Pool
 from topology.base.errors import InputError
 
 KIND = Kind("aggregated", "trtllm", "hopper")
@@ -204,7 +202,7 @@ def test_the_model_chooses_by_physics(monkeypatch):
         SERVED, pool=replace(SERVED.pool, tp=0, attention_dp=0, ep=0, moe_tp=0, best=True), gpus=8
     )
     (chosen,) = choices([open_])
-    monkeypatch.setattr("cost.validation.serving.group_residual", None)
+    monkeypatch.setattr("cost.validation.predict.group_residual", None)
     assert choices([open_]) == [chosen]
 
 

@@ -14,9 +14,8 @@ from cost.inputs.machine import COEFFICIENTS
 from cost.inputs.workload import with_imbalance
 from cost.step.step import even_step
 from cost.terms.registry import TERMS
-from cost.validation.point import Point, Pool
-from cost.validation.serving import machines
-from cost.validation.serving_groups import group_points
+from cost.validation.predict import group_points, machines
+from cost.validation.read import Point, Pool
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "calibration"
 pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not part of this copy")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import cost.validation
-from cost.validation.point import AllToAll, Point, Pool
 from cost.validation.predict import alltoall_case, predict_alltoall
-from cost.validation.read import read_measurements
+from cost.validation.read import AllToAll, Point, Pool, read_measurements
 
 OURS = Path(cost.validation.__file__).parent / "data" / "alltoall.csv"
 POINTS = read_measurements(OURS)

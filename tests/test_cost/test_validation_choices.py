@@ -6,13 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.resolve import resolve_model
 from cost.step.memory import batch_room, even_memory
-from cost.validation.choices import choices, legal_pools
-from cost.validation.point import Point, Pool
-from cost.validation.predict import predict
-from cost.validation.serving import predict_serving
-from cost.validation.serving_groups import group_points
+from cost.validation.predict import choices, group_points, legal_pools, predict, predict_serving
+from cost.validation.read import Point, Pool
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 DECODE = Point(
@@ -37,23 +33,22 @@ def value(point, quantity="tok_s_per_gpu"):
 
 
 def test_legal_pools_of_two_nodes_by_hand():
-    model = resolve_model("deepseek-v3")
-    found = legal_pools(model, OPEN, 16, 8)
+    found = legal_pools(DECODE, OPEN, 16)
     wide = [pool for pool in found if pool.gpus_per_worker == 16]
     # over two nodes: tensor parallelism inside one, experts uncut
     assert [(pool.tp, pool.ep, pool.moe_tp) for pool in wide] == [(tp, 16, 1) for tp in (1, 2, 4, 8)]
     assert {pool.gpus_per_worker for pool in found} == {1, 2, 4, 8, 16}
     assert all(pool.gpus == 16 for pool in found)
     assert all(pool.tp * pool.attention_dp == pool.ep * pool.moe_tp for pool in found)
-    kept = legal_pools(model, replace(OPEN, ep=8, moe_tp=1), 16, 8)
+    kept = legal_pools(DECODE, replace(OPEN, ep=8, moe_tp=1), 16)
     assert [(pool.tp, pool.attention_dp, pool.workers) for pool in kept] == [
         (1, 8, 2),
         (2, 4, 2),
         (4, 2, 2),
         (8, 1, 2),
     ]
-    assert legal_pools(model, replace(OPEN, ep=5), 16, 8) == []
-    dense = legal_pools(resolve_model("llama-3.1-70b"), OPEN, 8, 8)
+    assert legal_pools(DECODE, replace(OPEN, ep=5), 16) == []
+    dense = legal_pools(replace(DECODE, model="llama-3.1-70b"), OPEN, 8)
     assert [(pool.tp, pool.moe_tp, pool.workers) for pool in dense] == [
         (1, 1, 8),
         (2, 2, 4),
@@ -64,7 +59,7 @@ def test_legal_pools_of_two_nodes_by_hand():
 
 @pytest.mark.parametrize("point", [DECODE, SERVED], ids=["decode", "both phases"])
 def test_the_best_layout_is_the_best_of_all(point):
-    pools = legal_pools(resolve_model("deepseek-v3"), OPEN, 16, 8)
+    pools = legal_pools(DECODE, OPEN, 16)
     rates = [value(replace(point, pool=pool)) for pool in pools if pool.gpus_per_worker >= 8]
     choice = chosen(point)
     assert value(choice.point) == pytest.approx(max(rates))

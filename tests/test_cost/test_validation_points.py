@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.validation.point import AllToAll, Point, Pool
 from cost.validation.read import (
     BEST,
     COLUMNS,
     LARGEST,
     UNKNOWN,
+    AllToAll,
+    Point,
+    Pool,
     read_measurements,
     shipped_files,
     usual_drafts,
@@ -343,5 +345,12 @@ def test_points_come_back_from_their_text(
     ],
 )
 def test_drafts_without_a_number(engine, model, each, data_parallel, disaggregated, drafts):
-    found = usual_drafts(engine, model, each=each, data_parallel=data_parallel, disaggregated=disaggregated)
-    assert found == drafts
+    pool = Pool(attention_dp=4 if data_parallel else 1)
+    point = Point(
+        *("x", "", "tpot_ms", 1.0, "decode", "hgx-h100", model),
+        engine=engine,
+        pool=pool,
+        prefill_pool=pool if disaggregated else None,
+        batch=each,
+    )
+    assert usual_drafts(point) == drafts

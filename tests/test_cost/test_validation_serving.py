@@ -16,9 +16,15 @@ from cost.inputs.workload import CHUNK_TOKENS
 from cost.resolve import resolve_model
 from cost.step.memory import largest_batch
 from cost.step.step import even_step
-from cost.validation.point import NO_LAYOUT, Point, Pool
-from cost.validation.serving import group_times, machines, predict_serving, stepper
-from cost.validation.serving_groups import UNSTATED_WORKERS, group_points
+from cost.validation.predict import (
+    UNSTATED_WORKERS,
+    group_points,
+    group_times,
+    machines,
+    predict_serving,
+    stepper,
+)
+from cost.validation.read import NO_LAYOUT, Point, Pool
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cost.validation.point import Point, Prediction
-from cost.validation.read import shipped_files
+from cost.validation.predict import Prediction
+from cost.validation.read import Point, shipped_files
 
 HEADER = "id,quantity,measured,phase,model,cluster,attention_dp,batch_per_gpu,context,pair\n"
 ROWS = (

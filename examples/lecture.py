@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from cost import resolve_model
-from cost.experts.volumes import Routing, alltoall_volumes
+from cost.experts.tokens.reach import Routing
+from cost.experts.tokens.volumes import alltoall_volumes
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import PEAK

@@ -10,7 +10,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints

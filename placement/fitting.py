@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cost.experts.use import ExpertUse, balanced_use
+from cost.experts.tokens.reach import ExpertUse, balanced_use
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import CutReplicas, Layout
 from cost.layouts.candidates import Arrangement, candidates, widths_of

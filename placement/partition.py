@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cost.experts.use import ExpertUse, balanced_use
+from cost.experts.tokens.reach import ExpertUse, balanced_use
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import StageSpec
 from cost.layouts.partition import Costs, best_cuts, ranges_of

@@ -13,7 +13,7 @@ from cost.calibration.errors import errors_in, widest
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy, require_policy
 from cost.experts.loads import ExpertLoads
-from cost.experts.traffic import TokenTraffic
+from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals

@@ -19,7 +19,7 @@ from cost.calibration.errors import error_to_dict, errors_in
 from cost.config.build import model_from_config
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.traffic import traffic_to_dict
+from cost.experts.tokens.traffic import traffic_to_dict
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload

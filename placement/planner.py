@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from cost.experts.loads import ExpertLoads
-from cost.experts.traffic import TokenTraffic
+from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios

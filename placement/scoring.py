@@ -10,10 +10,9 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
-from cost.experts.hits import limited_hits, token_hits
 from cost.experts.loads import ExpertLoads
-from cost.experts.traffic import TokenTraffic, token_traffic
-from cost.experts.use import ExpertUse, balanced_use, expert_use
+from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use, limited_hits, token_hits
+from cost.experts.tokens.traffic import TokenTraffic, token_traffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import LayoutScorer, Score

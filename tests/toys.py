@@ -14,7 +14,7 @@ import pytest
 
 from cost.attention import GroupedQuery
 from cost.calibration.serving import calibrated
-from cost.experts.use import balanced_use
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates

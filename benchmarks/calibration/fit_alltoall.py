@@ -23,7 +23,7 @@ import yaml
 from scipy.optimize import least_squares
 
 from cost.calibration.alltoall import PATH, UNITS, Kernel, read_kernels
-from cost.experts.volumes import Volumes
+from cost.experts.tokens.volumes import Volumes
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.validation.predict import Case, alltoall_case
 from cost.validation.read import read_measurements

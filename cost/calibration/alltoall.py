@@ -13,7 +13,7 @@ import pydantic
 from pydantic import Field, InstanceOf
 
 from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text
-from cost.experts.volumes import FAMILIES, Family
+from cost.experts.tokens.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure

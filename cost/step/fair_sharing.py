@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from topology.routes import Pairs, Traffic, fair_s
@@ -49,7 +49,7 @@ class Sharing:
 def sharing(deployment: Deployment, stage: StageSpec, use: ExpertUse, family: str) -> Sharing | None:
     """Return how the tokens of placed experts share links between domains; None where that is as formulas have it.
 
-    ``family``: of the kernel (:data:`cost.experts.volumes.FAMILIES`). Combine goes the same ways back, in the
+    ``family``: of the kernel (:data:`cost.experts.tokens.volumes.FAMILIES`). Combine goes the same ways back, in the
     same time.
 
     Notes

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.dtypes import multiply_dtype
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency, Machine, Rates

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost.calibration.alltoall import Kernel
-from cost.experts.use import ExpertUse
-from cost.experts.volumes import Routing, Volumes, alltoall_volumes, placed_vectors
+from cost.experts.tokens.reach import ExpertUse, Routing
+from cost.experts.tokens.volumes import Volumes, alltoall_volumes, placed_vectors
 from cost.inputs.machine import Machine
 from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn

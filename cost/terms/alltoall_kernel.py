@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost.dtypes import bytes_per_param, dtype
-from cost.experts.volumes import Volumes
+from cost.experts.tokens.volumes import Volumes
 from topology.base.errors import InputError
 from topology.base.figures import Figure
 
@@ -112,7 +112,7 @@ def alltoall_seconds(
     Parameters
     ----------
     volumes:
-        Vectors a GPU moves (:mod:`cost.experts.volumes`).
+        Vectors a GPU moves (:mod:`cost.experts.tokens.volumes`).
     vector_bytes:
         Bytes of one hidden vector with its scales.
     up_bytes_per_s, out_bytes_per_s:

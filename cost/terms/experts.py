@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.dtypes import bytes_per_param
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Rates

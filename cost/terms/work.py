@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency, Machine, Rates

@@ -17,7 +17,8 @@ from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
 from cost.dtypes import dtype
-from cost.experts.volumes import Routing, Volumes, alltoall_volumes
+from cost.experts.tokens.reach import Routing
+from cost.experts.tokens.volumes import Volumes, alltoall_volumes
 from cost.inputs.machine import Efficiency, Machine, Rates, kernels_for, stage_rates
 from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalance
 from cost.layouts.batches import batch_grid, most_that_fit

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import EARLIER, ExpertLoads
-from cost.experts.traffic import TokenTraffic
+from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes

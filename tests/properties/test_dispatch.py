@@ -14,7 +14,7 @@ from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level, lp_shares
 from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, require_policy, slot_shares, source_shares
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import expert_use
+from cost.experts.tokens.reach import expert_use
 from topology.base.errors import InputError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"

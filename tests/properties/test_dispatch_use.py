@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import balanced_use, expert_use
+from cost.experts.tokens.reach import balanced_use, expert_use
 from topology.base.errors import InputError
 
 

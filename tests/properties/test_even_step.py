@@ -122,7 +122,7 @@ def test_deepseek_v3_on_a_rack_both_ways():
         attention_dp=72.0, ep=72.0, slots=288.0, sequences=128.0, context=4096.0, domain_gpus=72.0
     )
     even = even_step(model, shape, where.machine(stage))
-    from cost.experts.use import balanced_use
+    from cost.experts.tokens.reach import balanced_use
 
     use = balanced_use(58, np.full(72, 4), 256, 8)
     placed = even_step(model, shape, where.machine(stage), placed=PlacedExperts(where, stage, use))

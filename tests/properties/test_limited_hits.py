@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
-from cost.experts.hits import TokenHits, limited_hits
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import expert_use
-from cost.experts.volumes import Routing, hit_chance
+from cost.experts.tokens.reach import Routing, TokenHits, expert_use, hit_chance, limited_hits
 
 SMALL = Routing(12, 3, 4, 2)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import balanced_use, expert_use
+from cost.experts.tokens.reach import balanced_use, expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK

@@ -7,7 +7,7 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import expert_use
+from cost.experts.tokens.reach import expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload

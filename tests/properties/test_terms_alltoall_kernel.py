@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.alltoall import load_kernels
-from cost.experts.volumes import Routing, Volumes, alltoall_volumes
+from cost.experts.tokens.reach import Routing
+from cost.experts.tokens.volumes import Volumes, alltoall_volumes
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure

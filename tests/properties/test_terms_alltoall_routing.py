@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.experts.volumes import Routing, hit_chance
+from cost.experts.tokens.reach import Routing, hit_chance
 from topology.base.errors import InputError
 
 DEEPSEEK = Routing(256, 8, 8, 4)

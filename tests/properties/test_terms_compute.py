@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from cost.experts.use import balanced_use
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.machine import stage_rates
 from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model

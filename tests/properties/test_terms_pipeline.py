@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import balanced_use, expert_use
-from cost.experts.volumes import placed_vectors
+from cost.experts.tokens.reach import balanced_use, expert_use
+from cost.experts.tokens.volumes import placed_vectors
 from cost.terms.alltoall_kernel import vector_bytes
 
 

@@ -13,7 +13,7 @@ from cost.calibration.alltoall import (
     load_kernels,
     read_kernels,
 )
-from cost.experts.volumes import FAMILIES
+from cost.experts.tokens.volumes import FAMILIES
 from topology.base.errors import InputError
 from topology.base.figures import Evidence
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.experts.use import ExpertUse, balanced_use
+from cost.experts.tokens.reach import ExpertUse, balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK, Efficiency

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import rank_choices, rank_shares, slot_shares, source_choices, source_shares
-from cost.experts.hits import token_hits
 from cost.experts.loads import ExpertLoads, routed_loads
+from cost.experts.tokens.reach import ExpertUse, expert_use, token_hits
+from cost.experts.tokens.volumes import placed_vectors
 from cost.experts.traces.routing import RoutingTrace, evenly_spaced
-from cost.experts.use import ExpertUse, expert_use
-from cost.experts.volumes import placed_vectors
 from topology.base.errors import InputError
 
 NODES, DOMAINS = np.array([0, 0, 1, 2, 2]), np.array([0, 0, 0, 1, 1])

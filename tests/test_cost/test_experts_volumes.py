@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from cost.experts.use import ExpertUse, balanced_use
-from cost.experts.volumes import FAMILIES, Routing, alltoall_volumes, placed_vectors, require_family
+from cost.experts.tokens.reach import ExpertUse, Routing, balanced_use
+from cost.experts.tokens.volumes import FAMILIES, alltoall_volumes, placed_vectors, require_family
 from topology.base.errors import InputError
 
 V3 = Routing(256, 8)

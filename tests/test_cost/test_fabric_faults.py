@@ -11,7 +11,7 @@ import pytest
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.use import ExpertUse, balanced_use, expert_use
+from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.experts.use import balanced_use
+from cost.experts.tokens.reach import balanced_use
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload

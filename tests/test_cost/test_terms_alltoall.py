@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.calibration.alltoall import load_kernels
-from cost.experts.use import balanced_use
-from cost.experts.volumes import Volumes
+from cost.experts.tokens.reach import balanced_use
+from cost.experts.tokens.volumes import Volumes
 from cost.inputs.machine import kernels_for
 from cost.inputs.workload import StepShape
 from cost.terms.alltoall import alltoall_parts, even_alltoall_parts

@@ -3,128 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cache
-from math import ceil, comb, floor
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cost.experts.assignment import numbered, sum_by_place
-from cost.experts.hits import TokenHits
-from cost.experts.use import ExpertUse
+from cost.experts.tokens.reach import ExpertUse, Floats, Ints, Routing, hit_chance
 from topology.base.errors import InputError
-from topology.base.units import added
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-_MOST_GPUS = 2**31
-
-
-@dataclass(frozen=True)
-class Routing:
-    """How tokens choose among the experts of a layer, with equally loaded experts.
-
-    Attributes
-    ----------
-    experts, top_k:
-        Logical experts, and how many of them a token uses.
-    groups, topk_groups:
-        A token may only use experts of ``topk_groups`` out of ``groups`` groups of consecutive experts
-        (DeepSeek-V3 report, section 2.1.2: 4 of 8); 0, 0: no such limit.
-    spread:
-        A token's experts always lie on as many GPUs as they can (the "perfect router" of kernel benchmarks).
-    """
-
-    experts: int
-    top_k: int
-    groups: int = 0
-    topk_groups: int = 0
-    spread: bool = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.top_k <= self.experts:
-            raise InputError(f"top_k {self.top_k}: must lie between 1 and the {self.experts} experts.")
-        if bool(self.groups) != bool(self.topk_groups):
-            raise InputError(
-                f"groups {self.groups}, topk_groups {self.topk_groups}: give both, or 0 and 0 for no limit."
-            )
-        if self.groups and not (
-            self.topk_groups <= self.groups <= self.experts
-            and self.experts % self.groups == 0
-            and self.top_k <= self.topk_groups * (self.experts // self.groups)
-        ):
-            raise InputError(
-                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} experts "
-                "cannot be chosen so."
-            )
-
-
-def hit_chance(routing: Routing, part_gpus: ArrayLike, ep: ArrayLike) -> NDArray[np.float64]:
-    """Chance that a token uses some expert on ``part_gpus`` consecutive GPUs out of ``ep``.
-
-    The mean over all such parts, ``[...]`` as the arguments broadcast. Experts lie in order, equally many a GPU
-    (a part of an expert where they do not divide). Without groups a part of ``m`` experts is missed with
-    probability ``C(E - m, K) / C(E, K)``; with groups the same among the experts of the groups chosen,
-    averaged over all choices of groups: exact, also where parts and groups do not line up.
-    """
-    part, whole = np.broadcast_arrays(np.asarray(part_gpus, dtype=np.int64), np.asarray(ep, dtype=np.int64))
-    keys, inverse = np.unique(
-        part * _MOST_GPUS + whole, return_inverse=True
-    )  # few shapes, many configurations
-    chances = np.array([_hit_chance(routing, *divmod(int(key), _MOST_GPUS)) for key in keys])
-    return chances[inverse].reshape(part.shape)
-
-
-@cache
-def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
-    if part_gpus >= ep:
-        return 1.0
-    if routing.spread:
-        return min(1.0, routing.top_k * part_gpus / ep)
-    experts, top_k = routing.experts, routing.top_k
-    cap = top_k * part_gpus / ep  # pieces of an expert draw no more tokens than it has
-    if not routing.groups:
-        return min(cap, 1.0 - _missed(experts, experts * part_gpus / ep, top_k))
-    width = Fraction(routing.groups * part_gpus, ep)  # groups that one part covers
-    parts = [
-        _grouped(routing, i * width, (i + 1) * width) for i in range(min(width.denominator, ep // part_gpus))
-    ]
-    return min(cap, added(parts) / len(parts))
-
-
-def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
-    """Chance that a token hits experts from ``start`` to ``end``, both counted in groups."""
-    size = routing.experts // routing.groups
-    covered = [
-        float(min(end, Fraction(i + 1)) - max(start, Fraction(i))) * size
-        for i in range(floor(start), ceil(end))
-    ]
-    whole = sum(width == size for width in covered)
-    partial = [width for width in covered if width < size]
-    others = routing.groups - len(covered)
-    missed = 0.0
-    for chosen_partial in range(2 ** len(partial)):
-        held = [width for bit, width in enumerate(partial) if chosen_partial >> bit & 1]
-        for chosen_whole in range(whole + 1):
-            rest = routing.topk_groups - len(held) - chosen_whole
-            if not 0 <= rest <= others:
-                continue
-            ways = comb(whole, chosen_whole) * comb(others, rest)
-            eligible = routing.topk_groups * size
-            missed += ways * _missed(eligible, added(held) + chosen_whole * size, routing.top_k)
-    return 1.0 - missed / comb(routing.groups, routing.topk_groups)
-
-
-def _missed(experts: float, held: float, top_k: int) -> float:
-    """Chance that none of ``top_k`` different experts out of ``experts`` is among ``held`` (not always whole)."""
-    chance = 1.0
-    for draw in range(top_k):
-        chance *= min(1.0, max(0.0, (experts - held - draw) / (experts - draw)))
-    return chance
-
 
 Family = Literal["per-node", "per-copy", "per-rank", "all-gather"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -283,10 +169,10 @@ def placed_vectors(
 
     Notes
     -----
-    Every GPU sends as many tokens; what differs is how many experts' pairs a GPU receives. Where routing traces say
-    which experts are chosen together (:attr:`ExpertUse.hits`), tokens go where those of the traces go. Loads alone do
-    not say it: a token is then taken to use a GPU or a domain with the chance of as many equally loaded experts
-    (:func:`independent_hits`).
+    Every GPU sends as many tokens; what differs is how many experts' pairs a GPU receives. Where it is known which
+    experts are chosen together (``use.hits``), tokens go where those of the traces go. Loads alone do not say it: a
+    token is then taken to use a GPU or a domain with the chance of as many equally loaded experts
+    (:meth:`cost.experts.tokens.reach.ExpertUse.token_share`).
 
     Raises
     ------
@@ -296,22 +182,20 @@ def placed_vectors(
     require_family(family)
     index = numbered(domain)
     group = _Group(index, np.bincount(index), float(tokens))
-    hits = use.hits
+    scenarios = use.share.shape[:2] if use.hits is None else use.hits.gpus.shape[:2]
     if family == "all-gather":
-        return _all_gather(group, use.share.shape[:2] if hits is None else hits.gpus.shape[:2])
+        return _all_gather(group, scenarios)
     per_node = family == "per-node" and len(group.members) > 1
-    if hits is None:
-        chance = use.top_k * use.share if family == "per-copy" else independent_hits(use, limit)
-        if not per_node:
-            return _direct(group, chance)
-        whole = replace(use, share=sum_by_place(use.share, index))
-        return _per_node(group, chance, independent_hits(whole, limit))
-    chance = hits.pairs if family == "per-copy" else hits.gpus
+    if use.hits is not None:
+        chance, reached = use.hits.pairs if family == "per-copy" else use.hits.gpus, use.hits.domains
+    else:
+        chance = (use.top_k * use.share if family == "per-copy" else use.token_share(limit))[:, :, None]
+        whole = replace(use, share=sum_by_place(use.share, index)) if per_node else use
+        reached = whole.token_share(limit)[:, :, None] if per_node else chance
     if chance.shape[2] > 1:
-        return _per_node_by_source(group, hits) if per_node else _direct_by_source(group, chance)
-    if per_node:
-        return _per_node(group, chance[:, :, 0], hits.domains[:, :, 0])
-    return _direct(group, chance[:, :, 0])
+        return _per_node_by_source(group, chance, reached) if per_node else _direct_by_source(group, chance)
+    chance, reached = chance[:, :, 0], reached[:, :, 0]
+    return _per_node(group, chance, reached) if per_node else _direct(group, chance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,20 +218,6 @@ class _Group:
     def of_domain(self, values: Floats) -> Floats:
         """Sum over the GPUs of each GPU's domain, ``[..., gpus]``."""
         return sum_by_place(values, self.index)[..., self.index]
-
-
-def independent_hits(use: ExpertUse, limit: tuple[int, int]) -> Floats:
-    """Return the chance that a token reaches each place of ``use.share`` if experts were chosen independently.
-
-    ``limit``: groups of experts and how many of them a token may use, which lowers it as much as for even placement.
-    It is also the fraction of the tokens that a place receives, one copy a place, ``[scenarios, layers, places]``.
-    """
-    share = use.token_share()
-    if not limit[0]:
-        return share
-    free = float(hit_chance(Routing(use.experts, use.top_k), 1, use.gpus))
-    limited = float(hit_chance(Routing(use.experts, use.top_k, *limit), 1, use.gpus))
-    return share * (limited / free)
 
 
 def _direct(group: _Group, chance: Floats) -> GpuVectors:
@@ -384,8 +254,9 @@ def _per_node(group: _Group, chance: Floats, reached: Floats) -> GpuVectors:
 
 def _direct_by_source(group: _Group, chance: Floats) -> GpuVectors:
     """As :func:`_direct`, ``chance [..., sources, gpus]`` of the tokens of each GPU."""
-    apart = group.index[:, None] != group.index
-    near, far = np.where(apart | np.eye(len(apart), dtype=bool), 0.0, chance), np.where(apart, chance, 0.0)
+    outside = group.index[:, None] != group.index
+    own = np.eye(len(outside), dtype=bool)
+    near, far = np.where(outside | own, 0.0, chance), np.where(outside, chance, 0.0)
     return GpuVectors(
         received_up=group.tokens * near.sum(axis=-2),
         sent_up=group.tokens * near.sum(axis=-1),
@@ -395,12 +266,12 @@ def _direct_by_source(group: _Group, chance: Floats) -> GpuVectors:
     )
 
 
-def _per_node_by_source(group: _Group, hits: TokenHits) -> GpuVectors:
+def _per_node_by_source(group: _Group, chance: Floats, reached: Floats) -> GpuVectors:
     """As :func:`_per_node`, by the GPU that a token comes from."""
-    straight = _direct_by_source(group, hits.gpus)
+    straight = _direct_by_source(group, chance)
     members = group.members[group.index]
     other = group.index[:, None] != np.arange(len(group.members))
-    reached = group.tokens * np.where(other, hits.domains, 0.0)
+    sent = group.tokens * np.where(other, reached, 0.0)
     # what the domain's GPUs need from outside comes in at each of them alike, and is forwarded to the others
     needed = straight.received_out
     of_domain = group.of_domain(needed)
@@ -408,8 +279,8 @@ def _per_node_by_source(group: _Group, hits: TokenHits) -> GpuVectors:
         straight,
         received_up=straight.received_up + needed * (members - 1) / members,
         sent_up=straight.sent_up + (of_domain - needed) / members,
-        received_out=reached.sum(axis=-2)[..., group.index] / members,
-        sent_out=reached.sum(axis=-1),
+        received_out=sent.sum(axis=-2)[..., group.index] / members,
+        sent_out=sent.sum(axis=-1),
     )
 
 

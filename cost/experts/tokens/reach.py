@@ -1,26 +1,147 @@
-"""Which places the tokens of a step reach: followed in routing traces, or known from a limit on groups of experts.
+"""What the tokens of a layer reach: the chance that a token needs some expert on a GPU, a node, a domain.
 
-Without either, experts are taken to be chosen independently (:func:`cost.experts.volumes.token_share`).
+One question, four states of knowledge: even experts (:func:`hit_chance`); loads alone, so that experts are taken to
+be chosen independently (:meth:`ExpertUse.token_share`); a limit on groups of experts (:func:`limited_hits`); routing
+traces (:func:`token_hits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from fractions import Fraction
+from functools import cache, cached_property, lru_cache
+from hashlib import blake2b
 from itertools import combinations
-from math import comb
+from math import ceil, comb, floor
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cost.experts.assignment import Assignment, numbered, sum_by_gpu, sum_by_place
 from cost.experts.dispatch import DispatchPolicy, rank_choices, rank_tp, slot_shares, source_choices
+from cost.experts.loads import ExpertLoads
 from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
+from topology.base.units import added
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_MOST_GPUS = 2**31
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How tokens choose among the experts of a layer, with equally loaded experts.
+
+    Attributes
+    ----------
+    experts, top_k:
+        Logical experts, and how many of them a token uses.
+    groups, topk_groups:
+        A token may only use experts of ``topk_groups`` out of ``groups`` groups of consecutive experts
+        (DeepSeek-V3 report, section 2.1.2: 4 of 8); 0, 0: no such limit.
+    spread:
+        A token's experts always lie on as many GPUs as they can (the "perfect router" of kernel benchmarks).
+    """
+
+    experts: int
+    top_k: int
+    groups: int = 0
+    topk_groups: int = 0
+    spread: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.experts:
+            raise InputError(f"top_k {self.top_k}: must lie between 1 and the {self.experts} experts.")
+        if bool(self.groups) != bool(self.topk_groups):
+            raise InputError(
+                f"groups {self.groups}, topk_groups {self.topk_groups}: give both, or 0 and 0 for no limit."
+            )
+        if self.groups and not (
+            self.topk_groups <= self.groups <= self.experts
+            and self.experts % self.groups == 0
+            and self.top_k <= self.topk_groups * (self.experts // self.groups)
+        ):
+            raise InputError(
+                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} experts "
+                "cannot be chosen so."
+            )
+
+
+def hit_chance(routing: Routing, part_gpus: ArrayLike, ep: ArrayLike) -> Floats:
+    """Chance that a token uses some expert on ``part_gpus`` consecutive GPUs out of ``ep``.
+
+    The mean over all such parts, ``[...]`` as the arguments broadcast. Experts lie in order, equally many a GPU
+    (a part of an expert where they do not divide). Without groups a part of ``m`` experts is missed with
+    probability ``C(E - m, K) / C(E, K)``; with groups the same among the experts of the groups chosen,
+    averaged over all choices of groups: exact, also where parts and groups do not line up.
+    """
+    part, whole = np.broadcast_arrays(np.asarray(part_gpus, dtype=np.int64), np.asarray(ep, dtype=np.int64))
+    keys, inverse = np.unique(
+        part * _MOST_GPUS + whole, return_inverse=True
+    )  # few shapes, many configurations
+    chances = np.array([_hit_chance(routing, *divmod(int(key), _MOST_GPUS)) for key in keys])
+    return chances[inverse].reshape(part.shape)
+
+
+@cache
+def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
+    if part_gpus >= ep:
+        return 1.0
+    if routing.spread:
+        return min(1.0, routing.top_k * part_gpus / ep)
+    experts, top_k = routing.experts, routing.top_k
+    cap = top_k * part_gpus / ep  # pieces of an expert draw no more tokens than it has
+    if not routing.groups:
+        return min(cap, 1.0 - float(missed_chance(experts, np.array([experts * part_gpus / ep]), top_k)[0]))
+    width = Fraction(routing.groups * part_gpus, ep)  # groups that one part covers
+    parts = [
+        _grouped(routing, i * width, (i + 1) * width) for i in range(min(width.denominator, ep // part_gpus))
+    ]
+    return min(cap, added(parts) / len(parts))
+
+
+def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
+    """Chance that a token hits experts from ``start`` to ``end``, both counted in groups."""
+    size = routing.experts // routing.groups
+    covered = [
+        float(min(end, Fraction(i + 1)) - max(start, Fraction(i))) * size
+        for i in range(floor(start), ceil(end))
+    ]
+    whole = sum(width == size for width in covered)
+    partial = [width for width in covered if width < size]
+    others = routing.groups - len(covered)
+    ways: list[int] = []
+    among: list[float] = []
+    for chosen_partial in range(2 ** len(partial)):
+        held = [width for bit, width in enumerate(partial) if chosen_partial >> bit & 1]
+        for chosen_whole in range(whole + 1):
+            rest = routing.topk_groups - len(held) - chosen_whole
+            if 0 <= rest <= others:
+                ways.append(comb(whole, chosen_whole) * comb(others, rest))
+                among.append(added(held) + chosen_whole * size)
+    missed = missed_chance(routing.topk_groups * size, np.array(among), routing.top_k)
+    total: float = added(way * chance for way, chance in zip(ways, missed.tolist(), strict=True))
+    return 1.0 - total / comb(routing.groups, routing.topk_groups)
+
+
+def missed_chance(experts: int, held: Floats, top_k: int) -> Floats:
+    """Chance that none of ``top_k`` different experts out of ``experts`` is among ``held``, for each entry of that.
+
+    ``C(experts - held, top_k) / C(experts, top_k)``; ``held`` need not be whole.
+    """
+    others = np.subtract(experts, held)
+    missed, part = np.ones_like(others), np.empty_like(others)
+    for draw in range(top_k):  # in place, which takes a third less time
+        np.subtract(others, draw, out=part)
+        part /= experts - draw
+        missed *= np.maximum(part, 0.0, out=part)
+    return missed
+
+
+# Experts as they are placed.
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,22 +178,17 @@ class TokenHits:
     @property
     def gpus_per_token(self) -> Floats:
         """GPUs that a token's experts lie on, ``[scenarios, layers]``."""
-        return _per_token(self.gpus)
+        return np.asarray(self.gpus.sum(axis=-1).mean(axis=-1))
 
     @property
     def nodes_per_token(self) -> Floats:
         """Nodes that a token's experts lie on, its own among them, ``[scenarios, layers]``."""
-        return _per_token(self.nodes)
+        return np.asarray(self.nodes.sum(axis=-1).mean(axis=-1))
 
     @property
     def domains_per_token(self) -> Floats:
         """Scale-up domains that a token's experts lie in, its own among them, ``[scenarios, layers]``."""
-        return _per_token(self.domains)
-
-
-def _per_token(chance: Floats) -> Floats:
-    reached: Floats = chance.sum(axis=-1).mean(axis=-1)
-    return reached
+        return np.asarray(self.domains.sum(axis=-1).mean(axis=-1))
 
 
 def _places(gpus: int, nodes: Ints, domains: Ints) -> tuple[Ints, Ints, Ints]:
@@ -279,7 +395,7 @@ def limited_hits(
     A token draws its groups, then its experts among theirs in proportion to load. The chance of a choice of groups is
     a product of weights, one a group, with which groups get their load. Of the load of the groups drawn a part ``s``
     is served at a place, which then stands for ``s`` of their experts, all alike: it is missed with probability
-    ``C(E - s E, K) / C(E, K)``, as in :meth:`cost.experts.use.ExpertUse.token_share`. Experts of one group in one
+    ``C(E - s E, K) / C(E, K)``, as in :meth:`ExpertUse.token_share`. Experts of one group in one
     place are reached together, which is what tells an aligned placement from another.
     """
     groups, chosen = limit
@@ -375,17 +491,167 @@ def _by_choices(
     for column in picked.T[1:]:
         share += there[:, column]
     share /= np.maximum(drawn, 1e-300)[..., None]
-    others = np.minimum(share, 1.0)  # shares are never below 0; in place, which takes a third less time
-    others *= experts
-    np.subtract(experts, others, out=others)
-    missed, part = np.ones_like(others), np.empty_like(others)
-    for draw in range(top_k):
-        np.subtract(others, draw, out=part)
-        part /= experts - draw
-        missed *= np.maximum(part, 0.0, out=part)
+    held = np.minimum(share, 1.0)  # shares are never below 0
+    held *= experts
+    missed = missed_chance(experts, held, top_k)
     hit = np.subtract(1.0, missed, out=missed)
     share *= top_k
     np.minimum(hit, share, out=hit)
     hit *= weight[..., None]
     reached: Floats = np.minimum(hit.sum(axis=1), 1.0)  # sums of chances round
     return reached
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertUse:
+    """What some layers' experts ask of each GPU of their EP group, by scenario.
+
+    Attributes
+    ----------
+    share:
+        Fraction of a layer's token-expert pairs that a GPU receives, ``[scenarios, layers, gpus]``.
+    slot_share:
+        The same for each slot, ``[scenarios, layers, slots]``.
+    slot_gpu:
+        GPU of each slot, ``[slots]``.
+    experts, top_k:
+        Logical experts, and how many of them a token uses.
+    repeats:
+        How many equal layers each row stands for.
+    hits:
+        What tokens reach where it is known from traces (:func:`token_hits`) or from a limit on groups
+        (:func:`limited_hits`); None: experts are taken to be chosen independently of each other.
+    """
+
+    share: Floats
+    slot_share: Floats
+    slot_gpu: NDArray[np.int32]
+    experts: int
+    top_k: int
+    repeats: int = 1
+    hits: TokenHits | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the EP group."""
+        return int(self.share.shape[2])
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A few bytes that are equal for equal uses, as a key: the arrays themselves are long."""
+        found = blake2b(f"{self.experts} {self.top_k} {self.repeats}".encode(), digest_size=20)
+        hits = (
+            () if self.hits is None else (self.hits.gpus, self.hits.pairs, self.hits.nodes, self.hits.domains)
+        )
+        for array in (self.slot_gpu, self.share, self.slot_share, *hits):
+            found.update(f"{array.dtype}{array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+        return found.digest()
+
+    def touched_slots(self, tokens: float) -> Floats:
+        """Expected slots of each GPU that some of ``tokens`` tokens use, ``[scenarios, layers, gpus]``.
+
+        A token uses a slot with probability ``top_k * slot_share``, so a slot is read with probability
+        ``1 - (1 - p) ** tokens``: nearly all of them at large batch, few at small.
+        """
+        touched = -np.expm1(tokens * self._log_missed)
+        return sum_by_gpu(touched, self.slot_gpu, self.gpus)
+
+    @cached_property
+    def _log_missed(self) -> Floats:
+        """Log of the chance that a token misses a slot, ``[scenarios, layers, slots]``, the same at every batch."""
+        chance = np.clip(self.top_k * self.slot_share, 0.0, 1.0)
+        found: Floats = np.log1p(-np.minimum(chance, 1 - 1e-15))
+        return found
+
+    def token_share(self, limit: tuple[int, int] = (0, 0)) -> Floats:
+        """Fraction of the tokens that a place receives, one copy a place, ``[scenarios, layers, places of share]``.
+
+        It is the chance that a token reaches the place if experts are chosen independently.
+
+        Parameters
+        ----------
+        limit:
+            Groups of experts, and how many of them a token may use, which lowers it as much as for even placement;
+            0, 0: no limit.
+
+        Notes
+        -----
+        A place with share ``s`` of the pairs stands for ``m = s * experts`` equally likely experts, and a token
+        misses it with probability ``C(experts - m, top_k) / C(experts, top_k)``: exact for equal loads.
+        A part of an expert draws no more tokens than it has pairs.
+        """
+        missed = missed_chance(self.experts, self.share * self.experts, self.top_k)
+        share = np.minimum(1.0 - missed, self.top_k * self.share)
+        if not limit[0]:
+            return share
+        free = float(hit_chance(Routing(self.experts, self.top_k), 1, self.gpus))
+        limited = float(hit_chance(Routing(self.experts, self.top_k, *limit), 1, self.gpus))
+        return share * (limited / free)
+
+
+def expert_use(
+    assignment: Assignment,
+    loads: ExpertLoads,
+    top_k: int,
+    *,
+    split: DispatchPolicy = "even",
+    nodes: Ints | None = None,
+    speed: Floats | None = None,
+) -> ExpertUse:
+    """Return the use of ``assignment`` under ``loads``, an expert's tokens split over its copies as the engine does.
+
+    ``split``, ``nodes`` and ``speed``: as for :func:`cost.experts.dispatch.slot_shares`; an LP splits each scenario
+    anew.
+
+    Raises
+    ------
+    InputError
+        If the loads are of other layers or experts than the assignment, or the split is not known.
+    """
+    tokens = loads.tokens
+    if tokens.shape[1:] != (assignment.layers, assignment.experts):
+        raise InputError(
+            f"loads of {tokens.shape[1]} layers x {tokens.shape[2]} experts do not fit an assignment of "
+            f"{assignment.layers} layers x {assignment.experts} experts."
+        )
+    fraction = loads.normalised / tokens.shape[2]
+    shares = [
+        None
+        if split == "even"  # divided by the copies, not multiplied: the same bits as ever
+        else slot_shares(assignment, split, load=scenario, nodes=nodes, speed=speed)
+        for scenario in fraction
+    ]
+    slot_share = np.stack([assignment.slot_load(*each) for each in zip(fraction, shares, strict=True)])
+    share = sum_by_gpu(slot_share, assignment.slot_gpu, assignment.gpus)
+    return ExpertUse(share, slot_share, assignment.slot_gpu, assignment.experts, top_k)
+
+
+def balanced_use(
+    layers: int,
+    slots_per_gpu: Ints,
+    experts: int,
+    top_k: int,
+    speed: Floats | None = None,
+) -> ExpertUse:
+    """Return the use of an ideal placement: every GPU with slots receives the same, spread evenly over its slots.
+
+    With ``speed`` ``[gpus]`` it receives in proportion to that, so that all take equally long.
+
+    No placement receives less on its busiest GPU. (At a few tokens a step skew may still help a little: fewer
+    experts are read.)
+    """
+    gpus = len(slots_per_gpu)
+    slot_gpu = np.repeat(np.arange(gpus, dtype=np.int32), slots_per_gpu)
+    weight = np.where(slots_per_gpu > 0, 1.0 if speed is None else speed, 0.0)
+    share = weight / weight.sum()
+    per_slot = share / np.maximum(slots_per_gpu, 1)
+    shape = (1, 1)
+    return ExpertUse(
+        np.broadcast_to(share, (*shape, gpus)),
+        np.broadcast_to(per_slot[slot_gpu], (*shape, len(slot_gpu))),
+        slot_gpu,
+        experts,
+        top_k,
+        repeats=layers,
+    )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.experts.use import ExpertUse
-from cost.experts.volumes import Floats, independent_hits, placed_vectors
+from cost.experts.tokens.reach import ExpertUse, Floats
+from cost.experts.tokens.volumes import placed_vectors
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import Uses
@@ -149,17 +149,13 @@ def _reached(
     if (hits := use.hits) is not None:
         by_trace = (hits.gpus_per_token, hits.nodes_per_token, hits.domains_per_token)
         return [values.mean(axis=0) for values in by_trace]
+    nodes = deployment.numbered("node")[list(stage.gpus)]
     reached = []
-    for place in (
-        np.arange(use.gpus),
-        deployment.numbered("node")[list(stage.gpus)],
-        deployment.domains(stage),
-    ):
+    for place in (np.arange(use.gpus), nodes, deployment.domains(stage)):
         share = np.stack([use.share[..., place == one].sum(axis=-1) for one in np.unique(place)], axis=-1)
-        chance = independent_hits(replace(use, share=share), limit)
-        reached.append(
-            np.repeat(chance.sum(axis=-1).mean(axis=0), use.repeats)
-        )  # a row may stand for many layers
+        chance = replace(use, share=share).token_share(limit)
+        each = chance.sum(axis=-1).mean(axis=0)
+        reached.append(np.repeat(each, use.repeats))  # a row may stand for many layers
     return reached
 
 
@@ -177,13 +173,8 @@ def _sent(
         limit=limit,
     )
     size = sum(vector_sizes(model, machine)) * use.repeats
-    found = {machine.rates.up_fabric: _total(vectors.sent_up) * size}
+    found = {machine.rates.up_fabric: float(vectors.sent_up.sum(axis=(1, 2)).mean()) * size}
     if crosses:
         out = machine.rates.out_fabric
-        found[out] = found.get(out, 0.0) + _total(vectors.sent_out) * size
+        found[out] = found.get(out, 0.0) + float(vectors.sent_out.sum(axis=(1, 2)).mean()) * size
     return found
-
-
-def _total(vectors: Floats) -> float:
-    """Sum over layers and GPUs, the mean over scenarios."""
-    return float(vectors.sum(axis=(1, 2)).mean())

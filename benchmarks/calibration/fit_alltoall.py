@@ -22,11 +22,12 @@ import numpy as np
 import yaml
 from scipy.optimize import least_squares
 
-from cost.calibration.alltoall import PATH, UNITS, Kernel, read_kernels
+from cost.calibration.alltoall import PATH, UNITS, Kernel, KernelTable
 from cost.experts.tokens.volumes import Volumes
 from cost.terms.alltoall_kernel import alltoall_seconds
 from cost.validation.predict import Case, alltoall_case
 from cost.validation.read import read_measurements
+from topology.base.schema import validated
 from topology.base.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def fit(data: dict[str, Any], cases: Sequence[Case], measured_s: NDArray[np.floa
     units = [unit for _, unit, _ in free_entries(data)]
 
     def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        kernels = read_kernels(with_values(data, logs))
+        kernels = validated(KernelTable, with_values(data, logs), PATH.name).kernels_by_name()
         off = np.log(predicted(kernels, rows, len(cases)) / measured_s)
         return np.concatenate([off, PULL * (logs - start)])
 
@@ -160,7 +161,8 @@ def errors(
     data: dict[str, Any], cases: Sequence[Case], measured_s: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Signed relative error of each point."""
-    return predicted(read_kernels(data), grouped(cases), len(cases)) / measured_s - 1
+    kernels = validated(KernelTable, data, PATH.name).kernels_by_name()
+    return predicted(kernels, grouped(cases), len(cases)) / measured_s - 1
 
 
 def cross_validated(

@@ -47,12 +47,14 @@ from cost.calibration.residual import (
     Centres,
     Kind,
     Residual,
+    ResidualFigures,
     closeness,
     kinds_of,
     read_residual,
 )
 from cost.calibration.serving import calibrated
 from cost.validation.predict import group_features, group_points, group_times
+from topology.base.schema import validated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,7 +262,8 @@ def main() -> None:
             f"   ({on[0] - off[0]:+.2%}, {on[1] - off[1]:+.2%})"
         )
     cells, figures = texts(table, result)
-    read_residual(yaml.safe_load(figures), csv.reader(io.StringIO(cells)))
+    written = validated(ResidualFigures, yaml.safe_load(figures), FIGURES.name)
+    read_residual(written, csv.reader(io.StringIO(cells)))
     print(f"{cells.count(chr(10)) - 1} centres, {len(cells.encode()):,} bytes")
     reasons = against(result)
     if found.drift > MOST_DRIFT:

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field, InstanceOf
 
-from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text
+from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, load_table
 from cost.experts.tokens.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import load_yaml, source_text
+from topology.base.reading import source_text
 from topology.base.schema import validated
 from topology.base.units import parse_quantity
 
@@ -112,36 +112,12 @@ class KernelUse:
 @cache
 def load_kernels() -> Mapping[str, Kernel]:
     """All kernels by name, in the order in which spellings are tried."""
-    return read_kernels(load_yaml(PATH, PATH.name))
+    return load_table(KernelTable, PATH).kernels_by_name()
 
 
 def kernel_names() -> tuple[str, ...]:
     """Families and implementations that :func:`find_kernel` knows."""
     return (*FAMILIES, *load_kernels())
-
-
-def read_kernels(data: object) -> dict[str, Kernel]:
-    """Return the kernels of a coefficient file.
-
-    Raises
-    ------
-    InputError
-        If a key, unit or family in it is not known.
-    """
-    file = validated(_File, data, PATH.name)
-    found = {}
-    for name, given in file.kernels.items():
-        where = f"{PATH.name}: kernels: {name}"
-        figures: dict[str, object] = {
-            way: Leg(
-                **{key: file.figure(key, one, f"{where}: {way}") for key, one in given.get(way, {}).items()}
-            )
-            for way in ("dispatch", "combine")
-        }
-        if "notify_s" in given:
-            figures["notify_s"] = file.figure("notify_s", given["notify_s"], where)
-        found[name] = validated(Kernel, {**given, **figures, "name": name}, where)
-    return found
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
@@ -157,15 +133,36 @@ class _Entry:
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
-class _File:
-    """The file; ``errors`` are of the fit and of its cross-validation, for readers."""
+class KernelTable:
+    """The coefficient file; ``errors`` are of the fit and of its cross-validation, for readers."""
 
     sources: Mapping[str, Text]
     shared: Mapping[str, _Entry]
     kernels: Mapping[str, Mapping[str, Any]]
     errors: Mapping[str, Mapping[str, Number]] | None = None
 
-    def figure(self, key: str, given: object, where: str) -> Figure:
+    def kernels_by_name(self) -> dict[str, Kernel]:
+        """Return the kernels of the file, in its order.
+
+        Raises
+        ------
+        InputError
+            If a key, unit or family in it is not known.
+        """
+        found = {}
+        for name, given in self.kernels.items():
+            where = f"{PATH.name}: kernels: {name}"
+            figures: dict[str, object] = {}
+            for way in ("dispatch", "combine"):
+                at = f"{where}: {way}"
+                legs = {key: self._coefficient(key, one, at) for key, one in given.get(way, {}).items()}
+                figures[way] = Leg(**legs)
+            if "notify_s" in given:
+                figures["notify_s"] = self._coefficient("notify_s", given["notify_s"], where)
+            found[name] = validated(Kernel, {**given, **figures, "name": name}, where)
+        return found
+
+    def _coefficient(self, key: str, given: object, where: str) -> Figure:
         """Return the coefficient ``key``; a text is the name of a shared one."""
         where = f"{where}: {key}"
         if key not in UNITS:

@@ -21,10 +21,9 @@ from pydantic import Field, create_model
 
 from cost.calibration.kernels import architecture_of, architectures
 from cost.calibration.serving import ANY_ENGINE, engine_names, require_engine
-from cost.calibration.tables import CHECKED, Count, Positive, Share, Text, one_of
+from cost.calibration.tables import CHECKED, Count, Positive, Share, Text, load_table, one_of
 from cost.quantity import Quantity
 from topology.base.errors import InputError, MissingFigureError
-from topology.base.reading import load_yaml
 from topology.base.schema import validated
 from topology.base.units import added
 
@@ -208,18 +207,17 @@ def residual(kind: Kind, features: Array, table: Residual | None = None) -> tupl
 def shipped_residual() -> Residual:
     """Return the correction that is shipped."""
     with PATH.open(encoding="utf-8", newline="") as file:
-        return read_residual(load_yaml(FIGURES, "residual"), csv.reader(file))
+        return read_residual(load_table(ResidualFigures, FIGURES), csv.reader(file))
 
 
-def read_residual(data: object, rows: Iterable[list[str]]) -> Residual:
-    """Return the correction that the contents of ``residual.yaml`` and the cells of ``residual.csv`` hold.
+def read_residual(figures: ResidualFigures, rows: Iterable[list[str]]) -> Residual:
+    """Return the correction of the figures of ``residual.yaml`` and the cells of ``residual.csv``.
 
     Raises
     ------
     InputError
         If something is missing, not known or no finite number; if a row is short, long or a duplicate.
     """
-    figures = validated(ResidualFigures, data, FIGURES.name)
     head, *lines = [*rows] or [[]]
     if tuple(head) != COLUMNS:
         raise InputError(f"{PATH.name}: the first line must be {','.join(COLUMNS)}.")

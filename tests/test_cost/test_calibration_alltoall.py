@@ -7,15 +7,16 @@ import yaml
 
 from cost.calibration.alltoall import (
     PATH,
+    KernelTable,
     default_kernel,
     find_kernel,
     kernel_names,
     load_kernels,
-    read_kernels,
 )
 from cost.experts.tokens.volumes import FAMILIES
 from topology.base.errors import InputError
 from topology.base.figures import Evidence
+from topology.base.schema import validated
 
 SPELLINGS = {
     "low-latency V1 pure RDMA": "deepep-ll-v1",
@@ -124,4 +125,4 @@ def change(path, value):
 )
 def test_a_bad_file_says_where(path, value, message):
     with pytest.raises(InputError, match=message):
-        read_kernels(change(path, value))
+        validated(KernelTable, change(path, value), PATH.name).kernels_by_name()

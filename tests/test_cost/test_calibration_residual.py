@@ -16,6 +16,7 @@ from cost.calibration.residual import (
     NEAR,
     PATH,
     Kind,
+    ResidualFigures,
     read_residual,
     residual,
     shipped_residual,
@@ -24,6 +25,7 @@ from cost.calibration.residual import (
 from cost.validation.predict import choices, predict, predict_serving
 from cost.validation.read import Point, Pool
 from topology.base.errors import InputError
+from topology.base.schema import validated
 
 KIND = Kind("aggregated", "trtllm", "hopper")
 AT = np.array([0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 1.0, 0.5, 0.0, 24.0, 0.0])
@@ -40,8 +42,12 @@ DATA = {
 }
 
 
+def figures(**changes):
+    return validated(ResidualFigures, {**DATA, **changes}, "residual.yaml")
+
+
 def table(*rows, **changes):
-    return read_residual({**DATA, "centres": len(rows), **changes}, [list(COLUMNS), *rows])
+    return read_residual(figures(centres=len(rows), **changes), [list(COLUMNS), *rows])
 
 
 def told(features, kind=KIND, found=None):
@@ -123,13 +129,13 @@ def test_bad_rows_are_named(rows, message):
 )
 def test_bad_figures_are_named(changes, message):
     with pytest.raises(InputError, match=message):
-        read_residual({**DATA, **changes}, [list(COLUMNS), ROW])
+        read_residual(figures(**changes), [list(COLUMNS), ROW])
 
 
 def test_a_file_without_its_columns():
     for rows in ([], [["phase"]], [ROW]):
         with pytest.raises(InputError, match="the first line must be phase,engine"):
-            read_residual(DATA, rows)
+            read_residual(figures(), rows)
 
 
 def test_what_is_shipped_holds_its_conditions():

@@ -123,12 +123,12 @@ def at(value: float, layer: int = 1, expert: int = 2) -> np.ndarray:
         ("x.json", {"logical_count": [[True] * 4] * 2}, "true"),
         ("x.json", {"logical_count": [[10**30] * 4] * 2}, "x.json"),
         ("x.csv", cells(GOOD, [1, 2], skip=5), "layer 2, expert 1"),
-        ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "line 10"),
+        ("x.csv", cells(GOOD, [1, 2]) + "\na,1,0,5", "row 10"),
         ("x.csv", cells(GOOD, [1, 7]), "7"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"), "line 5"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "line 5"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"), "line 5"),
-        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", 'a,1,3,"' + "4\n" * 99), "line"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,4,4"), "row 5"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,nan"), "row 5"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", "a,1,3,4,000"), "row 5"),
+        ("x.csv", cells(GOOD, [1, 2]).replace("a,1,3,4", 'a,1,3,"' + "4\n" * 99), "not a CSV file"),
         ("x.csv", cells(GOOD, [1, 2]).replace("tokens", "tokens,tokens"), "tokens"),
         ("x.csv", "layer,expert\n1,2", "scenario"),
         ("x.txt", "1 2", ".txt"),
@@ -190,7 +190,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_text(tmp_path: Path) -> None:
-    for name, words in (("x.csv", "not a CSV file"), ("x.json", "not valid JSON")):
+    for name, words in (("x.csv", "is not UTF-8 text"), ("x.json", "not valid JSON")):
         (tmp_path / name).write_bytes(b"\xff\xfe\x00scenario")
         with pytest.raises(InputError, match=words):
             read(tmp_path / name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
-from topology.base.errors import InputError, one_line
-from topology.base.reading import parse_json, shown
+from topology.base.errors import InputError
+from topology.base.reading import parse_json
+from topology.base.table import Table
 
 MOST_BYTES = 100 * 2**20
 """Of one document, or of a line of JSON: parsed, its numbers take about nine times as much memory."""
@@ -143,67 +145,30 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     """
     name = str(path)
     _require_short(path, "an .npy, which is read in pieces")
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            cells = _cells(name, csv.DictReader(lines), wanted.experts if wanted else None)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: not a CSV file ({one_line(error)}).") from error
+    table = Table.read(path)
+    for column in _COLUMNS:
+        if table.header.count(column) > 1:
+            raise InputError(f"{name}: has two of the column {column}; give {', '.join(_COLUMNS)} once each.")
+    cells: dict[tuple[str, int, int], float] = {}
+    for row in table.rows(_COLUMNS):
+        key = row.text("scenario"), row.count("layer", None), row.count("expert", None)
+        if wanted and key[2] >= wanted.experts:
+            row.fail("expert", f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
+        if key in cells:
+            row.fail("expert", f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
+        cells[key] = row.number("tokens", None, most=math.inf)
+    if not cells:
+        raise InputError(f"{name}: has a header and no loads below it.")
     scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
     flat = []
-    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
+    for key in product(scenarios, layers, range(experts)):
         if key not in cells:  # before room is made for the highest expert named
             raise InputError(
                 f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
                 "write 0 where no token went."
             )
         flat.append(cells[key])
-    table = np.array(flat).reshape(len(scenarios), len(layers), experts)
-    return TokenCounts(name, "CSV table", *table.shape, lambda: iter([table]), layers, scenarios)
-
-
-def _cells(name: str, reader: csv.DictReader[str], experts: int | None) -> dict[tuple[str, int, int], float]:
-    """Return tokens by scenario, layer and expert."""
-    header = list(reader.fieldnames or ())
-    for column in _COLUMNS:
-        if header.count(column) != 1:
-            found = "has no" if column not in header else "has two of the"
-            raise InputError(f"{name}: {found} column {column}; give {', '.join(_COLUMNS)} once each.")
-    cells: dict[tuple[str, int, int], float] = {}
-    for row in reader:
-        where = f"{name}, line {reader.line_num}"
-        if None in row:
-            raise InputError(
-                f"{where}: more cells than the header has columns; write numbers without commas, and quote texts "
-                "that hold one."
-            )
-        scenario, *texts = ((row[column] or "").strip() for column in _COLUMNS)
-        layer, expert = _whole(where, "layer", texts[0]), _whole(where, "expert", texts[1])
-        if experts is not None and expert >= experts:
-            raise InputError(f"{where}: expert {expert}, but the model has 0..{experts - 1}.")
-        if (scenario, layer, expert) in cells:
-            raise InputError(
-                f"{where}: duplicate cell: scenario {scenario!r}, layer {layer}, expert {expert}."
-            )
-        cells[scenario, layer, expert] = _tokens(where, texts[2])
-    if not cells:
-        raise InputError(f"{name}: has a header and no loads below it.")
-    return cells
-
-
-def _whole(where: str, column: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise InputError(f"{where}: {column} {shown(text)} is not a whole number from 0.")
-    return int(text)
-
-
-def _tokens(where: str, text: str) -> float:
-    try:
-        # Python reads 1_000 and other scripts' digits as a number; a CSV file does not mean one
-        tokens = float(text.replace("_", "?") if text.isascii() else "?")
-    except ValueError:
-        raise InputError(f"{where}: tokens {shown(text)} is not a number.") from None
-    if not 0 <= tokens < float("inf"):  # false for nan as well
-        raise InputError(f"{where}: tokens {text} is not a count; give a finite number from 0.")
-    return tokens
+    counts = np.array(flat).reshape(len(scenarios), len(layers), experts)
+    return TokenCounts(name, "CSV table", *counts.shape, lambda: iter([counts]), layers, scenarios)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
-from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, collect_windows, moe_rows, require_fit
+from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, model_windows
 from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
@@ -273,12 +273,10 @@ def read_loads(
         else:
             stem = "loads" if len(texts) == 1 else f"loads {draw + 1}"
             recording = of_array(stem, "an array", text, wanted)
-        require_fit(recording, wanted)
-        found = collect_windows(recording, windows, on_progress)
-        table, more = moe_rows(recording, found.tokens, found.names, wanted)
-        tokens.append(table)
-        _check_numbers(len(names) + len(table), len(moe_layers), experts)
-        names += [stem] if len(table) == 1 else [f"{stem}#{name}" for name in found.names]
-        notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes, *more)]
+        found = model_windows(recording, wanted, windows, on_progress)
+        tokens.append(found.tokens)
+        _check_numbers(len(names) + len(found.tokens), len(moe_layers), experts)
+        names += [stem] if len(found.tokens) == 1 else [f"{stem}#{name}" for name in found.names]
+        notes += [f"{stem}: {note}" for note in (*recording.notes, *found.notes)]
     synthetic = any(isinstance(text, str) and is_generator(text) for text in texts)
     return ExpertLoads(np.concatenate(tokens), tuple(names), synthetic, tuple(notes))

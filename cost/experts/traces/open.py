@@ -14,7 +14,13 @@ from cost.experts.traces import sglang
 from cost.experts.traces.answers import KEY, read_answers
 from cost.experts.traces.counts import TokenCounts, Wanted, npz_archive, npz_array, of_array
 from cost.experts.traces.counts import pieces as pieces_of
-from cost.experts.traces.routing import MOST_EXPERTS, RoutedTokens, RoutingTrace, collect_routing
+from cost.experts.traces.routing import (
+    MOST_EXPERTS,
+    RoutedTokens,
+    RoutingTrace,
+    collect_routing,
+    repeated_ids,
+)
 from cost.experts.traces.text_files import read_csv, read_json, read_vllm_lines
 from cost.experts.traces.torch_file import load_torch_file
 from cost.experts.traces.trtllm import is_statistics, read_statistics
@@ -123,8 +129,7 @@ def _holds_ids(array: NDArray[Any]) -> bool:
     if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
         return False
     first = next(pieces_of(array))
-    ordered = np.sort(first, axis=-1)
-    twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+    twice, _ = repeated_ids(first)
     most = int(first.max()) + 1
     return bool(first.min() >= -1 and not twice.any() and 0 < most <= min(first.size, MOST_EXPERTS))
 

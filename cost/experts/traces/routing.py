@@ -135,6 +135,12 @@ def evenly_spaced(tokens: int, most: int) -> NDArray[np.int64]:
     return np.arange(most, dtype=np.int64) * tokens // most
 
 
+def repeated_ids(choices: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return where the sorted choices of a token repeat an expert, ``[..., k - 1]``, and the sorted ``[..., k]``."""
+    ordered = np.sort(choices, axis=-1)
+    return (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0), ordered
+
+
 def _counted(choices: NDArray[np.int16], experts: int) -> NDArray[np.int64]:
     used = choices[choices >= 0]
     return np.bincount(used.ravel(), minlength=experts)
@@ -179,8 +185,7 @@ class _Collected:
             where, expert = self._first((piece < _NONE) | (piece >= limit), piece)
             has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
             raise InputError(f"{where}: expert {expert}, but {has} (-1: a choice that was not used).")
-        ordered = np.sort(piece, axis=2)
-        twice = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+        twice, ordered = repeated_ids(piece)
         if twice.any():
             where, expert = self._first(twice, ordered)
             raise InputError(

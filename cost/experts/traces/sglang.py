@@ -45,8 +45,7 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
             raise InputError(
                 f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
             )
-        ranks = [file for file in files if _RANK_FILE.fullmatch(file.name)]
-        if ranks == files:
+        if files == _rank_files(path):
             return _passes(str(path), [_rank(file, load_torch_file(file)) for file in files], wanted)
         if len(files) > 1:
             raise InputError(
@@ -72,10 +71,9 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
 def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
-        if not files:
+        ranks = [_rank(file, load_torch_file(file)) for file in _rank_files(path)]
+        if not ranks:
             raise InputError(f"{path}: a folder without SGLang's expert_distribution_recorder_TIME_RANK.pt.")
-        ranks = [_rank(file, load_torch_file(file)) for file in files]
     else:
         ranks = _with_others(path, load_torch_file(path))
     chosen = [
@@ -143,19 +141,28 @@ def _require_slots(where: str, chosen: NDArray[Any], slots: int) -> None:
         )
 
 
+def _rank_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
+
+
 def _with_others(path: Path, data: object) -> list[_Rank]:
     """Return a rank, and the other ranks of the same dump in its folder: of each the file nearest in time."""
-    own = _RANK_FILE.fullmatch(path.name)
-    nearest: dict[int, tuple[float, Path]] = {}
-    for file in sorted(path.parent.iterdir()) if own else ():
-        found = _RANK_FILE.fullmatch(file.name)
-        if own is None or found is None or int(found[2]) == int(own[2]) or not file.is_file():
-            continue
-        between = abs(float(found[1]) - float(own[1]))
-        if between <= _SAME_DUMP_S and (int(found[2]) not in nearest or between < nearest[int(found[2])][0]):
-            nearest[int(found[2])] = (between, file)
-    others = [file for _, (_, file) in sorted(nearest.items())]
+    if not _RANK_FILE.fullmatch(path.name):
+        return [_rank(path, data)]
+    time, own = _time_and_rank(path)
+    near: dict[int, list[tuple[float, Path]]] = {}
+    for file in _rank_files(path.parent):
+        at, rank = _time_and_rank(file)
+        if rank != own and abs(at - time) <= _SAME_DUMP_S:
+            near.setdefault(rank, []).append((abs(at - time), file))
+    others = [min(files)[1] for _, files in sorted(near.items())]
     return [_rank(path, data), *(_rank(file, load_torch_file(file)) for file in others)]
+
+
+def _time_and_rank(file: Path) -> tuple[float, int]:
+    """Time and rank in the name of a rank's file."""
+    _, time, rank = file.stem.rsplit("_", 2)
+    return float(time), int(rank)
 
 
 def _rank(path: Path, data: object) -> _Rank:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,36 +128,27 @@ def _checked(
         raise InputError(f"{recording.path}: cannot be read ({error.strerror or error}).") from error
 
 
-# The rows of a recording against the layers of a model: dense ones dropped, none that should have tokens empty.
-
-
-def require_fit(recording: TokenCounts, wanted: Wanted) -> None:
-    """Refuse a recording of other layers or experts, before its counts are read.
-
-    Raises
-    ------
-    InputError
-        If it has another shape than the model needs.
-    """
-    rows = len(_kept_rows(recording, wanted)[0])
-    if recording.experts != wanted.experts or rows not in {len(wanted.moe_layers), wanted.layers}:
-        raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {wanted.words}.")
-
-
-def moe_rows(
-    recording: TokenCounts, tokens: NDArray[np.float64], names: tuple[str, ...], wanted: Wanted
-) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Return ``[runs, MoE layers, experts]`` of ``tokens [runs, rows, experts]``, and notes.
+def model_windows(
+    recording: TokenCounts,
+    wanted: Wanted,
+    most: int = MOST_WINDOWS,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> Windows:
+    """As :func:`collect_windows`, the rows being the model's MoE layers: dense ones dropped, all others with tokens.
 
     Raises
     ------
     InputError
-        If a dense layer has tokens, or a MoE layer has none in some run.
+        As of that; if the recording is of other layers or experts (before its counts are read), a dense layer has
+        tokens, or a MoE layer has none in some run.
     """
     kept, notes = _kept_rows(recording, wanted)
-    tokens = tokens[:, kept]
-    rows, more = model_rows(recording.path, tokens, wanted, names)
-    return tokens[:, rows], (*notes, *more)
+    if recording.experts != wanted.experts or len(kept) not in {len(wanted.moe_layers), wanted.layers}:
+        raise InputError(f"{recording.path}: has shape {recording.shape}; the model needs {wanted.words}.")
+    found = collect_windows(recording, most, on_progress)
+    tokens = found.tokens[:, kept]
+    rows, more = model_rows(recording.path, tokens, wanted, found.names)
+    return replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
 
 
 def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:

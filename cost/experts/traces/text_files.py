@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +162,7 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
     flat = []
-    for key in product(scenarios, layers, range(experts)):
+    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
         if key not in cells:  # before room is made for the highest expert named
             raise InputError(
                 f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cost.config.build import load_object, model_from_config
 from cost.config.positions import MOST_CONTEXT
@@ -15,8 +15,9 @@ from cost.dtypes import format_called
 from cost.model import Model
 from topology.base.errors import InputError, input_name
 from topology.base.names import Names, plain_words
-from topology.base.reading import Fields, load_yaml
-from topology.base.schema import Spec, spec, validated
+from topology.base.reading import load_yaml
+from topology.base.schema import Spec, Text, checked, keyword_spec, spec, validated
+from topology.base.values import require_whole
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
@@ -54,8 +55,8 @@ class Published(Spec):
     active_counts: str = ""
 
 
-@dataclass(frozen=True)
-class HubModel:
+@keyword_spec
+class HubModel(Spec):
     """What is published of a Hugging Face id.
 
     Attributes
@@ -68,9 +69,24 @@ class HubModel:
         Where they were read; empty without them.
     """
 
-    positions: int | None = None
-    source: str = ""
-    quantization: Mapping[str, Any] | None = None
+    positions: Annotated[int | None, checked(require_whole, 1, MOST_CONTEXT)] = None
+    source: Text = ""
+    quantization: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        """Refuse positions without a source, and a source of nothing."""
+        if bool(self.source) != (self.positions is not None) or (self.quantization and not self.source):
+            raise InputError("needs the keys `positions` and `source`, or nothing at all.")
+
+
+@keyword_spec
+class _Entry(Spec):
+    """An entry of the catalog; ``huggingface`` are the ids that have its layers, the first the one it stands for."""
+
+    title: Text
+    published: Published
+    config: dict[str, Any]
+    huggingface: dict[str, HubModel] = field(default_factory=dict)
 
 
 @cache
@@ -80,24 +96,10 @@ def model_names() -> tuple[str, ...]:
 
 
 @cache
-def _entry(name: str) -> dict[str, Any]:
+def _entry(name: str) -> _Entry:
     """Return the catalog's entry of ``name``, which must exist."""
     where = f"catalog model {name}"
-    fields = Fields(load_yaml(_CATALOG / f"{name}.yaml", where), where)
-    entry = {key: fields.need(key) for key in ("title", "published", "config")}
-    entry["huggingface"] = {}
-    if "huggingface" in fields:
-        entry["huggingface"] = fields.parts("huggingface", _hub_model)
-    fields.done()
-    return entry
-
-
-def _hub_model(fields: Fields) -> HubModel:
-    """Read what is published of an id: positions and their source, or nothing."""
-    if not fields.data:
-        return HubModel()
-    positions = fields.count("positions", most=MOST_CONTEXT)
-    return HubModel(positions, fields.text("source"), fields.get("quantization"))
+    return validated(_Entry, load_yaml(_CATALOG / f"{name}.yaml", where), where)
 
 
 def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
@@ -105,8 +107,7 @@ def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
 
     All have the layers of the entry; the first is the one that its name stands for.
     """
-    ids: Mapping[str, HubModel] = _entry(model_called(name))["huggingface"]
-    return ids
+    return _entry(model_called(name)).huggingface
 
 
 @cache
@@ -115,7 +116,7 @@ def spelled_models() -> Names:
     found: dict[str, str] = {}
     for name in model_names():
         entry = _entry(name)
-        for text in (name, entry["title"], *entry["huggingface"]):
+        for text in (name, entry.title, *entry.huggingface):
             found[text] = name
             found.setdefault(without_owner(text), name)
     return Names("model", {**found, **{name: name for name in model_names()}})
@@ -186,7 +187,7 @@ def without_owner(text: str) -> str:
 
 def _of_another_owner(text: str, name: str) -> bool:
     """Whether ``text`` is an id whose owner is not the one that the catalog knows to have quantised it so."""
-    quantised = [one for one, found in _entry(name)["huggingface"].items() if found.quantization is not None]
+    quantised = [one for one, found in _entry(name).huggingface.items() if found.quantization is not None]
     alike = [one for one in quantised if without_owner(one) == without_owner(text)]
     return "/" in text and bool(alike) and plain_words(text) not in map(plain_words, alike)
 
@@ -198,7 +199,7 @@ def checkpoint_of(model: Model) -> str:
     ``config.json``.
     """
     if model.name in model_names():
-        own = _entry(model.name)["config"].get("quantization_config")
+        own = _entry(model.name).config.get("quantization_config")
         wanted = model.config.get("quantization_config")
         ids = hugging_face_ids(model.name).items()
         fit = (one for one, found in ids if (found.quantization or own) == wanted)
@@ -228,7 +229,7 @@ def _hint(text: str) -> str:
 
 def model_title(name: str) -> str:
     """Return how the model called ``name`` in the catalog is written out."""
-    return str(_entry(model_called(name))["title"])
+    return _entry(model_called(name)).title
 
 
 def published(name: str) -> Published:
@@ -239,8 +240,7 @@ def published(name: str) -> Published:
     InputError
         If the catalog has no such model.
     """
-    known = model_called(name)
-    return validated(Published, _entry(known)["published"], f"catalog model {known}: published")
+    return _entry(model_called(name)).published
 
 
 @cache
@@ -254,7 +254,7 @@ def _from_catalog(text: str, weights: str | None) -> Model:
     own: dict[str, object] = {"source": f"catalog {name}"}
     if which.positions is not None:
         own |= {"most_context": which.positions, "most_context_source": which.source}
-    config = {**_entry(name)["config"], "rackplan": own}
+    config = {**_entry(name).config, "rackplan": own}
     if which.quantization is not None:
         config["quantization_config"] = which.quantization
     return model_from_config(config, name=name, weights=weights)

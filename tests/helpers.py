@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import networkx as nx
 
@@ -20,9 +20,9 @@ from cost.config.build import model_from_config
 from cost.model import Model
 from cost.resolve import resolve_model
 from topology.catalog import load_gpu
-from topology.fabrics import FABRICS
+from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import CabledFabric, ScaleOutSpec
-from topology.structures import STRUCTURES
+from topology.structures import AnyDomain
 from topology.structures.domain import DomainSpec
 
 ROOT = Path(__file__).parents[1]
@@ -116,14 +116,15 @@ def rate_to(graph: nx.Graph[str], node: str, kind: str) -> float:
 
 def fabric_like(base: ScaleOutSpec, kind: str, **sizes: Any) -> CabledFabric:
     """A fabric of another kind, with the fields of ``base`` that it has and ``sizes``."""
-    return FABRICS[kind](**{**_shared(base, FABRICS[kind], "kind"), **sizes})
+    return _other(base, AnyFabric, "kind", kind, sizes)
 
 
 def domain_like(base: DomainSpec, structure: str, **sizes: Any) -> DomainSpec:
     """A domain of another structure, with the fields of ``base`` that it has and ``sizes``."""
-    return STRUCTURES[structure](**{**_shared(base, STRUCTURES[structure], "structure"), **sizes})
+    return _other(base, AnyDomain, "structure", structure, sizes)
 
 
-def _shared(base: Any, kind: type, tag: str) -> dict[str, Any]:
+def _other(base: Any, union: Any, tag: str, name: str, sizes: dict[str, Any]) -> Any:
+    kind = next(one for one in get_args(get_args(union)[0]) if getattr(one, tag) == name)
     names = {one.name for one in fields(kind)} - {tag}
-    return {one.name: getattr(base, one.name) for one in fields(base) if one.name in names}
+    return kind(**{one.name: getattr(base, one.name) for one in fields(base) if one.name in names} | sizes)

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import Field, InstanceOf
 
-from cost.calibration.tables import CHECKED, Kind, Number, Positive, Text, load_table
+from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table
 from cost.experts.tokens.volumes import FAMILIES, Family
 from cost.terms.alltoall_kernel import Leg
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import source_text
-from topology.base.schema import validated
+from topology.base.schema import Kind, source_text, validated
 from topology.base.units import parse_quantity
 
 PATH = Path(__file__).with_name("alltoall.yaml")

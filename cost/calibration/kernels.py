@@ -13,7 +13,8 @@ from cost.calibration.tables import CHECKED, Share, Text, load_table, one_of
 from cost.inputs.machine import COEFFICIENTS, is_fraction
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import nearest, source_text
+from topology.base.reading import nearest
+from topology.base.schema import source_text
 from topology.base.units import parse_quantity
 from topology.catalog import gpu_names, load_gpu
 from topology.spec import GPU_FIGURES

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from topology.base.figures import Evidence
-from topology.base.reading import evidence_called, load_yaml, nearest, shown
+from topology.base.reading import load_yaml, nearest, shown
 from topology.base.schema import validated
 
 T = TypeVar("T")
@@ -34,10 +33,6 @@ def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
         return name
 
     return AfterValidator(check)
-
-
-Kind = Annotated[Evidence, BeforeValidator(evidence_called)]
-"""A kind of evidence, by its label."""
 
 
 def load_table(kind: type[T], path: Path) -> T:

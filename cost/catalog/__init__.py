@@ -11,5 +11,4 @@ from topology.catalog import FigureFile
 
 def catalog_figures(stem: str, table: str, units: Mapping[str, str]) -> dict[str, dict[str, Figure]]:
     """Return the figures of every entry in a ``table`` of ``stem.yaml`` by name, ``units`` by key."""
-    file = FigureFile(Path(__file__).parent / f"{stem}.yaml", table)
-    return {name: file.figures(file.entry(name), units) for name in file.names}
+    return FigureFile.read(Path(__file__).parent / f"{stem}.yaml", table).figures(units)

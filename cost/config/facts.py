@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields, shown
+from topology.base.reading import shown
+from topology.base.values import require_flag, require_list, require_text, require_whole, wrong
 
 # No published model comes near these; a value beyond them is a slip, and would only exhaust memory.
 MOST = 1 << 24
@@ -16,43 +17,78 @@ REQUIRED: Final = None
 """The default of a key without default."""
 
 
-class Facts(Fields):
-    """The keys of one config object: of somebody else's, so unlike in other input null is absent.
+class Facts:
+    """The keys of one config object, read one by one; null is absent, as in other people's files.
 
-    Keys that nobody asked for are judged at the end (:func:`cost.config.unmodelled.check_unread`), not refused.
+    Keys that were not read are judged at the end (:func:`cost.config.unmodelled.check_unread`), not refused.
     """
 
-    most = MOST
+    def __init__(self, data: object, where: str) -> None:
+        if not isinstance(data, Mapping):
+            raise wrong(data, where, "a mapping of keys to values")
+        self.data: Mapping[str, Any] = data
+        self.known: set[str] = set()
+        self.where = where
 
-    def __contains__(self, key: str) -> bool:
-        self.asked.add(key)
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        self.known.add(key)
         return self.data.get(key) is not None
+
+    def ignore(self, *keys: str) -> None:
+        """Say that ``keys`` are known and do not change what is counted."""
+        self.known.update(keys)
+
+    def must_be(self, key: str, what: str) -> NoReturn:
+        """Raise InputError: the value of ``key`` is not what it must be."""
+        raise wrong(self.data.get(key), f"{self.where}: {key}", what)
 
     def refuse(self, why: str) -> NoReturn:
         """Raise InputError naming the part of the architecture that is not modelled."""
         raise InputError(f"{self.where}: {why}")
 
-    def ignore(self, *keys: str) -> None:
-        """Say that ``keys`` are known and do not change what is counted."""
-        self.asked.update(keys)
-
     def need(self, key: str) -> Any:
         """Return the raw value of a key that a model cannot be read without."""
-        if key in self:
-            return self.data[key]
-        missing = "is null" if key in self.data else "is missing"
-        kind = self.data.get("model_type")
-        model = f"a {kind} model" if isinstance(kind, str) else "a model"
-        raise InputError(f"{self.where}: {key} {missing}, and {model} cannot be read without it.")
+        if not self.has(key):
+            missing = "is null" if key in self.data else "is missing"
+            kind = self.data.get("model_type")
+            model = f"a {kind} model" if isinstance(kind, str) else "a model"
+            self.refuse(f"{key} {missing}, and {model} cannot be read without it.")
+        return self.data[key]
+
+    def sub(self, key: str) -> Facts:
+        """Return the mapping under ``key``."""
+        return Facts(self.need(key), f"{self.where}: {key}")
 
     def one_of(self, *keys: str) -> str:
         """Return the first of ``keys`` that is there: they are names of one thing, so all must say the same."""
         self.ignore(*keys)
-        first, *others = [key for key in keys if key in self] or keys[:1]
+        first, *others = [key for key in keys if self.has(key)] or keys[:1]
         for other in others:
             if self.data[other] != self.data[first]:
                 self.must_be(other, f"the same as {first} ({shown(self.data[first])}), which means the same")
         return first
+
+    def text(self, key: str, default: str | None = REQUIRED) -> str:
+        """Return a text that is not empty."""
+        if default is not None and not self.has(key):
+            return default
+        return require_text(self.need(key), f"{self.where}: {key}")
+
+    def choice(self, key: str, known: Iterable[str], default: str | None = REQUIRED) -> str:
+        """Return a text that is one of ``known``."""
+        value = self.text(key, default)
+        if value not in known:
+            self.refuse(f"{key}: {shown(value)} is not one of {', '.join(known)}.")
+        return value
+
+    def count(
+        self, key: str, default: int | None = REQUIRED, *, least: int = 1, most: int | None = None
+    ) -> int:
+        """Return a whole number from ``least`` to ``most``."""
+        if default is not None and not self.has(key):
+            return default
+        return require_whole(self.need(key), f"{self.where}: {key}", least, MOST if most is None else most)
 
     def whole(self, key: str, default: int | None = REQUIRED, *, most: int = MOST) -> int:
         """Return a whole number that may be 0."""
@@ -60,42 +96,42 @@ class Facts(Fields):
 
     def count_or_none(self, key: str) -> int | None:
         """Return a positive whole number, or None where the key is null or absent."""
-        return self.count(key) if key in self else None
+        return self.count(key) if self.has(key) else None
 
     def flag(self, key: str, default: bool | None = REQUIRED) -> bool:
-        """Return true or false; without a default the key must be there."""
-        return super().flag(key, default)
+        """Return true or false."""
+        if default is not None and not self.has(key):
+            return default
+        return require_flag(self.need(key), f"{self.where}: {key}")
 
     def items(self, key: str) -> list[Any]:
         """Return a list that must be there."""
-        self.need(key)
-        return super().items(key)
+        return require_list(self.need(key), f"{self.where}: {key}")
+
+    def names(self) -> list[str]:
+        """Return all keys, and take them as known."""
+        self.ignore(*(require_text(key, self.where) for key in self.data))
+        return list(self.data)
 
     def layer_ids(self, key: str, layers: int) -> frozenset[int]:
         """Return the layer ids listed under ``key`` (none where it is null or absent)."""
-        if key not in self:
+        if not self.has(key):
             return frozenset()
         ids = self.items(key)
         for item in ids:
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < layers:
                 self.must_be(key, f"a list of layer ids from 0 to {layers - 1}, and {shown(item)} is none")
-        return frozenset(item for item in ids if isinstance(item, int))
+        return frozenset(ids)
 
     def per_layer(self, key: str, layers: int, allowed: Collection[object]) -> list[object]:
         """Return a list with one entry of ``allowed`` a layer."""
         values = self.items(key)
         if len(values) != layers:
-            raise InputError(
-                f"{self.where}: {key} has {len(values)} entries for {layers} layers; give one a layer."
-            )
+            self.refuse(f"{key} has {len(values)} entries for {layers} layers; give one a layer.")
         for index, value in enumerate(values):
-            if isinstance(value, bool) or not any(
-                value == one and type(value) is type(one) for one in allowed
-            ):
+            if not any(value == one and type(value) is type(one) for one in allowed):
                 names = ", ".join(str(one) for one in allowed)
-                raise InputError(
-                    f"{self.where}: {key}[{index}] is {shown(value)}, which is not modelled; known: {names}."
-                )
+                self.refuse(f"{key}[{index}] is {shown(value)}, which is not modelled; known: {names}.")
         return values
 
     def layers_with(self, key: str, layers: int, wanted: object, *others: object) -> list[bool]:
@@ -109,5 +145,5 @@ class Facts(Fields):
     def divides(self, part: int, whole: int, what: str) -> int:
         """Return ``whole // part``; ``what`` says which two do not fit where there is a rest."""
         if whole % part:
-            raise InputError(f"{self.where}: {what} ({whole:,} is not a multiple of {part:,}).")
+            self.refuse(f"{what} ({whole:,} is not a multiple of {part:,}).")
         return whole // part

@@ -52,7 +52,7 @@ def _twin(facts: Facts, key: str) -> str | None:
     value = facts.data[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST_TWIN:
         return None
-    for other in sorted(facts.asked):
+    for other in sorted(facts.known):
         if facts.data.get(other) == value and (other in key or key in other):
             return other
     return None
@@ -68,7 +68,7 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
     """
     notes = []
     for key, value in facts.data.items():
-        if key in facts.asked or _inactive(value) or is_harmless(key):
+        if key in facts.known or _inactive(value) or is_harmless(key):
             continue
         twin = _twin(facts, key)
         if twin:

@@ -9,8 +9,7 @@ from functools import cache
 from cost.catalog import catalog_figures
 from topology.base.figures import Figure
 from topology.cluster import Cluster
-from topology.fabrics.asked import PORTS
-from topology.fabrics.fabric import largest_host
+from topology.fabrics.fabric import PORTS, largest_host
 from topology.fabrics.planes import SpinePlanes
 from topology.graph import SCALE_OUT_KINDS
 from topology.physical import Physical, physical_of_whole

@@ -6,13 +6,32 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from rackplan.studies.options import FIGURE, Kind, Value, require_value
 from topology.base.errors import InputError
-from topology.base.reading import Fields, shown
+from topology.base.reading import shown
+from topology.base.schema import Spec, keyword_spec, validated
 
 _QUANTITY = re.compile(r"((?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)\s*+(\S.*)")
-_SCALES = ("linear", "log")
+
+
+@keyword_spec
+class _Values(Spec):
+    """Values to choose from."""
+
+    values: Annotated[list[Any], Field(min_length=1)]
+
+
+@keyword_spec
+class _Ends(Spec):
+    """The ends of a range, and how it is drawn from."""
+
+    low: Any
+    high: Any
+    scale: Literal["linear", "log"] = "linear"
 
 
 @dataclass(frozen=True)
@@ -79,19 +98,11 @@ def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
         If it is none of them, or a value is not one of the option's.
     """
     if isinstance(value, dict) and "values" in value:
-        fields = Fields(value, where)
-        values = fields.need("values")
-        fields.done()
-        if not isinstance(values, list) or not values:
-            raise InputError(f"{where}: `values`: {shown(values)} must be a list of values to choose from.")
+        values = validated(_Values, value, where).values
         return Range(choices=tuple(require_value(kind, name, one, where) for one in values))
     if isinstance(value, dict):
-        fields = Fields(value, where)
-        ends, log = (
-            [fields.need("low"), fields.need("high")],
-            fields.choice("scale", _SCALES, "linear") == "log",
-        )
-        fields.done()
+        given = validated(_Ends, value, where)
+        ends, log = [given.low, given.high], given.scale == "log"
     elif isinstance(value, list) and value:
         ends, log = value, False
     else:

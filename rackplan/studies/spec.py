@@ -11,13 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field
 
 from rackplan.digests import digests
-from rackplan.studies.options import KINDS, NAMED_FILES, Kind, Value, require_value
+from rackplan.studies.options import NAMED_FILES, Kind, Value, require_value
 from rackplan.studies.ranges import Range, range_of
 from topology.base.errors import InputError
-from topology.base.reading import Fields, load_yaml, shown
+from topology.base.reading import load_yaml, shown
+from topology.base.schema import CountOrZero, Spec, Text, at_least, checked, keyword_spec, validated
+from topology.base.values import require_number, require_whole
 
 MOST_POINTS = 1_000_000
 """Of one study: their digests are kept in memory."""
@@ -25,6 +29,9 @@ LIMIT_S = 600.0
 """Seconds that a point may take where nobody says."""
 DIGEST_VERSION = 1
 """Of what a digest of a point is made of."""
+
+_Goal = Literal["usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user", "tok_s_per_mw", "step_s"]
+_LEAST_IS_BEST: tuple[_Goal, ...] = ("usd_per_million_tokens", "step_s")
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,38 @@ def texts_in(options: Mapping[str, Value]) -> Iterator[str]:
             yield from (one for one in value if isinstance(one, str))
 
 
+@keyword_spec
+class _SampleSize(Spec):
+    """Points of a random sample, and where it begins."""
+
+    points: Annotated[int, checked(require_whole, 1, MOST_POINTS)]
+    seed: CountOrZero = 0
+
+
+@keyword_spec
+class _SearchFile(Spec):
+    """What is under `optimize`."""
+
+    goal: _Goal = "usd_per_million_tokens"
+    search: Annotated[dict[Text, Any], Field(min_length=1)]
+    trials: Annotated[int, checked(require_whole, 1, 100_000)] = 64
+    seed: CountOrZero = 0
+    curve: dict[Text, Annotated[list[Any], Field(min_length=1)]] | None = None
+    usd_per_h: dict[Text, Annotated[float, at_least(0)]] | None = None
+
+
+@keyword_spec
+class _StudyFile(Spec):
+    """The keys of a study; options are checked by what they are (:mod:`rackplan.studies.options`)."""
+
+    kind: Kind
+    fixed: dict[Text, Any] | None = None
+    grid: dict[Text, Any] | None = None
+    sample: dict[Text, Any] | None = None
+    limit_s: Annotated[float, checked(require_number, None, 1e6)] = LIMIT_S
+    optimize: _SearchFile | None = None
+
+
 def read_study(path: Path) -> Study:
     """Read a ``STUDY.yaml``.
 
@@ -226,21 +265,29 @@ def study_of(content: object, where: str, base: Path) -> Study:
     InputError
         If it has unknown keys, or says what cannot be.
     """
-    fields = Fields(content, where)
-    word = fields.choice("kind", KINDS)
-    kind = next(known for known in KINDS if known == word)
+    file = validated(_StudyFile, content, where)
     fixed = {
-        name: require_value(kind, name, fields.data["fixed"][name], f"{where}: fixed: {name}")
-        for name in (fields.sub("fixed").names() if fields.has("fixed") else ())
+        name: require_value(file.kind, name, value, f"{where}: fixed: {name}")
+        for name, value in (file.fixed or {}).items()
     }
-    grid = _grid(fields, kind) if fields.has("grid") else {}
-    sample, draws, seed = _sample(fields, kind) if fields.has("sample") else ({}, 0, 0)
-    limit_s = fields.number("limit_s", LIMIT_S, most=1e6)
-    search = _search(fields, kind) if fields.has("optimize") else None
-    for key in ("fixed", "grid", "sample", "optimize"):  # asked for even where they are empty
-        fields.get(key)
-    fields.done()
-    study = Study(kind, fixed, grid, sample, draws, seed, limit_s, search, base, fields.data)
+    grid = {
+        name: _several(file.kind, name, values, f"{where}: grid: {name}")
+        for name, values in (file.grid or {}).items()
+    }
+    sample, draws, seed = _sample(file, f"{where}: sample")
+    search = None if file.optimize is None else _search(file.optimize, file.kind, f"{where}: optimize")
+    study = Study(
+        file.kind,
+        fixed,
+        grid,
+        sample,
+        draws,
+        seed,
+        file.limit_s,
+        search,
+        base,
+        cast(Mapping[str, Any], content),
+    )
     _require_apart(study, where)
     many = math.prod(map(len, grid.values())) * max(1, draws)
     if many > MOST_POINTS:
@@ -251,78 +298,54 @@ def study_of(content: object, where: str, base: Path) -> Study:
     return study
 
 
-def _grid(fields: Fields, kind: Kind) -> dict[str, list[Value]]:
-    inner = fields.sub("grid")
-    found: dict[str, list[Value]] = {}
-    for name in inner.names():
-        where = inner.at(name)
-        values = inner.data[name]
-        if not isinstance(values, list) or not values:
-            raise InputError(
-                f"{where}: {shown(values)} must be a list of values; one value goes under `fixed`."
-            )
-        found[name] = [require_value(kind, name, value, where) for value in values]
-        texts = [json.dumps(value, sort_keys=True) for value in found[name]]
-        if len(set(texts)) < len(texts):
-            raise InputError(
-                f"{where}: {Counter(texts).most_common(1)[0][0][:60]} is a duplicate; leave one out."
-            )
+def _several(kind: Kind, name: str, values: object, where: str) -> list[Value]:
+    """Return values of an option, each once."""
+    if not isinstance(values, list) or not values:
+        raise InputError(f"{where}: {shown(values)} must be a list of values; one value goes under `fixed`.")
+    found = [require_value(kind, name, value, where) for value in values]
+    texts = [json.dumps(value, sort_keys=True) for value in found]
+    if len(set(texts)) < len(texts):
+        raise InputError(
+            f"{where}: {Counter(texts).most_common(1)[0][0][:60]} is a duplicate; leave one out."
+        )
     return found
 
 
-def _sample(fields: Fields, kind: Kind) -> tuple[dict[str, Range], int, int]:
-    inner = fields.sub("sample")
-    draws, seed = inner.count("points", most=MOST_POINTS), inner.count("seed", 0, least=0)
-    names = [name for name in inner.names() if name not in ("points", "seed")]
-    if not names:
+def _sample(file: _StudyFile, where: str) -> tuple[dict[str, Range], int, int]:
+    """Return what is sampled by option, the number of draws and the seed."""
+    if file.sample is None:
+        return {}, 0, 0
+    given = {key: file.sample[key] for key in ("points", "seed") if key in file.sample}
+    size = validated(_SampleSize, given, where)
+    options = {name: value for name, value in file.sample.items() if name not in given}
+    if not options:
         raise InputError(
-            f"{inner.where}: nothing is sampled; give an option its range, like context: [1024, 65536]."
+            f"{where}: nothing is sampled; give an option its range, like context: [1024, 65536]."
         )
-    return {name: range_of(kind, name, inner.data[name], inner.at(name)) for name in names}, draws, seed
+    return _ranges(options, file.kind, where), size.points, size.seed
 
 
-GOALS = {
-    "usd_per_million_tokens": True,
-    "tok_s_per_gpu": False,
-    "tok_s_per_user": False,
-    "tok_s_per_mw": False,
-    "step_s": True,
-}
-"""What a tuner may look for, and whether the least is best."""
+def _ranges(options: Mapping[str, Any], kind: Kind, where: str) -> dict[str, Range]:
+    return {name: range_of(kind, name, value, f"{where}: {name}") for name, value in options.items()}
 
 
-def _search(fields: Fields, kind: Kind) -> Search:
-    inner = fields.sub("optimize")
-    goal = inner.choice("goal", GOALS, "usd_per_million_tokens")
-    ranges = {
-        name: range_of(kind, name, inner.sub("search").data[name], f"{inner.at('search')}: {name}")
-        for name in inner.sub("search").names()
-    }
-    if not ranges:
-        raise InputError(f"{inner.at('search')}: nothing to choose; give an option its range.")
-    worth: dict[str, float] = {}
-    if inner.has("usd_per_h"):
-        prices = inner.sub("usd_per_h")
-        for name in prices.names():
-            if name not in ranges or not ranges[name].factor:
-                prices.fail(name, "is the price of a figure that `search` gives as factors, like [0.5x, 4x].")
-            worth[name] = prices.number(name, least=0)
-    curve = None
-    if inner.has("curve"):
-        along = inner.sub("curve")
-        names = along.names()
-        if len(names) != 1 or names[0] in ranges:
+def _search(file: _SearchFile, kind: Kind, where: str) -> Search:
+    ranges = _ranges(file.search, kind, f"{where}: search")
+    worth = file.usd_per_h or {}
+    for name in worth:
+        if name not in ranges or not ranges[name].factor:
             raise InputError(
-                f"{along.where}: expected one option that is not under `search`, with its values."
+                f"{where}: usd_per_h: {name}: is the price of a figure that `search` gives as factors, like "
+                "[0.5x, 4x]."
             )
-        values = along.data[names[0]]
-        if not isinstance(values, list) or not values:
-            along.fail(names[0], "expected a list of values.")
-        curve = names[0], tuple(require_value(kind, names[0], one, along.at(names[0])) for one in values)
-    trials, seed = inner.count("trials", 64, most=100_000), inner.count("seed", 0, least=0)
-    inner.get("search")
-    inner.done()
-    return Search(goal, GOALS[goal], ranges, trials, seed, curve, worth)
+    curve = None
+    if file.curve is not None:
+        at = f"{where}: curve"
+        if len(file.curve) != 1 or next(iter(file.curve)) in ranges:
+            raise InputError(f"{at}: expected one option that is not under `search`, with its values.")
+        name, values = next(iter(file.curve.items()))
+        curve = name, tuple(require_value(kind, name, one, f"{at}: {name}") for one in values)
+    return Search(file.goal, file.goal in _LEAST_IS_BEST, ranges, file.trials, file.seed, curve, worth)
 
 
 def _require_apart(study: Study, where: str) -> None:

@@ -196,7 +196,7 @@ def test_weights_make_an_unknown_quantiser_readable():
             "at most 64 are read",
         ),
         ({"bits": 4}, "quant_method is None, which is not modelled"),
-        ([1], "quantization_config: expected a mapping of keys to values"),
+        ([1], "quantization_config: [1] must be a mapping of keys to values"),
     ],
 )
 def test_wrong_sections_are_one_line(section, words):

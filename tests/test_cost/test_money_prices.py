@@ -88,6 +88,6 @@ def test_a_source_must_be_listed(tmp_path: Path) -> None:
     path.write_text(
         "sources: {a: somebody}\ngpus: {g: {p: {value: 1 kW, kind: assumed, source: b}}}\n", encoding="utf-8"
     )
-    file = FigureFile(path, "gpus")
+    file = FigureFile.read(path, "gpus")
     with pytest.raises(InputError, match="'b' is not among the file's sources"):
-        file.figures(file.entry("g"), {"p": "W"})
+        file.figures({"p": "W"})

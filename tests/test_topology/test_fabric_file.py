@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from graph_contract import validate_graph
 from topology import InputError, build_cluster, load_domain
-from topology.base.reading import Fields
 from topology.build import check_cluster
 from topology.cluster import ClusterSpec
 from topology.fabrics.fabric import ScaleOutSpec
@@ -23,8 +22,7 @@ def read(hosts: int, row: str | dict[str, object], part: str = "hgx-h100") -> Sc
     data = yaml.safe_load(row) if isinstance(row, str) else row
     domain = load_domain(part)
     domains = (domain,) * hosts
-    scale_out = read_fabric(Fields({"fabric": data}, "mine.yaml"), [part] * hosts, domains)
-    assert scale_out is not None
+    scale_out = read_fabric(data, [part] * hosts, domains, "mine.yaml: fabric")
     check_cluster(ClusterSpec("x", domains, scale_out), "mine.yaml")
     return scale_out
 

@@ -183,12 +183,12 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{link: [d0.n0.g0]}]", "two ends"),
         ("[{link: [d0.s0, d0.s0]}]", "two ends that differ"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
-        ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "greater than zero"),
-        ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "greater than zero"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "must be above 0"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
         ("[{link: [d0.n0.g0, d0.s0]}, {link: [d0.s0, d0.n0.g0], factor: 0.5}]", "duplicate link"),
         ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
         ("[{gpu: d0.n0.g1, why: dust}]", "unknown key `why`"),
-        ("7", "at least one"),
+        ("7", "must be a list"),
     ],
 )
 def test_mistakes_under_broken(tmp_path: Path, rows: str, words: str) -> None:
@@ -239,7 +239,7 @@ def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
         ("nic: d9.n0.g0", r"no NIC, and no GPU with one, has the id 'd9\.n0\.g0'"),
         ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
         ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
-        ("switch: d0.s1, factor: 0", "must be greater than zero"),
+        ("switch: d0.s1, factor: 0", "must be above 0"),
         ("switch: d0.s1, leaf: f.p0.l0", "one entry names one thing"),
     ],
 )

@@ -139,7 +139,7 @@ def test_yaml_has_several_topologies() -> None:
         (of_default("fast").replace("leaf[1-2]", "leaf[1-3]"), "child leaf3"),
         (of_default("fast").replace("switch: leaf2", "switch: leaf1"), "duplicate switch leaf1"),
         ("- topology: a\n  tree: {}\n  flat: true\n", "exactly one of"),
-        ("- topology: a\n  tree: {switches: [1]}\n", "expected a mapping of keys to values, found a number"),
+        ("- topology: a\n  tree: {switches: [1]}\n", "1 must be a mapping of keys to values"),
     ],
 )
 def test_yaml_damage(text: str, problem: str) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.base.errors import InfeasibleError, InputError, printable
-from topology.base.reading import Fields, load_yaml, parse_json, parse_yaml
+from topology.base.reading import load_yaml, parse_json, parse_yaml
+from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, keyword_spec, validated
 
 
 @pytest.mark.parametrize(
@@ -80,13 +81,6 @@ def test_yaml_that_is_as_it_looks() -> None:
     assert parse_yaml(text, "x") == [0, 10, 16, 1000, "08", "07", "1:30", "a:1", 0.5, "<<", "192.168.0.1:80"]
 
 
-def test_a_number_too_long_to_print() -> None:
-    found = parse_yaml(f"count: 0x{'f' * 9000}", "x")
-    for read in (Fields.count, Fields.number, Fields.text, Fields.flag):
-        with pytest.raises(InputError, match="x: count: a number of thousands of digits must be"):
-            read(Fields(found, "x"), "count")
-
-
 def test_files_that_cannot_be_read(tmp_path: Any) -> None:
     with pytest.raises(InputError, match=r"^x: cannot read it \(No such file"):
         load_yaml(tmp_path / "none.yaml", "x")
@@ -95,45 +89,61 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
         load_yaml(tmp_path / "bytes.yaml", "x")
 
 
-FIELDS: list[tuple[str, object, str]] = [
-    ("text", None, "x: needs the key `key`."),
-    ("text", 3, "x: key: 3 must be a text."),
-    ("text", "a\x1b[2Jb", "must be a text without control characters."),
-    ("texts", ["a", "b\n"], "must be a text without control characters."),
-    ("count", 0, "x: key: 0 must be a whole number from 1 to 1000000."),
-    ("count", True, "x: key: True must be a whole number"),
-    ("counts", [], "x: key: [] must be a list of whole numbers, like [5, 5, 4, 4]."),
-    ("number", 0, "x: key: 0 must be a number greater than zero."),
-    ("number", math.inf, "x: key: inf must be a number greater than zero."),
-    ("number", 10**400, "must be a number greater than zero."),
-    ("flag", 1, "x: key: 1 must be true or false."),
-    ("sub", [1], "x: key: expected a mapping of keys to values, found a list."),
-    ("subs", [], "x: key: must be a list with at least one entry, found an empty list."),
-    ("subs", [1], "x: key[0]: expected a mapping of keys to values, found a number."),
-    ("evidence", "mesured", "x: key: 'mesured' is no kind of evidence; did you mean measured"),
+VALUES: list[tuple[Any, object, str]] = [
+    (Text, None, "x: None must be a text."),
+    (Text, 3, "x: 3 must be a text."),
+    (Name, "a\x1b[2Jb", "must be a text without control characters."),
+    (tuple[Name, ...], ["a", "b\n."], "must be a text without control characters."),
+    (tuple[Text, ...], 1, "x: 1 must be a list."),
+    (Count, 0, "x: 0 must be a whole number from 1 to 1000000."),
+    (Count, True, "x: True must be a whole number"),
+    (Positive, 0, "x: 0 must be a number greater than zero."),
+    (Positive, math.inf, "x: inf must be a number greater than zero."),
+    (Positive, 10**400, "must be a number greater than zero."),
+    (Positive, "5GB", "must be a number greater than zero, without a unit."),
+    (Flag, 1, "x: 1 must be true or false."),
+    (Name, [], "x: [] must be a text."),
+    (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
+    (Kind, "mesured", "x: 'mesured' is no kind of evidence; did you mean measured"),
 ]
 
 
-@pytest.mark.parametrize(("reader", "value", "words"), FIELDS)
-def test_a_field_of_the_wrong_type(reader: str, value: object, words: str) -> None:
+@pytest.mark.parametrize(("kind", "value", "words"), VALUES)
+def test_a_value_of_the_wrong_type(kind: Any, value: object, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        getattr(Fields({"key": value}, "x"), reader)("key")
+        validated(kind, value, "x")
     assert words in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
-def test_an_unknown_key_offers_the_nearest() -> None:
-    fields = Fields({"gpus_per_nod": 4, "name": "a"}, "x")
-    fields.text("name")
-    assert fields.count("gpus_per_node", 8) == 8
-    with pytest.raises(InputError, match=r"^x: unknown key `gpus_per_nod`; did you mean gpus_per_node\?"):
-        fields.done()
+def test_a_number_too_long_to_print() -> None:
+    found = parse_yaml(f"0x{'f' * 9000}", "x")
+    for kind in (Count, Positive, Text, Flag, Name):
+        with pytest.raises(InputError, match="x: a number of thousands of digits must be"):
+            validated(kind, found, "x")
 
 
-def test_a_choice_names_all_there_are() -> None:
-    assert Fields({"kind": "a"}, "x").choice("kind", ("a", "b")) == "a"
-    with pytest.raises(InputError, match=r"^x: kind: 'c' is not one of a, b\.$"):
-        Fields({"kind": "c"}, "x").choice("kind", ("a", "b"))
+@keyword_spec
+class Host(Spec):
+    gpus_per_node: Count
+    kind: Literal["a", "b"] = "a"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"gpus_per_nod": 4}, "x: unknown key `gpus_per_nod`; did you mean gpus_per_node?"),
+        ({"kind": "a"}, "x: needs the key `gpus_per_node`."),
+        ({"gpus_per_node": None}, "x: needs the key `gpus_per_node`."),
+        ({"gpus_per_node": "4"}, "x: gpus_per_node: '4' must be a whole number from 1 to 1000000."),
+        ({"gpus_per_node": 4, "kind": "c"}, "x: kind: 'c' must be 'a' or 'b'."),
+        ([4], "x: [4] must be a mapping of keys to values."),
+    ],
+)
+def test_keys_that_are_wrong(data: object, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        validated(Host, data, "x")
+    assert str(caught.value) == words
 
 
 def test_errors_cannot_steer_a_terminal() -> None:

@@ -119,7 +119,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         ("domains: [{part: hgx-h100, count: 0}]", "whole number"),
         ("domains: [{part: hgx-h100, gpus: 9}]", "whole number from 1 to 8"),
         ("domains: [{part: gb200-nvl72, gpus: 10}]", "8 or 12"),
-        ("domains: [{gpu: tpu-v6e, structure: torus, shape: [4, 4]}]", "wrap"),
+        ("domains: [{gpu: tpu-v6e, structure: torus, shape: [4, 4], link: 100 GB/s}]", "wrap"),
         (f"domains: [{{{INLINE.replace('25 GB/s', '25')}}}]", "no unit|has no unit"),
         (f"domains: [{{{INLINE.replace('switch,', 'ring,')}}}]", "ring"),
         (f"domains: [{{{INLINE.replace('h100-sxm', 'h100-sxn')}}}]", "h100-sxm"),

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields
 from functools import cache
-from numbers import Integral
 from typing import Annotated, Any, TypeVar, dataclass_transform, overload
 
 from pydantic import (
@@ -26,94 +25,111 @@ from pydantic import ValidationInfo as Info
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
-from topology.base.errors import InputError, printable
+from topology.base.errors import InputError
 from topology.base.figures import UNPUBLISHED, Evidence, Figure
-from topology.base.reading import Fields, nearest, shown
+from topology.base.reading import nearest, shown
 from topology.base.shown import Shown
 from topology.base.units import parse_quantity
+from topology.base.values import (
+    require_flag,
+    require_name,
+    require_number,
+    require_text,
+    require_whole,
+    wrong,
+)
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
 CONFIG = ConfigDict(extra="forbid")
 _LONGEST = 60
 _UNPUBLISHED_TEXT = "not published"
-
-
-def _must(problem: str) -> PydanticCustomError:
-    """Return the error of a value that must be something else; its place and the value go before it."""
-    return PydanticCustomError("must", "must {problem}", {"problem": problem})
+Origin = Mapping[str, str] | str | None
+"""Where the figures of plain data are from: texts of a catalog file's sources by key, the place of a user's file that
+vouches for all, or None where each names its source itself, as in a plan file."""
 
 
 def problem(text: str) -> PydanticCustomError:
     """Return the error that a validator raises of what its class cannot be; the place goes before it."""
-    return PydanticCustomError("problem", "{text}", {"text": text})
+    return PydanticCustomError("problem", "{text}", {"text": text.removeprefix(": ")})
 
 
-def _whole(least: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
-        if not whole or not least <= value <= 1_000_000:
-            raise _must(f"be a whole number from {least} to 1000000.")
-        return int(value)
+def checked(read: Callable[..., Any], *limits: float | None) -> BeforeValidator:
+    """Return the check of a value by a function of :mod:`topology.base.values`, to annotate its type with."""
 
-    return read
+    def check(value: Any) -> Any:
+        try:
+            return read(value, "", *limits)
+        except InputError as error:
+            raise problem(str(error)) from None
 
-
-def _number(least: float | None = None, most: float = math.inf) -> Callable[[Any], float]:
-    limits = "greater than zero" if least is None else f"of {least:g} or more"
-    if most < math.inf:
-        limits = f"from {least or 0:g} to {most:g}"
-
-    def read(value: Any) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            number = float(value) if abs(value) < 1e300 else math.inf
-            above = number > 0 if least is None else number >= least
-            if above and math.isfinite(number) and number <= most:
-                return number
-        raise _must(f"be a number {limits}.")
-
-    return read
+    return BeforeValidator(check)
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _must("be true or false.")
-    return value
-
-
-def _two(problem: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
+def _pair(what: str) -> Callable[[Any, str], Any]:
+    def read(value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple) or len(value) != 2:
-            raise _must(problem)
+            raise wrong(value, where, what)
         return value
 
     return read
 
 
-Count = Annotated[int, BeforeValidator(_whole(1))]
-CountOrZero = Annotated[int, BeforeValidator(_whole(0))]
-Positive = Annotated[float, BeforeValidator(_number())]
+Count = Annotated[int, checked(require_whole)]
+CountOrZero = Annotated[int, checked(require_whole, 0)]
+MaybeCount = Annotated[int | None, checked(require_whole)]
+"""A count that may be left out, for None; null in a file is none."""
+Positive = Annotated[float, checked(require_number)]
 Text = Annotated[str, Field(strict=True)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Ends = Annotated[
-    tuple[Text, Text], BeforeValidator(_two("be the ids of its two ends, like [d0.n0.g1, d0.s3]."))
-]
-Pair = Annotated[tuple[Positive, Positive], BeforeValidator(_two("be a list of 2 numbers."))]
+Name = Annotated[str, checked(require_name)]
+Flag = Annotated[bool, checked(require_flag)]
+Ends = Annotated[tuple[Text, Text], checked(_pair("the ids of its two ends, like [d0.n0.g1, d0.s3]"))]
+Pair = Annotated[tuple[Positive, Positive], checked(_pair("a list of 2 numbers"))]
 
 
 def at_least(least: float, most: float = math.inf) -> BeforeValidator:
     """Return the check of a finite number within limits, to annotate ``float`` with."""
-    return BeforeValidator(_number(least, most))
+    return checked(require_number, least, most)
 
 
-def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | None = None) -> Figure:
+def _evidence(label: object) -> Evidence:
+    for kind in Evidence:
+        if kind.label == label:
+            return kind
+    raise problem(
+        f"{shown(label)} is no kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
+    )
+
+
+Kind = Annotated[Evidence, BeforeValidator(_evidence)]
+"""A kind of evidence, by its label."""
+
+
+def source_text(name: str, sources: Mapping[str, str], where: str) -> str:
+    """Return the text of one of a file's sources.
+
+    Raises
+    ------
+    InputError
+        If it has no such source.
+    """
+    if name not in sources:
+        raise InputError(f"{where}: source: {shown(name)} is not among the file's sources.")
+    return sources[name]
+
+
+def figure_of(value: Any, unit: str, where: str, origin: Origin = None) -> Figure:
     """Return the figure that a file gives, in SI units of ``unit``.
 
     Parameters
     ----------
     value:
-        A quantity with its unit, the user's own (``"25 GB/s"``); a mapping of quantity, kind of evidence, one of
-        ``sources`` and perhaps a note, as in the catalog; without ``sources``, the fields of :class:`Figure`.
+        A quantity with its unit, the user's own (``"25 GB/s"``); a mapping of quantity, kind of evidence, source
+        and perhaps a note, as in the catalog; without ``origin``, the fields of :class:`Figure`.
+    where:
+        The place of the figure, for messages.
+    origin:
+        Where figures of the file are from.
 
     Raises
     ------
@@ -122,28 +138,14 @@ def figure_of(value: Any, unit: str, where: str, sources: Mapping[str, str] | No
     """
     if isinstance(value, Figure):
         return value
-    if not isinstance(value, Mapping) and unit == "1":
-        raise InputError(f"{where}: {shown(value)} must be a mapping of a value, its kind and its source.")
-    if not isinstance(value, Mapping):
-        return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, where, str(value))
-    fields = Fields(value, where)
-    if sources is None:
-        fields.choice("unit", (unit,))
-        known = fields.get("value", 0) is not None
-        source, text = fields.text("source"), str(fields.get("text", ""))
-        number = fields.number("value") if known else UNPUBLISHED
-    else:
-        source = fields.source(sources) + (f" ({fields.text('note')})" if "note" in fields else "")
-        if unit == "1":
-            number = fields.number("value")
-            text = f"{number:g}"
-        else:
-            text = fields.text("value")
-            known = text != _UNPUBLISHED_TEXT
-            number = parse_quantity(text, unit, fields.at("value")) if known else UNPUBLISHED
-    kind = fields.evidence()
-    fields.done()
-    return Figure(number, unit, kind, source, text)
+    if isinstance(value, Mapping) and not isinstance(origin, str):
+        if origin is None:
+            return validated(_WrittenFigure, value, where).figure(unit, where)
+        return validated(_SourcedFigure, value, where).figure(unit, where, origin)
+    if unit == "1":
+        raise wrong(value, where, "a mapping of a value, its kind and its source")
+    source = origin if isinstance(origin, str) else where or "user"
+    return Figure(parse_quantity(value, unit, where), unit, Evidence.USER, source, str(value))
 
 
 def written_figure(figure: Figure) -> dict[str, Any]:
@@ -152,13 +154,13 @@ def written_figure(figure: Figure) -> dict[str, Any]:
     return {**known, "kind": figure.kind.label, "source": figure.source, "text": figure.text}
 
 
-def quantity(unit: str) -> GetPydanticSchema:
-    """Return what to annotate a :class:`Figure` of ``unit`` with: it is read by :func:`figure_of`."""
+def quantity(unit: str, *, several: bool = False) -> GetPydanticSchema:
+    """Return what to annotate a :class:`Figure` of ``unit`` with; ``several``: a list of them is read as a tuple."""
 
-    def read(value: Any, info: Info) -> Figure:
-        if isinstance(value, Figure):
-            return value
-        return figure_of(value, unit, str(info.field_name), _sources(info))
+    def read(value: Any, info: Info) -> Any:
+        if several and isinstance(value, list) and value:
+            return tuple(figure_of(one, unit, f"[{i}]", info.context) for i, one in enumerate(value))
+        return figure_of(value, unit, "", info.context)
 
     return _schema(read, written_figure)
 
@@ -167,35 +169,29 @@ def figures_by_name(units: Mapping[str, str]) -> GetPydanticSchema:
     """Return what to annotate a mapping of figures by name with, ``units`` those that there can be."""
 
     def read(value: Any, info: Info) -> Mapping[str, Figure]:
-        sources, where = _sources(info), str(info.field_name)
         if not isinstance(value, Mapping):
-            raise InputError(f"{where}: {shown(value)} must be a mapping of figures.")
+            raise wrong(value, "", "a mapping of figures")
         for key in value:
             if key not in units:
-                raise InputError(f"{where}: unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}")
-        names = value if sources is None else [key for key in units if key in value]
-        return {key: figure_of(value[key], units[key], f"{where}: {key}", sources) for key in names}
+                raise InputError(f"unknown key `{str(key)[:_LONGEST]}`; {nearest(str(key), units)}")
+        names = value if info.context is None else [key for key in units if key in value]
+        return {key: figure_of(value[key], units[key], key, info.context) for key in names}
 
     return _schema(read, lambda value: {key: written_figure(one) for key, one in value.items()})
 
 
-def _sources(info: Info) -> Mapping[str, str] | None:
-    sources: Mapping[str, str] | None = info.context
-    return sources
-
-
 def _schema(read: Callable[[Any, Info], Any], write: Callable[[Any], Any]) -> GetPydanticSchema:
-    """Return the schema of a field that ``read`` makes; what it refuses begins with the name of the field."""
+    """Return the schema of a field that ``read`` makes."""
 
-    def checked(value: Any, info: Info) -> Any:
+    def check(value: Any, info: Info) -> Any:
         try:
             return read(value, info)
         except InputError as error:
-            raise PydanticCustomError("field", "{text}", {"text": str(error)}) from None
+            raise problem(str(error)) from None
 
     return GetPydanticSchema(
         lambda _source, _handler: core_schema.with_info_plain_validator_function(
-            checked, serialization=core_schema.plain_serializer_function_ser_schema(write)
+            check, serialization=core_schema.plain_serializer_function_ser_schema(write)
         )
     )
 
@@ -246,10 +242,13 @@ def _known_keys(cls: Any, data: Any) -> Any:
     for key, needed in names.items():
         if needed and data.get(key) is None:
             raise problem(f"needs the key `{key}`.")
-    for key, value in data.items():
-        for text in value if isinstance(value, list) else (value,):
-            if isinstance(text, str) and (printable(text) != text or not (text.strip() or key == "text")):
-                raise problem(f"{key}: {shown(text)} must be a text, without control characters.")
+    try:
+        for key, value in data.items():
+            for text in value if isinstance(value, list) else (value,):
+                if isinstance(text, str) and (text or key != "text"):
+                    require_text(text, str(key))
+    except InputError as error:
+        raise problem(str(error)) from None
     return data
 
 
@@ -300,18 +299,18 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 @overload
-def validated(kind: type[_T], data: object, where: str, sources: Mapping[str, str] | None = None) -> _T: ...
+def validated(kind: type[_T], data: object, where: str, origin: Origin = None) -> _T: ...
 @overload
-def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | None = None) -> Any: ...
-def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | None = None) -> Any:
+def validated(kind: Any, data: object, where: str, origin: Origin = None) -> Any: ...
+def validated(kind: Any, data: object, where: str, origin: Origin = None) -> Any:
     """Return a value of ``kind``, such as a class marked :func:`spec` or a union of some, from plain data.
 
     Parameters
     ----------
     where:
         What messages call its place.
-    sources:
-        Texts of the sources that figures name, where they name any.
+    origin:
+        Where its figures are from.
 
     Raises
     ------
@@ -319,7 +318,7 @@ def validated(kind: Any, data: object, where: str, sources: Mapping[str, str] | 
         If a key is missing or unknown, or a value cannot be: the first of them, its place and what it must be.
     """
     try:
-        return _adapter(kind).validate_python(data, context=sources)
+        return _adapter(kind).validate_python(data, context=origin)
     except ValidationError as error:
         raise InputError(_sentence(error, where, data)) from None
 
@@ -350,17 +349,16 @@ def plain(value: Any, kind: Any = None) -> Any:
 def _sentence(error: ValidationError, where: str, data: object) -> str:
     """Return what is wrong with the first value that is: its place, what it is, and what it must be."""
     first = error.errors(include_url=False)[0]
-    own = first["type"] == "field"  # its message begins with the name of the field
-    at = ": ".join([where, *_place(first["loc"][:-1] if own else first["loc"], data)])
-    context: Any = first.get("ctx", {})
-    if own or first["type"] == "problem":
+    kind, context = first["type"], first.get("ctx", {})
+    at = ": ".join([where, *_place(first["loc"], data)])
+    if kind == "problem":
         return f"{at}: {first['msg']}"
-    if first["type"] in ("missing", "union_tag_not_found"):
+    if kind in ("missing", "union_tag_not_found"):
         key = context["discriminator"][1:-1] if "discriminator" in context else first["loc"][-1]
         return f"{at}: needs the key `{key}`."
-    if first["type"] in ("value_error", "unexpected_keyword_argument"):
+    if kind in ("value_error", "unexpected_keyword_argument"):
         return f"{at}: {context.get('error', 'unknown key.')}"
-    if first["type"] == "union_tag_invalid":
+    if kind == "union_tag_invalid":
         tags = context["expected_tags"].replace("'", "")
         return f"{at}: {context['discriminator'][1:-1]}: {shown(context['tag'])} is not one of {tags}."
     return f"{at}: {shown(first['input'])} {_requirement(first)}"
@@ -368,8 +366,14 @@ def _sentence(error: ValidationError, where: str, data: object) -> str:
 
 def _requirement(error: ErrorDetails) -> str:
     """Return what a value must be."""
-    kinds = {"must": error["msg"], "tuple_type": "must be a list.", "list_type": "must be a list."}
-    kinds |= {"string_type": "must be a text.", "dataclass_type": "must be a mapping of keys to values."}
+    mapping = "must be a mapping of keys to values."
+    kinds = {
+        "tuple_type": "must be a list.",
+        "list_type": "must be a list.",
+        "string_type": "must be a text.",
+    }
+    kinds["too_short"] = "must have at least one entry."
+    kinds |= dict.fromkeys(("dataclass_type", "model_type", "model_attributes_type", "dict_type"), mapping)
     return kinds.get(error["type"], f"{error['msg'].replace('Input should', 'must')}.")
 
 
@@ -377,7 +381,7 @@ def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
     """Return the keys to what is wrong, less the tags that say which class it is."""
     place: list[str] = []
     for key in loc:
-        if isinstance(data, Mapping) and key not in data:
+        if key == "[key]" or (isinstance(data, Mapping) and key not in data):
             continue
         if isinstance(key, int) and place:
             place[-1] += f"[{key}]"
@@ -386,3 +390,51 @@ def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
         within = isinstance(data, list | tuple) and isinstance(key, int) and key < len(data)
         data = data[key] if within or isinstance(data, Mapping) else None
     return place
+
+
+def _number_or_null(value: object, where: str) -> float | None:
+    return None if value is None else require_number(value, where)
+
+
+@keyword_spec
+class _WrittenFigure(Spec):
+    """A figure with its source, as :func:`written_figure` writes it; without a value it is not published."""
+
+    value: Annotated[float | None, checked(_number_or_null)] = 0.0
+    unit: Text
+    kind: Kind
+    source: Text
+    text: str = ""
+
+    def check(self) -> None:
+        """Refuse a figure that does not say that it has no value."""
+        if self.value == 0:
+            raise InputError("needs the key `value`.")
+
+    def figure(self, unit: str, where: str) -> Figure:
+        """Return it, of ``unit``."""
+        if self.unit != unit:
+            raise InputError(f"{where}: unit: {shown(self.unit)} is not one of {unit}.")
+        known = UNPUBLISHED if self.value is None else self.value
+        return Figure(known, unit, self.kind, self.source, self.text)
+
+
+@keyword_spec
+class _SourcedFigure(Spec):
+    """A figure as a catalog writes it: a quantity (a number where it has no unit) and one of the file's sources."""
+
+    value: Any
+    kind: Kind
+    source: Text
+    note: Text = ""
+
+    def figure(self, unit: str, where: str, sources: Mapping[str, str]) -> Figure:
+        """Return it, of ``unit``."""
+        source = source_text(self.source, sources, where) + (f" ({self.note})" if self.note else "")
+        at = f"{where}: value"
+        if unit == "1":
+            number = require_number(self.value, at)
+            return Figure(number, unit, self.kind, source, f"{number:g}")
+        text = require_text(self.value, at)
+        number = UNPUBLISHED if text == _UNPUBLISHED_TEXT else parse_quantity(text, unit, at)
+        return Figure(number, unit, self.kind, source, text)

@@ -7,12 +7,15 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from topology.base.errors import InputError
 from topology.base.names import plain_words
-from topology.base.reading import Fields, nearest, read_text, shown
+from topology.base.reading import nearest, read_text, shown
 from topology.base.units import plain_number
+from topology.base.values import require_number, require_whole, wrong
 
+_MOST = 1_000_000_000
 _LARGEST = 1e15
 _SMALLEST = 1e-15
 """Of a measured figure: errors are divided by it."""
@@ -20,27 +23,56 @@ _YES = frozenset({"yes", "y", "true", "t", "1", "on", "tbo", "dbo"})
 _NO = frozenset({"no", "n", "false", "f", "0", "off", "none", "sbo"})
 
 
-class Row(Fields):
+class Row:
     """The cells of one row; blank cells and ``-`` are absent, figures are read from their text."""
-
-    most = 1_000_000_000
 
     def __init__(self, cells: Mapping[str, str], where: str) -> None:
         texts = {column: cell.strip() for column, cell in cells.items()}
-        given = {column: text for column, text in texts.items() if text not in ("", "-", "\N{EN DASH}")}
-        super().__init__(given, where)
+        self._cells = {key: text for key, text in texts.items() if text not in ("", "-", "\N{EN DASH}")}
+        self._where = where
 
     def at(self, key: str) -> str:
         """Return the place of a cell, for messages."""
-        return f"{self.where}, column {key}"
+        return f"{self._where}, column {key}"
+
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise InputError: ``problem`` is what is wrong with ``key``."""
+        raise InputError(f"{self.at(key)}: {problem}")
+
+    def must_be(self, key: str, what: str) -> NoReturn:
+        """Raise InputError: the cell is not what it must be."""
+        raise wrong(self._cells.get(key), self.at(key), what)
 
     def need(self, key: str) -> str:
         """Return the text of a cell that must not be blank."""
-        if key not in self:
+        if key not in self._cells:
             self.fail(key, "it is blank; every row needs it.")
-        return str(self.data[key])
+        return self._cells[key]
 
-    def figure_of(self, key: str) -> object:
+    def text(self, key: str) -> str:
+        """Return the text of a cell, of several lines too; "" where it is blank."""
+        return self._cells.get(key, "")
+
+    def number(self, key: str, default: float | None = 0.0, *, most: float = _LARGEST) -> float:
+        """Return a number from 0 to ``most``, by default 0 where the cell is blank."""
+        if default is not None and key not in self._cells:
+            return default
+        return require_number(self._figure(key), self.at(key), 0.0, most)
+
+    def positive(self, key: str) -> float:
+        """Return a measured figure above 0 that must be there."""
+        value = require_number(self._figure(key), self.at(key), None, _LARGEST)
+        if value < _SMALLEST:
+            self.fail(key, f"{self.text(key)!r} is too small for a measurement; the least is {_SMALLEST:g}.")
+        return value
+
+    def count(self, key: str, default: int | None = 0, *, least: int = 0) -> int:
+        """Return a whole number, by default 0 where the cell is blank."""
+        if default is not None and key not in self._cells:
+            return default
+        return require_whole(self._figure(key), self.at(key), least, _MOST)
+
+    def _figure(self, key: str) -> object:
         """Return the number that a cell spells; its text where it spells none."""
         text = self.need(key)
         value = plain_number(text)
@@ -48,36 +80,12 @@ class Row(Fields):
             return text
         return int(value) if value.is_integer() else value
 
-    def text(self, key: str, default: str | None = "") -> str:
-        """Return the text of a cell, of several lines too; by default "" where it is blank."""
-        return self.need(key) if default is None or key in self else default
-
-    def number(
-        self,
-        key: str,
-        default: float | None = 0.0,
-        *,
-        least: float | None = 0.0,
-        most: float = _LARGEST,
-    ) -> float:
-        """Return a number from 0 to ``most``, by default 0 where the cell is blank."""
-        return super().number(key, default, least=least, most=most)
-
-    def figure(self, key: str) -> float:
-        """Return a measured figure, 0 where the cell is blank or says so."""
-        value = self.number(key)
-        if 0 < value < _SMALLEST:
-            self.fail(key, f"{self.text(key)!r} is too small for a measurement; the least is {_SMALLEST:g}.")
-        return value
-
-    def count(self, key: str, default: int | None = 0, *, least: int = 0, most: int | None = None) -> int:
-        """Return a whole number, by default 0 where the cell is blank."""
-        return super().count(key, default, least=least, most=most)
-
-    def positive(self, key: str) -> float:
-        """Return a number above 0 that must be there."""
-        self.number(key, None, least=None)
-        return self.figure(key)
+    def flag(self, key: str) -> bool:
+        """Return what a yes-or-no cell says, blank being no."""
+        word = self.text(key).lower()
+        if word and word not in _YES and word not in _NO:
+            self.must_be(key, "yes or no")
+        return word in _YES
 
     def named(self, key: str, names: Mapping[str, str], default: str = "") -> str:
         """Return the name that the cell spells (:func:`spellings`), ``default`` where it is blank."""
@@ -87,15 +95,6 @@ class Row(Fields):
             sorted(set(names.values())),
             default,
         )
-
-    def flag(self, key: str, default: bool | None = False) -> bool:
-        """Return what a yes-or-no cell says, blank being no."""
-        if key not in self:
-            return bool(default)
-        word = self.text(key).lower()
-        if word not in _YES and word not in _NO:
-            self.must_be(key, "yes or no")
-        return word in _YES
 
     def known(self, key: str, read: Callable[[str], str | None], names: Iterable[str], default: str) -> str:
         """Return what ``read`` makes of the cell, ``default`` where it is blank."""

@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Figure
-from topology.base.reading import Fields, load_yaml, nearest
-from topology.base.schema import figure_of, validated
+from topology.base.reading import load_yaml, nearest
+from topology.base.schema import Text, figures_by_name, validated
 from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import ScaleOutSpec
+from topology.fabrics.rail import RailFabric
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures import AnyDomain
 from topology.structures.domain import DomainSpec
 
 
+@dataclass(frozen=True)
 class FigureFile:
     """A YAML file of figures: ``sources`` by key, and one table of entries by name; messages call one ``what``."""
 
-    def __init__(self, path: Path, table: str, what: str = "name") -> None:
-        self._what = what
-        where = f"catalog {path.name}"
-        fields = Fields(load_yaml(path, where), where)
-        self.sources = fields.by_name("sources", Fields.text)
-        self._table = fields.sub(table)
-        self.names = self._table.names()
-        fields.done()
+    where: str
+    what: str
+    sources: Mapping[str, str]
+    entries: Mapping[str, Mapping[str, Any]]
 
-    def entry(self, name: str) -> Fields:
+    @classmethod
+    def read(cls, path: Path, table: str, what: str = "name") -> FigureFile:
+        """Read such a file.
+
+        Raises
+        ------
+        InputError
+            If it has other keys, or sources that are no texts.
+        """
+        where = f"catalog {path.name}"
+        data = validated(dict[Text, dict[Text, Any]], load_yaml(path, where), where)
+        if set(data) != {"sources", table}:
+            raise InputError(f"{where}: has the keys {', '.join(data)}; expected sources and {table}.")
+        sources = validated(dict[Text, Text], data["sources"], f"{where}: sources")
+        entries = validated(dict[Text, dict[Text, Any]], data[table], f"{where}: {table}")
+        return cls(f"{where}: {table}", what, sources, entries)
+
+    def entry(self, name: str) -> Mapping[str, Any]:
         """Return the entry called ``name``.
 
         Raises
@@ -38,43 +54,21 @@ class FigureFile:
         InputError
             If there is none; the message offers the nearest.
         """
-        if name not in self._table:
-            raise InputError(f'unknown {self._what} "{name}"; {nearest(name, self.names)}')
-        return self._table.sub(name)
+        if name not in self.entries:
+            raise InputError(f'unknown {self.what} "{name}"; {nearest(name, self.entries)}')
+        return self.entries[name]
 
-    def figures(self, fields: Fields, units: Mapping[str, str]) -> dict[str, Figure]:
-        """Return the figures of a mapping by key; nothing else may be left in it.
+    def figures(self, units: Mapping[str, str]) -> dict[str, dict[str, Figure]]:
+        """Return the figures of all entries, which have nothing else; ``units`` are those that there can be.
 
         Raises
         ------
         InputError
             If one cannot be read, or names a source that the file does not have.
         """
-        found = {key: self.figure(fields, key, unit) for key, unit in units.items() if key in fields}
-        fields.done()
+        kind: Any = dict[str, Annotated[Mapping[str, Figure], figures_by_name(units)]]
+        found: dict[str, dict[str, Figure]] = validated(kind, self.entries, self.where, self.sources)
         return found
-
-    def figure(self, entry: Fields, key: str, unit: str) -> Figure:
-        """Return one figure: its value with unit (a number where ``unit`` is 1), kind, source and an optional note.
-
-        Raises
-        ------
-        InputError
-            If it cannot be read, or names a source that the file does not have.
-        """
-        return entry.part(key, lambda fields: read_figure(fields, unit, self.sources))
-
-
-def read_figure(fields: Fields, unit: str, sources: Mapping[str, str]) -> Figure:
-    """Return the figure that a mapping of value, kind, source and an optional note gives.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or names none of ``sources``.
-    """
-    given = {key: fields.get(key) for key in ("value", "kind", "source", "note") if key in fields}
-    return figure_of(given, unit, fields.where, sources)
 
 
 _ENTRIES = {"gpus": "GPU", "fabrics": "fabric", "systems": "system"}
@@ -83,22 +77,22 @@ _ENTRIES = {"gpus": "GPU", "fabrics": "fabric", "systems": "system"}
 @cache
 def _file(table: str) -> FigureFile:
     """Return one file of the catalog; each has one table of its own name."""
-    return FigureFile(Path(__file__).with_name(f"{table}.yaml"), table, _ENTRIES[table])
+    return FigureFile.read(Path(__file__).with_name(f"{table}.yaml"), table, _ENTRIES[table])
 
 
 def gpu_names() -> tuple[str, ...]:
     """Names of the GPUs in the catalog, in its order."""
-    return _file("gpus").names
+    return tuple(_file("gpus").entries)
 
 
 def fabric_names() -> tuple[str, ...]:
     """Names of the fabrics in the catalog, in its order."""
-    return _file("fabrics").names
+    return tuple(_file("fabrics").entries)
 
 
 def cluster_names() -> tuple[str, ...]:
     """Names of the systems in the catalog, in its order."""
-    return _file("systems").names
+    return tuple(_file("systems").entries)
 
 
 def entry(table: str, name: str) -> Mapping[str, Any]:
@@ -109,12 +103,12 @@ def entry(table: str, name: str) -> Mapping[str, Any]:
     InputError
         If it has none of that name.
     """
-    return _file(table).entry(name).data
+    return _file(table).entry(name)
 
 
 def other_names(table: str) -> dict[str, str]:
     """Return what else people call entries of ``gpus`` or ``systems``: the name by each other spelling."""
-    return {text: name for name in _file(table).names for text in entry(table, name).get("also", ())}
+    return {text: name for name, row in _file(table).entries.items() for text in row.get("also", ())}
 
 
 def _made(
@@ -122,9 +116,8 @@ def _made(
 ) -> Any:
     """Return an entry as ``kind``, with some fields that are ``known`` otherwise."""
     file = _file(table)
-    fields = file.entry(name)
-    data = {**{key: value for key, value in fields.data.items() if key not in drop}, **known}
-    return validated(kind, data, fields.where, file.sources)
+    data = {**{key: value for key, value in file.entry(name).items() if key not in drop}, **known}
+    return validated(kind, data, f"{file.where}: {name}", file.sources)
 
 
 @cache
@@ -220,3 +213,19 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
     where = f"catalog systems.yaml: systems: {name}: scale_out"
     found: ScaleOutSpec = validated(AnyFabric, {**design, "fabric": load_fabric(design["fabric"])}, where)
     return found
+
+
+_REFERENCE = "hgx-h100"
+"""Pods and spines of domains that are written out follow this design; its latencies say that they stand in."""
+
+
+def reference_design() -> RailFabric:
+    """Return the fabric whose pods and spines are taken where nothing is known."""
+    design = load_scale_out(_REFERENCE)
+    assert isinstance(design, RailFabric)  # noqa: S101 - as the catalog has it
+    return design
+
+
+def stand_in_latency(*, scale_up: bool) -> Figure:
+    """Return the catalog's stand-in for the latency of a hop, which says that it is one."""
+    return (load_domain(_REFERENCE) if scale_up else reference_design()).fabric.latency_s

@@ -25,10 +25,10 @@ from topology.catalog import (
     load_domain,
     load_fabric,
     load_gpu,
+    stand_in_latency,
 )
 from topology.cluster import ClusterSpec
 from topology.fabrics.fabric import CabledFabric
-from topology.files.fabric_file import stand_in_latency
 from topology.spec import FabricSpec, RawTopology
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
@@ -145,7 +145,7 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
             row["gpus"] = domain.gpus
         return row
     row = {"gpu": domain.gpu.name, "structure": domain.structure}
-    row |= {key: getattr(domain, name) for key, name in domain.keys.items()}
+    row |= domain.keys()
     rates = [fabric.link_bytes_per_s for fabric in domain.fabrics[1:]]
     row |= {"link": rates or domain.fabric.link_bytes_per_s, "link_kind": domain.fabric.kind}
     row |= _latency(domain.fabric, stand_in_latency(scale_up=True))

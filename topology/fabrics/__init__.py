@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from topology.fabrics.dragonfly import DragonflyFabric
-from topology.fabrics.fabric import CabledFabric, RawFabric
-from topology.fabrics.fat_tree import FatTreeFabric
-from topology.fabrics.leaf_spine import LeafSpineFabric
-from topology.fabrics.rail import RailFabric
+from topology.fabrics.dragonfly import DragonflyFabric, DragonflyRow
+from topology.fabrics.fabric import RawFabric
+from topology.fabrics.fat_tree import FatTreeFabric, FatTreeRow
+from topology.fabrics.leaf_spine import LeafSpineFabric, LeafSpineRow
+from topology.fabrics.rail import RailFabric, RailRow
 
 AnyFabric = Annotated[
     RailFabric | LeafSpineFabric | FatTreeFabric | DragonflyFabric | RawFabric, Field(discriminator="kind")
 ]
 """A fabric as files have it: ``kind`` says which class it is."""
-FABRICS: Mapping[str, type[CabledFabric]] = {
-    "rail": RailFabric,
-    "leaf-spine": LeafSpineFabric,
-    "fat-tree": FatTreeFabric,
-    "dragonfly": DragonflyFabric,
-}
-"""Those that a cluster YAML can name."""
+AnyRow = Annotated[RailRow | LeafSpineRow | FatTreeRow | DragonflyRow, Field(discriminator="kind")]
+"""A fabric that a cluster YAML writes out."""

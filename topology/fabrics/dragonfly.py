@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.base.schema import Count, keyword_spec
-from topology.fabrics.asked import Asked
+from topology.base.schema import Count, MaybeCount, keyword_spec
 from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host
+from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec
 from topology.wiring import Laying
 
@@ -55,23 +55,6 @@ class DragonflyFabric(CabledFabric):
         """Hosts on one router."""
         return self.nodes_per_pod // self.leaves_per_pod
 
-    @classmethod
-    def read(cls, asked: Asked) -> Self:
-        """Sizes not given are balanced: p terminals, 2p routers, p global links."""
-        row, width = asked.row, asked.width
-        if "nodes_per_router" in row:
-            per_router = row.count("nodes_per_router")
-        else:
-            per_router = (asked.ports + 1) // 4 // width  # ports = p + (2p - 1) + p
-            if per_router < 1:
-                raise InputError(
-                    f"{asked.at}a balanced router of {asked.ports} ports takes {(asked.ports + 1) // 4} NIC "
-                    f"links, and a host has {width}; give `nodes_per_router` or a larger `radix`."
-                )
-        routers = row.count("routers_per_group", 2 * per_router * width)
-        local = row.count("local_links", 1)
-        return asked.made(cls, nodes_per_pod=per_router * routers, leaves_per_pod=routers, local_links=local)
-
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
         row = super().keys() | {
@@ -95,6 +78,34 @@ class DragonflyFabric(CabledFabric):
         one, other = routers.reshape(-1)[np.array(list(found), dtype=np.int64).reshape(-1, 2).T]
         laying.link([self.fabric], one, other, list(found.values()))
         return laying
+
+
+@keyword_spec
+class DragonflyRow(FabricRow):
+    """Groups as a cluster file writes them; sizes left out are balanced: p terminals, 2p routers, p global links."""
+
+    kind: Literal["dragonfly"] = "dragonfly"
+    nodes_per_router: MaybeCount = None
+    routers_per_group: MaybeCount = None
+    local_links: Count = 1
+
+    def sized(self, sizing: Sizing) -> DragonflyFabric:
+        """Return them."""
+        per_router = (
+            self.nodes_per_router or (sizing.ports + 1) // 4 // sizing.width
+        )  # p + (2p - 1) + p ports
+        if per_router < 1:
+            raise InputError(
+                f"{sizing.at}a balanced router of {sizing.ports} ports takes {(sizing.ports + 1) // 4} NIC "
+                f"links, and a host has {sizing.width}; give `nodes_per_router` or a larger `radix`."
+            )
+        routers = self.routers_per_group or 2 * per_router * sizing.width
+        return sizing.made(
+            DragonflyFabric,
+            nodes_per_pod=per_router * routers,
+            leaves_per_pod=routers,
+            local_links=self.local_links,
+        )
 
 
 def links_between_groups(groups: int, ports: int) -> dict[tuple[int, int], int]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, Positive, Spec, keyword_spec, problem
-from topology.fabrics.asked import Asked
 from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec, spread
 from topology.wiring import Ints, Laying
+
+PORTS = {50e9: 64, 100e9: 144}
+"""Ports of the switch that a NIC of this rate is usually cabled to.
+
+Quantum-2 (64 x 400 Gb/s) and Quantum-X800 (144 x 800 Gb/s), NVIDIA's product pages.
+"""
 
 
 class Hosts:
@@ -129,8 +134,6 @@ class CabledFabric(ScaleOutSpec, ABC):
 
     rails: ClassVar[bool] = False
     """GPUs of one host are on as many leaves, so bytes can change rails inside a domain."""
-    tiers: ClassVar[int] = 1
-    """At how many tiers it can be oversubscribed."""
     spine: ClassVar[str] = "spine"
     """What one spine of the graph is called."""
     switch: ClassVar[str] = "a leaf"
@@ -140,13 +143,8 @@ class CabledFabric(ScaleOutSpec, ABC):
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
         """Refuse what the hosts of a cluster do not fit; ``at`` goes before the message."""
 
-    @classmethod
-    @abstractmethod
-    def read(cls, asked: Asked) -> Self:
-        """Return the fabric that a cluster file asks for."""
-
     def keys(self) -> dict[str, object]:
-        """Return how the switches are cabled, in the keys that :meth:`read` reads."""
+        """Return how the switches are cabled, in the keys of its row of a cluster file."""
         return {"oversubscription": self.oversubscription}
 
     @abstractmethod

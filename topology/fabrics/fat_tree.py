@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from topology.base.schema import Count, CountOrZero, Positive, keyword_spec
-from topology.fabrics.asked import Asked
+from topology.base.errors import InputError
+from topology.base.schema import Count, CountOrZero, MaybeCount, Positive, keyword_spec
 from topology.fabrics.fabric import CabledFabric, Hosts, check_pods, largest_host, whole_uplinks
+from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec, check_even
 from topology.wiring import Laying
 
@@ -38,8 +39,6 @@ class FatTreeFabric(CabledFabric):
     spines: Count
     core_oversubscription: Positive = 1.0
     cores: CountOrZero = 0
-
-    tiers: ClassVar[int] = 2
 
     def check(self) -> None:
         """Refuse hosts that do not fill the leaves of a pod."""
@@ -80,36 +79,6 @@ class FatTreeFabric(CabledFabric):
             check_even(up, self.cores, "a spine", "cores above it", at)
         return up
 
-    @classmethod
-    def read(cls, asked: Asked) -> Self:
-        """Sizes not given are those of the largest tree of that radix."""
-        row, per_leaf = asked.row, asked.nodes_per_leaf
-        upper = asked.ratios[1] if len(asked.ratios) > 1 else 1.0
-        uplinks = whole_uplinks(per_leaf * asked.width, asked.ratios[0], cls.switch, asked.at)
-        spines = row.count("spines", uplinks)
-        if "leaves_per_pod" in row:
-            leaves = row.count("leaves_per_pod")
-        else:
-            leaves = asked.most_down(upper, max(1, uplinks // spines))
-        tree = asked.made(
-            cls,
-            nodes_per_pod=per_leaf * leaves,
-            leaves_per_pod=leaves,
-            spines=spines,
-            core_oversubscription=upper,
-        )
-        pods = ceil(asked.hosts / tree.nodes_per_pod)
-        if "cores" in row:
-            cores = row.count("cores")
-            if cores % spines:
-                row.fail("cores", f"{cores} cores do not fill one group for each of {spines} spines.")
-            return replace(tree, cores=cores // spines if pods > 1 else 0)
-        if pods == 1:
-            return tree
-        links = tree.spine_uplinks(asked.width // asked.nics_per_plane, asked.at)
-        remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
-        return replace(tree, cores=asked.fewest(links, pods, "pods", "core", remedy))
-
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
         row: dict[str, object] = {"oversubscription": [self.oversubscription, self.core_oversubscription]}
@@ -138,3 +107,44 @@ class FatTreeFabric(CabledFabric):
             links = self.spine_uplinks(hosts.largest)
             self.cable(laying, spines.reshape(-1), above, links, np.repeat(pods, len(planes)))
         return laying
+
+
+@keyword_spec
+class FatTreeRow(FabricRow):
+    """Three tiers as a cluster file writes them; sizes left out are those of the largest tree of that radix."""
+
+    kind: Literal["fat-tree"] = "fat-tree"
+    nodes_per_leaf: MaybeCount = None
+    leaves_per_pod: MaybeCount = None
+    spines: MaybeCount = None
+    cores: MaybeCount = None
+
+    tiers: ClassVar[int] = 2
+
+    def sized(self, sizing: Sizing) -> FatTreeFabric:
+        """Return them."""
+        per_leaf = self.nodes_per_leaf or sizing.most_hosts()
+        upper = self.oversubscription[1] if len(self.oversubscription) > 1 else 1.0
+        down, over = per_leaf * sizing.width, sizing.leaf_oversubscription
+        uplinks = whole_uplinks(down, over, FatTreeFabric.switch, sizing.at)
+        spines = self.spines or uplinks
+        leaves = self.leaves_per_pod or sizing.most_down(upper, max(1, uplinks // spines))
+        tree = sizing.made(
+            FatTreeFabric,
+            nodes_per_pod=per_leaf * leaves,
+            leaves_per_pod=leaves,
+            spines=spines,
+            core_oversubscription=upper,
+        )
+        pods = ceil(sizing.hosts / tree.nodes_per_pod)
+        if self.cores is not None:
+            if self.cores % spines:
+                raise InputError(
+                    f"{sizing.at}cores: {self.cores} cores do not fill one group for each of {spines} spines."
+                )
+            return replace(tree, cores=self.cores // spines if pods > 1 else 0)
+        if pods == 1:
+            return tree
+        links = tree.spine_uplinks(sizing.width // sizing.nics_per_plane, sizing.at)
+        remedy = "use larger pods (`leaves_per_pod`) or switches (`radix`)"
+        return replace(tree, cores=sizing.fewest(links, pods, "pods", "core", remedy))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
-from topology.base.schema import keyword_spec
-from topology.fabrics.asked import Asked
+from topology.base.schema import MaybeCount, keyword_spec
 from topology.fabrics.fabric import Hosts, largest_host, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
+from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec
 from topology.wiring import Laying
 
@@ -25,18 +25,6 @@ class LeafSpineFabric(SpinePlanes):
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
         """Refuse leaves that do not reach every spine."""
         self.check_reach(largest_host(domains), at)
-
-    @classmethod
-    def read(cls, asked: Asked) -> Self:
-        """As few spines as have the ports."""
-        per_leaf = asked.nodes_per_leaf
-        uplinks = whole_uplinks(per_leaf * asked.width, asked.ratios[0], cls.switch, asked.at)
-        if "spines" in asked.row:
-            spines = asked.row.count("spines")
-        else:
-            remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
-            spines = asked.fewest(uplinks, ceil(asked.hosts / per_leaf), "leaves", "spine", remedy)
-        return asked.made(cls, nodes_per_pod=per_leaf, spines=spines)
 
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
@@ -52,3 +40,22 @@ class LeafSpineFabric(SpinePlanes):
         laying.link([self.fabric], np.arange(laying.gpus), on, self.nics_per_plane)
         self.cable(laying, leaves, spines, self.uplinks(hosts.largest), numbers)
         return laying
+
+
+@keyword_spec
+class LeafSpineRow(FabricRow):
+    """Two tiers as a cluster file writes them."""
+
+    kind: Literal["leaf-spine"] = "leaf-spine"
+    nodes_per_leaf: MaybeCount = None
+    spines: MaybeCount = None
+
+    def sized(self, sizing: Sizing) -> LeafSpineFabric:
+        """Return them, with as few spines as have the ports."""
+        per_leaf, spines = self.nodes_per_leaf or sizing.most_hosts(), self.spines
+        down, over = per_leaf * sizing.width, sizing.leaf_oversubscription
+        uplinks = whole_uplinks(down, over, LeafSpineFabric.switch, sizing.at)
+        if spines is None:
+            remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
+            spines = sizing.fewest(uplinks, ceil(sizing.hosts / per_leaf), "leaves", "spine", remedy)
+        return sizing.made(LeafSpineFabric, nodes_per_pod=per_leaf, spines=spines)

@@ -9,8 +9,7 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
-from topology.fabrics.asked import PORTS
-from topology.fabrics.fabric import Above, CabledFabric
+from topology.fabrics.fabric import PORTS, Above, CabledFabric
 from topology.wiring import Ints, Laying
 
 

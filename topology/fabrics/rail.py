@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from topology.base.schema import keyword_spec
-from topology.fabrics.asked import Asked
+from topology.base.schema import MaybeCount, keyword_spec
 from topology.fabrics.fabric import Hosts, places_in, whole_uplinks
 from topology.fabrics.planes import SpinePlanes
+from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec
 from topology.wiring import Ints, Laying
 
@@ -55,18 +55,6 @@ class RailFabric(SpinePlanes):
         """Return the downlinks of a full leaf: one GPU of each host."""
         return super().downlinks(1)
 
-    @classmethod
-    def read(cls, asked: Asked) -> Self:
-        """Pods and spines as in the design of the first part."""
-        row = asked.row
-        pod = row.count("nodes_per_pod", asked.usual_pod)
-        if "spines" in row:
-            spines = row.count("spines")
-        else:  # fewer uplinks than the design's spines: one to each of as many
-            uplinks = whole_uplinks(pod * asked.nics_per_plane, asked.ratios[0], cls.switch, asked.at)
-            spines = min(asked.usual_spines, uplinks)
-        return asked.made(cls, nodes_per_pod=pod, spines=spines)
-
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled."""
         return super().keys() | {"nodes_per_pod": self.nodes_per_pod, "spines": self.spines}
@@ -87,3 +75,21 @@ class RailFabric(SpinePlanes):
         laying.link([self.fabric], np.arange(laying.gpus), leaves[place[which]], self.nics_per_plane)
         self.cable(laying, leaves, spines, self.uplinks(1), np.arange(len(leaves)))
         return laying
+
+
+@keyword_spec
+class RailRow(FabricRow):
+    """Rails as a cluster file writes them; pods and spines left out are those of the first part's design."""
+
+    kind: Literal["rail"] = "rail"
+    nodes_per_pod: MaybeCount = None
+    spines: MaybeCount = None
+
+    def sized(self, sizing: Sizing) -> RailFabric:
+        """Return them; with fewer uplinks than the design's spines, one to each of as many."""
+        pod, spines = self.nodes_per_pod or sizing.usual_pod, self.spines
+        if spines is None:
+            down = pod * sizing.nics_per_plane
+            uplinks = whole_uplinks(down, sizing.leaf_oversubscription, RailFabric.switch, sizing.at)
+            spines = min(sizing.usual_spines, uplinks)
+        return sizing.made(RailFabric, nodes_per_pod=pod, spines=spines)

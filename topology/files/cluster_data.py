@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from topology.base.reading import Fields
-from topology.base.schema import plain, validated
+from topology.base.schema import Spec, Text, plain, spec, validated
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.cluster import Cluster, ClusterSpec, ClusterView
 from topology.spec import Fault, RawTopology
+
+
+@spec
+class _Graph(Spec):
+    """A raw graph, whose domains follow from it."""
+
+    name: Text
+    raw: RawTopology
+    faults: tuple[Fault, ...] = ()
+
+
+@spec
+class _View(Spec):
+    """Some GPUs of a cluster."""
+
+    name: Text
+    gpus: tuple[Text, ...]
 
 
 def spec_to_dict(spec: ClusterSpec) -> dict[str, Any]:
@@ -28,12 +44,8 @@ def spec_from_dict(data: Mapping[str, Any], where: str = "cluster") -> ClusterSp
     """
     if data.get("raw") is None:
         return check_cluster(validated(ClusterSpec, data, where), where)
-    given = Fields(data, where)
-    raw = validated(RawTopology, given.need("raw"), given.at("raw"))
-    faults = validated(tuple[Fault, ...], given.get("faults", []), given.at("faults"))
-    spec = raw_cluster_spec(given.text("name"), raw, faults, where)
-    given.done()
-    return spec
+    graph = validated(_Graph, data, where)
+    return raw_cluster_spec(graph.name, graph.raw, graph.faults, where)
 
 
 def cluster_to_dict(cluster: Cluster) -> dict[str, Any]:
@@ -55,7 +67,5 @@ def cluster_from_dict(data: Mapping[str, Any], where: str = "cluster") -> Cluste
     whole = build_cluster(spec_from_dict({key: data[key] for key in data if key != "view"}, where))
     if "view" not in data:
         return whole
-    view = Fields(data, where).sub("view")
-    found = ClusterView(whole, view.texts("gpus"), view.text("name"))
-    view.done()
-    return found
+    view = validated(_View, data["view"], f"{where}: view")
+    return ClusterView(whole, view.gpus, view.name)

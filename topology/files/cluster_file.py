@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import Fields, load_yaml, nearest
-from topology.base.schema import changed, validated
+from topology.base.reading import load_yaml, nearest, shown
+from topology.base.schema import (
+    Count,
+    Ends,
+    Flag,
+    MaybeCount,
+    Spec,
+    Text,
+    changed,
+    checked,
+    figures_by_name,
+    keyword_spec,
+    quantity,
+    validated,
+)
 from topology.base.units import format_quantity
+from topology.base.values import require_mapping, require_name, require_text, require_whole
 from topology.build import build_cluster, check_cluster, raw_cluster_spec
 from topology.catalog import (
     fabric_names,
@@ -18,21 +35,80 @@ from topology.catalog import (
     load_domain,
     load_fabric,
     load_gpu,
+    stand_in_latency,
     systems_of,
 )
 from topology.catalog.shapes import shaped
 from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, system_called
-from topology.changes.broken import NAMED, NODE, PLANE, part_faults, with_faults
+from topology.changes.broken import NAMED, NODE, part_faults, with_faults
 from topology.cluster import ClusterSpec
-from topology.files.fabric_file import given_figure, read_fabric, stand_in_latency, user_figure
+from topology.files.fabric_file import read_fabric, shared_fabric
 from topology.files.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.raw import check_raw
 from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
-from topology.structures import STRUCTURES
-from topology.structures.domain import DomainSpec
+from topology.structures import AnyDomain, AnyRow
+from topology.structures.domain import DomainRow, DomainSpec
 from topology.structures.torus import TorusDomain
 
 _SCALE_UP = ({"gpu"}, {"gpu", "switch"}, {"switch"})
+_Row = dict[Any, Any]
+_Rows = Annotated[tuple[_Row, ...], Field(min_length=1)]
+_GpuFigures: Any = Annotated[Mapping[str, Figure], figures_by_name(GPU_FIGURES)]
+
+
+def _require_factor(value: object, where: str) -> float:
+    """Return the part of its rate that something broken has left."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise InputError(f"{where}: {shown(value)} {FACTOR}")
+    return float(value)
+
+
+@keyword_spec
+class _File(Spec):
+    """What all such files may have; rows are then read one by one, each at its place."""
+
+    name: Text = ""
+    gpus: dict[Text, _Row] = field(default_factory=dict)
+    prices: dict[Text, Annotated[Figure, quantity("USD/h")]] = field(default_factory=dict)
+    broken: tuple[_Row, ...] = ()
+
+
+@keyword_spec
+class _DomainsFile(_File):
+    """Domains, and the fabric between them."""
+
+    domains: _Rows
+    fabric: Annotated[_Row | None, checked(require_mapping)] = None
+
+
+@keyword_spec
+class _GraphFile(_File):
+    """Nodes and links one by one."""
+
+    nodes: _Rows
+    links: tuple[_Row, ...] | None = ()
+    rate_checked: Flag = False
+
+
+@keyword_spec
+class _PartRow(Spec):
+    """Domains of the catalog: full, with ``gpus`` fewer GPUs, or tori of another ``shape``."""
+
+    part: Text
+    gpus: MaybeCount = None
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)] = ()
+    count: Count = 1
+
+
+@keyword_spec
+class _LinkRow(Spec):
+    """Links between two nodes: of a fabric of the catalog, or with a rate of their own."""
+
+    between: Ends
+    fabric: Text = ""
+    rate: Annotated[Figure | None, quantity("byte/s")] = None
+    latency: Annotated[Figure | None, quantity("s")] = None
+    count: Count = 1
 
 
 def read_cluster_file(path: Path) -> ClusterSpec:
@@ -61,59 +137,66 @@ def read_cluster(content: object, where: str, called: str) -> ClusterSpec:
     InputError
         If it is no mapping, has unknown keys, or describes what cannot be built.
     """
-    fields = Fields(content, where)
-    name = fields.text("name", called)
-    gpus = _Gpus(fields)
-    if "nodes" in fields or "links" in fields:
+    keys = content.keys() if isinstance(content, dict) else set()
+    if keys & {"nodes", "links"}:
         for key in ("domains", "fabric"):
-            if key in fields:
+            if key in keys:
                 raise InputError(f"{where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
-        spec = raw_cluster_spec(name, _raw(fields, gpus), _faults(fields), where)
+        graph = validated(_GraphFile, content, where, where)
+        gpus = _Gpus(graph, where)
+        spec = raw_cluster_spec(
+            graph.name or called, _raw(graph, gpus, where), _faults(graph.broken, where), where
+        )
+        broken = graph.broken
     else:
-        rows = fields.subs("domains")
-        parts = [_part(row) if "part" in row else None for row in rows]
-        domains = tuple(domain for row in rows for domain in _domains(row, gpus))
-        faults = _faults(fields)
-        spec = check_cluster(ClusterSpec(name, domains, read_fabric(fields, parts, domains), faults), where)
-    spec = _with_named(spec, fields)
-    fields.done()
+        file = validated(_DomainsFile, content, where, where)
+        gpus = _Gpus(file, where)
+        read = [_domains(row, gpus, place) for place, row in _places(file.domains, where, "domains")]
+        parts = [part for part, _ in read]
+        domains = tuple(domain for _, some in read for domain in some)
+        fabric = (
+            shared_fabric(parts, domains, where)
+            if file.fabric is None
+            else read_fabric(file.fabric, parts, domains, f"{where}: fabric")
+        )
+        spec = ClusterSpec(file.name or called, domains, fabric, _faults(file.broken, where))
+        spec = check_cluster(spec, where)
+        broken = file.broken
+    spec = _with_named(spec, broken, where)
     gpus.refuse_unused()
     return spec
+
+
+def _places(rows: Iterable[_Row], where: str, key: str) -> Iterator[tuple[str, _Row]]:
+    """Yield rows, each with its place."""
+    return ((f"{where}: {key}[{number}]", row) for number, row in enumerate(rows))
 
 
 class _Gpus:
     """GPUs by name: the catalog's, with the figures of the file in place of its own, and the file's."""
 
-    def __init__(self, fields: Fields) -> None:
-        self._where = fields.where
+    def __init__(self, file: _File, where: str) -> None:
+        self._where = where
         self._own: dict[str, dict[str, Figure]] = {}
         self._used: set[str] = set()
-        if "gpus" in fields:
-            table = fields.sub("gpus")
-            for name in table.names():
-                row = table.sub(name)
-                own = {
-                    key: user_figure(row, key, unit, source=fields.where)
-                    for key, unit in GPU_FIGURES.items()
-                    if key in row
-                }
-                known = name if "hbm_bytes" in own else _spelled(name)
-                if known in gpu_names():
-                    check_gpu_figures(row, load_gpu(known), own)
-                row.done()
-                if known in self._own:
-                    raise InputError(f"{row.where}: figures for {known} stand there twice; keep one of them.")
-                self._own[known] = own
-        if "prices" in fields:
-            prices = fields.sub("prices")
-            priced = set()
-            for name in prices.names():
-                price = user_figure(prices, name, "USD/h", source=fields.where)
-                known = name if name in self._own else _spelled(name)
-                if known in priced:
-                    prices.fail(name, f"{known} has two prices; keep one of them.")
-                priced.add(known)
-                self._own.setdefault(known, {})["usd_per_h"] = price
+        for name, row in file.gpus.items():
+            place = f"{where}: gpus: {name}"
+            meant = validated(Flag, row.get("rate_checked", False), f"{place}: rate_checked")
+            figures = {key: value for key, value in row.items() if key != "rate_checked"}
+            own: dict[str, Figure] = validated(_GpuFigures, figures, place, where)
+            known = name if "hbm_bytes" in own else _spelled(name)
+            if known in gpu_names() and not meant:
+                check_gpu_figures(load_gpu(known), own, place)
+            if known in self._own:
+                raise InputError(f"{place}: duplicate figures for {known}; keep one of them.")
+            self._own[known] = own
+        priced = set()
+        for name, price in file.prices.items():
+            known = name if name in self._own else _spelled(name)
+            if known in priced:
+                raise InputError(f"{where}: prices: {name}: {known} has two prices; keep one of them.")
+            priced.add(known)
+            self._own.setdefault(known, {})["usd_per_h"] = price
 
     def __call__(self, name: str, where: str) -> GpuSpec:
         """Return the GPU called ``name``, which the catalog or the file must have."""
@@ -145,172 +228,140 @@ def _spelled(name: str) -> str:
     return find_gpu(name) or name
 
 
-def _part(row: Fields) -> str:
-    """Return the system that a row names, as the catalog writes it."""
-    try:
-        return system_called(row.text("part"))
-    except InputError as error:
-        row.fail("part", str(error))
-
-
-def _faults(fields: Fields) -> tuple[Fault, ...]:
-    """Return what is broken or degraded."""
-    if fields.get("broken", []) == []:
-        return ()
+def _faults(rows: Sequence[_Row], where: str) -> tuple[Fault, ...]:
+    """Return the GPUs and links that are broken or degraded."""
     faults: list[Fault] = []
     links: set[frozenset[str]] = set()
-    for row in fields.subs("broken"):
+    for place, row in _places(rows, where, "broken"):
         if any(key in row for key in NAMED):
             continue
-        _factor(row)
-        fault = validated(Fault, row.data, row.where)
+        if "factor" in row:
+            _require_factor(row["factor"], f"{place}: factor")
+        fault = validated(Fault, row, place)
         if fault.link is not None and frozenset(fault.link) in links:
-            raise InputError(f"{row.where}: duplicate link {list(fault.link)}.")
+            raise InputError(f"{place}: duplicate link {list(fault.link)}.")
         links.add(frozenset(fault.link or ()))
         faults.append(fault)
     return tuple(faults)
 
 
-def _factor(row: Fields) -> float:
-    """Return the part of its rate that something broken has left; 0 where nothing is said."""
-    if "factor" not in row:
-        return 0.0
-    if row.get("factor") == 0 and not isinstance(row.get("factor"), bool):
-        row.fail("factor", "0 must be greater than zero; leave it out for what is down.")
-    if (factor := row.number("factor")) > 1:
-        row.fail("factor", f"{factor:g} {FACTOR}")
-    return factor
-
-
-def _with_named(spec: ClusterSpec, fields: Fields) -> ClusterSpec:
+def _with_named(spec: ClusterSpec, broken: Sequence[_Row], where: str) -> ClusterSpec:
     """Return ``spec`` with what is named by kind broken: nodes by their GPUs, NICs, switches, planes by links."""
-    rows = [] if fields.get("broken", []) == [] else fields.subs("broken")
-    rows = [row for row in rows if any(key in row for key in NAMED)]
+    rows = [
+        (place, row) for place, row in _places(broken, where, "broken") if any(key in row for key in NAMED)
+    ]
     if not rows:
         return spec
     named: list[Fault] = []
     known: set[tuple[str, str]] = set()
     whole = build_cluster(replace(spec, faults=()))
-    for row in rows:
-        kinds = [key for key in (*NAMED, "gpu", "link") if key in row]
-        if len(kinds) > 1:
-            row.fail(kinds[1], f"one entry names one thing, and this one has `{kinds[0]}` too.")
-        if kinds[0] == NODE and "factor" in row:
-            row.fail(
-                "factor", f"{row.text(NODE)} is down as a whole; name its GPUs or links one by one instead."
+    for place, row in rows:
+        kind = next(key for key in NAMED if key in row)
+        for key in row:
+            if key in (*NAMED, "gpu", "link") and key != kind:
+                raise InputError(f"{place}: {key}: one entry names one thing, and this one has `{kind}` too.")
+            if key not in (kind, "factor"):
+                raise InputError(
+                    f"{place}: unknown key `{str(key)[:60]}`; {nearest(str(key), (kind, 'factor'))}"
+                )
+        name = require_name(row[kind], f"{place}: {kind}")
+        if kind == NODE and "factor" in row:
+            raise InputError(
+                f"{place}: factor: {name} is down as a whole; name its GPUs or links one by one instead."
             )
-        factor = _factor(row)
-        kind, value = kinds[0], row.need(kinds[0])
-        name = str(value) if kind == PLANE and isinstance(value, int) else row.text(kind)
-        row.done()
+        factor = _require_factor(row["factor"], f"{place}: factor") if "factor" in row else 0.0
         if (kind, name) in known:
-            row.fail(kind, f"duplicate {kind} {name}.")
+            raise InputError(f"{place}: {kind}: duplicate {kind} {name}.")
         known.add((kind, name))
-        named += part_faults(whole, kind, name, factor, row.at(kind))
+        named += part_faults(whole, kind, name, factor, f"{place}: {kind}")
     return replace(spec, faults=with_faults(spec.faults, named))
 
 
-def _domains(row: Fields, gpus: _Gpus) -> list[DomainSpec]:
-    """Return the domains of one row: a part of the catalog, or written out."""
-    domain = _catalog_part(row, gpus) if "part" in row else _inline_domain(row, gpus)
-    count = row.count("count", 1)
-    row.done()
-    return [domain] * count
-
-
-def _catalog_part(row: Fields, gpus: _Gpus) -> DomainSpec:
-    """Return a domain named by its catalog part: full, with ``gpus`` fewer GPUs, or a torus of another ``shape``."""
-    domain = load_domain(_part(row))
-    if "shape" in row:
-        domain = shaped(domain, row.counts("shape"), row.at("shape"))
-    fields: dict[str, object] = {"gpu": gpus(domain.gpu.name, row.where)}
-    if "gpus" in row:
-        if isinstance(domain, TorusDomain):
-            row.fail("gpus", "a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
-        fields["gpus"] = row.count("gpus", most=domain.gpus)
-    return changed(domain, row.where, **fields)
-
-
-def _inline_domain(row: Fields, gpus: _Gpus) -> DomainSpec:
-    """Return a domain written out in the file."""
-    gpu = gpus(row.text("gpu"), row.where)
-    kind = STRUCTURES[row.choice("structure", STRUCTURES)]
+def _domains(data: _Row, gpus: _Gpus, where: str) -> tuple[str | None, list[DomainSpec]]:
+    """Return the part of the catalog that a row names, None where it writes domains out, and its domains."""
+    if "part" not in data and "structure" not in data:
+        raise InputError(f"{where}: needs the key `part`, or `gpu` and `structure`.")
+    if "part" not in data:
+        row: DomainRow = validated(AnyRow, data, where, where)
+        return None, [_written_out(row, gpus(row.gpu, where), where)] * row.count
+    part = validated(_PartRow, data, where)
     try:
-        own = kind.from_keys(
-            {key: row.get(key) for key in (*kind.keys, "gpus_per_node") if key in row}, systems_of(gpu.name)
-        )
+        name = system_called(part.part)
     except InputError as error:
-        raise InputError(f"{row.where}: {error}") from None
-    rates = row.get("link")
-    fabrics: tuple[FabricSpec, ...] = ()
-    if issubclass(kind, TorusDomain) and isinstance(rates, list) and rates:
-        fabrics = tuple(_fabric(row, gpu, number) for number in range(len(rates)))
+        raise InputError(f"{where}: part: {error}") from None
+    return name, [_catalog_part(part, load_domain(name), gpus, where)] * part.count
+
+
+def _catalog_part(row: _PartRow, domain: DomainSpec, gpus: _Gpus, where: str) -> DomainSpec:
+    if row.shape:
+        domain = shaped(domain, row.shape, f"{where}: shape")
+    fields: dict[str, object] = {"gpu": gpus(domain.gpu.name, where)}
+    if row.gpus is not None:
+        if isinstance(domain, TorusDomain):
+            raise InputError(f"{where}: gpus: a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
+        fields["gpus"] = require_whole(row.gpus, f"{where}: gpus", 1, domain.gpus)
+    return changed(domain, where, **fields)
+
+
+def _written_out(row: DomainRow, gpu: GpuSpec, where: str) -> DomainSpec:
+    """Return a domain written out in the file."""
+    known = systems_of(gpu.name)
+    try:
+        own = row.sizes(known)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    kind = row.link_kind or (known[0].fabric.kind if known else "link")
+    latency = row.latency or stand_in_latency(scale_up=True)
+    rates = row.link if isinstance(row.link, tuple) else (row.link,)
+    fabrics = tuple(
+        FabricSpec(f"scale-up {format_quantity(rate.value, 'byte/s')}", kind, rate, latency) for rate in rates
+    )
+    own |= {"part": "custom", "title": f"domain of {own['gpus']} {gpu.title}", "status": "user", "gpu": gpu}
+    own["fabric"] = min(fabrics, key=lambda one: one.link_bytes_per_s.value)
+    if isinstance(row.link, tuple):
         own["dimension_fabrics"] = fabrics
-    slowest = min(fabrics, key=lambda one: one.link_bytes_per_s.value, default=None)
-    own |= {
-        "part": "custom",
-        "title": f"domain of {own.get('gpus')} {gpu.title}",
-        "status": "user",
-        "gpu": gpu,
-    }
-    own["fabric"] = slowest or _fabric(row, gpu)
-    if "nodes_per_rack" in row:
-        own["nodes_per_rack"] = row.count("nodes_per_rack")
-    domain = validated(kind, {"structure": row.get("structure"), **own}, row.where)
-    check_links(row, domain)
+    if row.nodes_per_rack is not None:
+        own["nodes_per_rack"] = row.nodes_per_rack
+    domain: DomainSpec = validated(AnyDomain, {"structure": row.structure, **own}, where)
+    if not row.rate_checked:
+        check_links(domain, where)
     return domain
 
 
-def _fabric(row: Fields, gpu: GpuSpec, dimension: int | None = None) -> FabricSpec:
-    """Return the scale-up fabric of a domain, or of one dimension of a torus."""
-    if dimension is None:
-        link = user_figure(row, "link", "byte/s")
-    else:
-        where = row.at(f"link[{dimension}]")
-        link = given_figure(row.get("link")[dimension], "byte/s", where, row.where)
-    known = systems_of(gpu.name)
-    kind = row.text("link_kind", known[0].fabric.kind if known else "link")
-    name = f"scale-up {format_quantity(link.value, 'byte/s')}"
-    return FabricSpec(name, kind, link, stand_in_latency(row, scale_up=True))
-
-
-def _raw(fields: Fields, gpus: _Gpus) -> RawTopology:
+def _raw(file: _GraphFile, gpus: _Gpus, where: str) -> RawTopology:
     """Return nodes and links written out one by one."""
-    rows = fields.subs("nodes")
-    nodes = tuple(
-        validated(
-            RawNode,
-            {**row.data, "gpu": gpus(row.text("gpu"), row.where)} if "gpu" in row else row.data,
-            row.where,
-        )
-        for row in rows
-    )
+    nodes = []
+    for place, row in _places(file.nodes, where, "nodes"):
+        gpu = {"gpu": gpus(require_text(row["gpu"], f"{place}: gpu"), place)} if "gpu" in row else {}
+        nodes.append(validated(RawNode, {**row, **gpu}, place))
     kinds = {node.id: node.kind for node in nodes}
-    raw = RawTopology(nodes, tuple(_link(row, kinds) for row in fields.subs("links", empty=True)))
-    check_raw(raw, fields.where)
-    if not fields.flag("rate_checked"):
-        check_raw_links(raw, fields.where)
+    links = tuple(_link(row, kinds, place) for place, row in _places(file.links or (), where, "links"))
+    raw = RawTopology(tuple(nodes), links)
+    check_raw(raw, where)
+    if not file.rate_checked:
+        check_raw_links(raw, where)
     return raw
 
 
-def _link(row: Fields, kinds: Mapping[str, str]) -> RawLink:
-    """Return one link: of a fabric of the catalog, or with a rate of its own; `kinds` those of nodes."""
-    ends = row.pair("between")
-    scale_up = {kinds.get(end) for end in ends} in _SCALE_UP
-    named = row.text("fabric", "")
-    spelled = spelled_fabrics().spelled(named)
+def _link(data: _Row, kinds: Mapping[str, str], where: str) -> RawLink:
+    """Return one link; ``kinds`` are those of nodes."""
+    row = validated(_LinkRow, data, where, where)
+    scale_up = {kinds.get(end) for end in row.between} in _SCALE_UP
+    spelled = spelled_fabrics().spelled(row.fabric)
     known = None if spelled is None else load_fabric(spelled)
-    if "rate" not in row and known is None:
-        unknown = f" (the catalog has no fabric {named!r}; {nearest(named, fabric_names())})" if named else ""
+    rate = row.rate or (known.link_bytes_per_s if known else None)
+    if rate is None:
+        unknown = (
+            f" (the catalog has no fabric {row.fabric!r}; {nearest(row.fabric, fabric_names())})"
+            if row.fabric
+            else ""
+        )
         raise InputError(
-            f"{row.where}: link {list(ends)}: needs its `rate` per direction, like 50 GB/s, or the `fabric` of a "
+            f"{where}: link {list(row.between)}: needs its `rate` per direction, like 50 GB/s, or the `fabric` of a "
             f"catalog entry{unknown}."
         )
-    rate = user_figure(row, "rate", "byte/s", default=known.link_bytes_per_s if known else None)
-    usual = known.latency_s if known else stand_in_latency(scale_up=scale_up)
-    latency = user_figure(row, "latency", "s", default=usual)
-    name = spelled or named or f"{'scale-up' if scale_up else 'link'} {format_quantity(rate.value, 'byte/s')}"
+    latency = row.latency or (known.latency_s if known else stand_in_latency(scale_up=scale_up))
+    kind = "scale-up" if scale_up else "link"
+    name = spelled or row.fabric or f"{kind} {format_quantity(rate.value, 'byte/s')}"
     fabric = FabricSpec(name, known.kind if known else "link", rate, latency)
-    count = row.count("count", 1)
-    row.done()
-    return RawLink(ends, fabric, count)
+    return RawLink(row.between, fabric, row.count)

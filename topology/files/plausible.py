@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.reading import Fields
 from topology.base.units import format_quantity
 from topology.catalog import find_scale_out, systems_of
 from topology.fabrics.fabric import ScaleOutSpec
@@ -33,40 +32,36 @@ _NEAR = 0.02
 _INSIST = "If it is meant, add `rate_checked: true`."
 
 
-def check_links(row: Fields, domain: DomainSpec) -> None:
-    """Check the rate of the links of a domain that its owner wrote out.
+def check_links(domain: DomainSpec, where: str) -> None:
+    """Check the rate of the links of a domain that its owner wrote out, at ``where``.
 
     Raises
     ------
     InputError
         If it is off by a unit.
     """
-    if row.flag("rate_checked"):
-        return
     for fabric in domain.fabrics:
-        _check_latency(fabric.latency_s, row.at("latency"))
+        _check_latency(fabric.latency_s, f"{where}: latency")
     links, total = domain.links_per_gpu, domain.scale_up_bytes_per_s
     known = _published(domain.gpu)
     for fabric in dict.fromkeys(domain.fabrics):
         rate = fabric.link_bytes_per_s.value
         wrong = _against_catalog(rate, links, total, known) if known else _against_kind(rate, fabric.kind)
-        _refuse(row.at("link"), fabric.link_bytes_per_s, wrong)
+        _refuse(f"{where}: link", fabric.link_bytes_per_s, wrong)
 
 
-def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> None:
-    """Check the rate of the NICs of a fabric against those that the catalog knows for its parts.
+def check_nic(scale_out: ScaleOutSpec, parts: Sequence[str], where: str) -> None:
+    """Check the rate of the NICs of a fabric, at ``where``, against those that the catalog knows for its parts.
 
     Raises
     ------
     InputError
         If it is off by a unit.
     """
-    if row.flag("rate_checked"):
-        return
-    _check_latency(scale_out.fabric.latency_s, row.at("latency"))
+    _check_latency(scale_out.fabric.latency_s, f"{where}: latency")
     nic = scale_out.fabric.link_bytes_per_s
     rate = nic.value
-    designs = [find_scale_out(part) for part in parts if isinstance(part, str)]
+    designs = map(find_scale_out, parts)
     known = [design.fabric.link_bytes_per_s.value for design in designs if design is not None]
     low, high = _NIC_RANGE
     wrong = ""
@@ -75,7 +70,7 @@ def check_nic(row: Fields, scale_out: ScaleOutSpec, parts: Sequence[object]) -> 
     elif rate < low or (known and rate <= min(known) / 7.9):
         usual = f" (the part has {_other_unit(min(known))})" if known else ""
         wrong = f"{_gb(rate)} is less than such a NIC has{usual}; {_other_unit(rate * 8)} was probably meant."
-    _refuse(row.at("nic"), nic, wrong)
+    _refuse(f"{where}: nic", nic, wrong)
 
 
 def check_raw_links(raw: RawTopology, where: str) -> None:
@@ -113,16 +108,14 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
         _refuse(place, link.fabric.link_bytes_per_s, wrong)
 
 
-def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> None:
-    """Check a user's figures of a GPU that the catalog has against the catalog's.
+def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> None:
+    """Check a user's figures, at ``where``, of a GPU that the catalog has against the catalog's.
 
     Raises
     ------
     InputError
         If one is off by a unit.
     """
-    if row.flag("rate_checked"):
-        return
     for key, figure in own.items():
         if key not in gpu.figures or figure.unit in ("USD/h", "W"):
             continue
@@ -136,7 +129,7 @@ def check_gpu_figures(row: Fields, gpu: GpuSpec, own: Mapping[str, Figure]) -> N
         elif ratio > 500 or ratio < 1 / 500:
             meant = "a prefix off"
         has = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
-        _refuse(row.at(key), figure, f"{has}; this is {meant}." if meant else "")
+        _refuse(f"{where}: {key}", figure, f"{has}; this is {meant}." if meant else "")
 
 
 def _published(gpu: GpuSpec) -> list[DomainSpec]:

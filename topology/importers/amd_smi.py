@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import combinations
+from typing import Annotated
+
+from pydantic import BaseModel, Field
 
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import Fields, shown
+from topology.base.reading import shown
+from topology.base.schema import CountOrZero, Name, validated
 from topology.importers.found import Format, NodeFound, commonest
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.source import Source
@@ -24,6 +28,22 @@ _PRODUCT = re.compile(r"\b(?:MARKET_NAME|Card Series)\s*:\s*(\S.*)", re.IGNORECA
 _RANGE = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})")
 _MOST_GPUS = 64
 Pairs = dict[tuple[int, int], str]
+
+
+class _Link(BaseModel):
+    gpu: CountOrZero
+    link_type: Name | None = None
+    bandwidth: Name | None = None
+
+
+class _Gpu(BaseModel):
+    gpu: CountOrZero
+    bdf: Name | None = None
+    links: Annotated[list[_Link], Field(min_length=1)]
+
+
+class _Dump(BaseModel):
+    gpu_data: Annotated[list[_Gpu], Field(min_length=1)]
 
 
 def looks_like_amd_smi(text: str) -> bool:
@@ -111,19 +131,20 @@ def _words(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
 
 def _json(source: Source) -> tuple[list[str], Pairs, Pairs]:
     """Read the JSON, one row a GPU with its links to all: GPUs, and types and bandwidths of links."""
-    data = source.data
-    rows = Fields({"gpu_data": data} if isinstance(data, list) else data, source.name).subs("gpu_data")
-    place = {row.count("gpu", least=0): number for number, row in enumerate(rows)}
-    names = [row.name("bdf") if row.has("bdf") else row.name("gpu") for row in rows]
+    data = {"gpu_data": source.data} if isinstance(source.data, list) else source.data
+    rows = validated(_Dump, data, source.name).gpu_data
+    place = {row.gpu: number for number, row in enumerate(rows)}
+    names = [row.bdf or str(row.gpu) for row in rows]
     _check_names(source, names)
-    tables: tuple[Pairs, Pairs] = {}, {}
+    types, ranges = Pairs(), Pairs()
     for a, row in enumerate(rows):
-        for link in row.subs("links"):
-            b = place.get(link.count("gpu", least=0))
-            for key, cells in zip(("link_type", "bandwidth"), tables, strict=True):
-                if b is not None and link.has(key):
-                    cells[a, b] = link.name(key)
-    return names, *tables
+        for link in row.links:
+            b = place.get(link.gpu)
+            if b is not None and link.link_type is not None:
+                types[a, b] = link.link_type
+            if b is not None and link.bandwidth is not None:
+                ranges[a, b] = link.bandwidth
+    return names, types, ranges
 
 
 def _check_names(source: Source, names: list[str]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Figure
 from topology.base.reading import nearest
+from topology.base.schema import figure_of
 from topology.base.units import format_quantity, plural
 from topology.catalog import (
     cluster_names,
@@ -21,11 +22,11 @@ from topology.catalog import (
     load_domain,
     load_fabric,
     load_gpu,
+    stand_in_latency,
     systems_of,
 )
 from topology.catalog.spelled import fabric_called, find_gpu, find_system, spelled_gpus
 from topology.fabrics.fabric import ScaleOutSpec
-from topology.files.fabric_file import given_figure, stand_in_latency
 from topology.importers.found import FabricFound, NodeFound, Nodes, commonest
 from topology.importers.gpu_names import GpuName
 from topology.importers.options import ImportOptions, Log
@@ -142,7 +143,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
             f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For one of your own give its memory "
             f"too, like {input_name('hbm')} '48 GB'."
         )
-    memory = given_figure(hbm, "byte", input_name("hbm"), "option `hbm`")
+    memory = figure_of(hbm, "byte", input_name("hbm"), "option `hbm`")
     return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})
 
 
@@ -180,7 +181,7 @@ def answer(
             f"uplink of it each)",
         )
     if options.pcie is not None:
-        pcie = inner_fabric("pcie", given_figure(options.pcie, "byte/s", input_name("pcie"), "option `pcie`"))
+        pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), "option `pcie`"))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
         questions.ask("the PCIe rate of a GPU", f"{input_name('pcie')} RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
@@ -230,7 +231,7 @@ class _Asking:
         if text is None:
             return None
         self.log.assume(f"{what}: {text}{suffix} (option `{name}`).")
-        return given_figure(text, "byte/s", input_name(name), f"option `{name}`")
+        return figure_of(text, "byte/s", input_name(name), f"option `{name}`")
 
     def per_node(self) -> int:
         """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields
+from topology.base.values import MOST
 from topology.importers.answers import Answers
 from topology.importers.options import Log
 from topology.spec import FabricSpec, RawLink, RawNode, RawTopology
@@ -70,8 +70,8 @@ class Draft:
     def raw(self) -> RawTopology:
         """The graph; refused where a rate came to more links than any two things are joined by."""
         for (a, b), (_, count) in self._links.items():
-            if count > Fields.most:
-                raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {Fields.most:,}.")
+            if count > MOST:
+                raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {MOST:,}.")
         links = (RawLink(between=pair, fabric=one, count=count) for pair, (one, count) in self._links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 

@@ -18,10 +18,11 @@ from networkx.utils import UnionFind
 
 from topology.base.figures import Figure
 from topology.base.names import natural
-from topology.base.reading import Fields, shown
+from topology.base.reading import shown
+from topology.base.schema import figure_of
 from topology.base.units import plural
+from topology.base.values import MOST
 from topology.build import GPUS
-from topology.files.fabric_file import given_figure
 from topology.graph import SCALE_UP_KINDS
 from topology.importers.found import Format, GraphFound, levels_above, switch_kind
 from topology.importers.source import Source
@@ -53,9 +54,9 @@ def parse_links_csv(source: Source) -> GraphFound:
         if (a, b) in links or (b, a) in links:
             raise source.error(number, f"duplicate link of {shown(a)} and {shown(b)}; add up their `count`.")
         count = row.get("count") or "1"
-        if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= Fields.most:
+        if not re.fullmatch(r"[0-9]{1,9}", count) or not 1 <= int(count) <= MOST:
             raise source.error(number, f"count {shown(count)}: must be a whole number from 1.")
-        links[a, b] = int(count), given_figure(row["rate"], "byte/s", f"{where}, column rate", source.name)
+        links[a, b] = int(count), figure_of(row["rate"], "byte/s", f"{where}, column rate", source.name)
     nodes = _nodes(source, links)
     return GraphFound(nodes=nodes, links=tuple((a, b, *link) for (a, b), link in links.items()))
 

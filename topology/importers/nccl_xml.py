@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
-from topology.base.reading import Element, parse_xml, shown
+from topology.base.reading import shown
 from topology.importers.found import Format, NicFound, NodeFound
 from topology.importers.gpu_names import GpuName, architecture, pci_device
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
+from topology.importers.xml_tree import Element, parse_xml
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _GPU_CLASS = "0x0302"

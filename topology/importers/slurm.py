@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields, shown
+from topology.base.reading import shown
+from topology.base.schema import Name, validated
 from topology.importers.found import FabricFound, Format
 from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
@@ -18,6 +22,35 @@ from topology.importers.tree import SwitchRow, parse_tree
 _PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
 _FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
+
+
+class _Switch(BaseModel):
+    switch: Name
+    children: Name | None = None
+    nodes: Name | None = None
+
+
+class _Block(BaseModel):
+    block: Name
+    nodes: Name | None = None
+
+
+class _Tree(BaseModel):
+    switches: list[_Switch] | None = None
+
+
+class _Blocks(BaseModel):
+    blocks: list[_Block] | None = None
+
+
+class _Topology(BaseModel):
+    topology: Name
+    cluster_default: Any = None
+    tree: _Tree | None = None
+    block: _Blocks | None = None
+    ring: Any = None
+    torus3d: Any = None
+    flat: Any = None
 
 
 def parse_slurm_conf(source: Source) -> FabricFound:
@@ -52,33 +85,36 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     """Return what one topology of a ``topology.yaml`` says: the default, else the only one."""
     if not isinstance(source.data, list):
         raise source.error(None, f"expected a list at the top, found {shown(source.data)}.")
-    topologies: dict[str, Fields] = {}
+    topologies: dict[str, tuple[str, _Topology]] = {}
     for i, item in enumerate(source.data, 1):
-        one = Fields(item, f"{source.name}: topology {i}")
-        if one.name("topology") in topologies:
-            raise source.error(None, f"duplicate topology {shown(one.name('topology'))}.")
-        topologies[one.name("topology")] = one
-    names = [name for name, one in topologies.items() if one.get("cluster_default") is True]
+        where = f"{source.name}: topology {i}"
+        one = validated(_Topology, item, where)
+        if one.topology in topologies:
+            raise source.error(None, f"duplicate topology {shown(one.topology)}.")
+        topologies[one.topology] = where, one
+    names = [name for name, (_, one) in topologies.items() if one.cluster_default is True]
     if not names and len(topologies) > 1:
         some = f"has {len(topologies)} topologies ({', '.join(topologies)}) and no default"
         raise source.error(None, f"{some}: set `cluster_default` of one.")
     chosen = next(iter(names or topologies))
-    topology = topologies[chosen]
-    kinds = [kind for kind in ("tree", "block", "ring", "torus3d", "flat") if topology.has(kind)]
+    where, topology = topologies[chosen]
+    kinds = [
+        one for one in ("tree", "block", "ring", "torus3d", "flat") if getattr(topology, one) is not None
+    ]
     if len(kinds) != 1:
         raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
-    if kinds[0] in ("tree", "block"):
-        what = {"tree": "switch", "block": "block"}[kinds[0]]
-        rows: dict[str, SwitchRow] = {}
-        for item in topology.sub(kinds[0]).subs("switches" if what == "switch" else "blocks", empty=True):
-            children, nodes = (item.name(key) if item.has(key) else None for key in ("children", "nodes"))
-            row = _row(item.where, children if what == "switch" else None, nodes)
-            _add(source, rows, what, item.name(what), row)
-        return parse_tree(source, rows) if what == "switch" else _blocks(source, rows)
-    where = topology.where
-    hosts = {
-        host: where for text in _node_lists(topology.get(kinds[0])) for host in expand_hosts(text, where)
-    }
+    rows: dict[str, SwitchRow] = {}
+    if topology.tree is not None:
+        for i, switch in enumerate(topology.tree.switches or ()):
+            row = _row(f"{where}: tree: switches[{i}]", switch.children, switch.nodes)
+            _add(source, rows, "switch", switch.switch, row)
+        return parse_tree(source, rows)
+    if topology.block is not None:
+        for i, block in enumerate(topology.block.blocks or ()):
+            _add(source, rows, "block", block.block, _row(f"{where}: block: blocks[{i}]", None, block.nodes))
+        return _blocks(source, rows)
+    texts = _node_lists(getattr(topology, kinds[0]))
+    hosts = {host: where for text in texts for host in expand_hosts(text, where)}
     if not hosts:
         raise source.error(None, f"topology {chosen} is {kinds[0]}: it names no hosts and no switches.")
     return FabricFound(hosts)

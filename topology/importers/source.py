@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from topology.base.errors import InputError, printable
-from topology.base.reading import Fields, parse_json, parse_yaml, read_bytes
+from topology.base.reading import parse_json, parse_yaml, read_bytes
 
 # terminal codes of pasted output, and marks that turn the direction of text
 _ESCAPES = re.compile(
@@ -44,10 +44,6 @@ class Source:
         """
         parse = parse_json if self.text.lstrip().startswith(("{", "[")) else parse_yaml
         return parse(self.text, self.name)
-
-    def fields(self) -> Fields:
-        """Return the document, a mapping, field by field."""
-        return Fields(self.data, self.name)
 
     def error(self, line: int | None, problem: str) -> InputError:
         """Return the error for ``problem`` at a line of this file (None: in the file as a whole)."""

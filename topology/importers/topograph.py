@@ -8,13 +8,17 @@ the accelerator domain in an annotation. Graph JSON: per instance the switches a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
+
+from pydantic import BaseModel
 
 from topology.base.errors import InputError
-from topology.base.reading import Fields
+from topology.base.schema import Name, Text, validated
 from topology.base.units import plural
+from topology.base.values import require_name
 from topology.importers.found import FabricFound, Format
 from topology.importers.gpu_names import GpuName, product
 from topology.importers.hostlist import expand_hosts
@@ -25,6 +29,48 @@ _TIER = re.compile(r"fabric\.topograph\.run/tier-\d{1,2}")
 _OLD_TIERS = tuple(f"network.topology.nvidia.com/{tier}" for tier in ("leaf", "spine", "core"))
 _DOMAINS = ("/domain", "/accelerator", "gpu.clique")
 _PRODUCTS = {"nvidia.com/gpu.product": "NVIDIA", "amd.com/gpu.product-name": "AMD"}
+
+
+class _Row(BaseModel):
+    nvlink: Name | None = None
+    annotations: dict[Text, Any] | None = None
+    labels: dict[Text, Any] | None = None
+
+
+class _Instance(_Row):
+    id: Name
+    network_layers: list[Name] | None = None
+
+
+class _Block(_Row):
+    nodes: list[Name] | None = None
+    switch: Name | None = None
+    name: Any = None
+
+
+class _Switch(BaseModel):
+    switches: list[Name] | None = None
+
+
+class _NamedSwitch(_Switch):
+    name: Name
+    capacity_blocks: list[Name] | None = None
+
+
+class _Metadata(BaseModel):
+    name: Name
+
+
+class _Node(BaseModel):
+    metadata: _Metadata
+
+
+class _File(BaseModel):
+    items: list[Any] | None = None
+    instances: list[_Instance] | None = None
+    switches: Any = None
+    blocks: list[_Block] | None = None
+    capacity_blocks: list[_Block] | None = None
 
 
 def looks_like_topograph(data: object) -> bool:
@@ -64,41 +110,45 @@ class _Model:
     gpu_names: dict[GpuName, None] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
 
-    def add(self, row: Fields, switch: str | None, hosts: Iterable[str]) -> None:
-        """Add the hosts of a block or instance below a switch (None: left out)."""
+    def add(self, row: _Row, where: str, switch: str | None, hosts: Sequence[str]) -> None:
+        """Add the hosts of a block or instance, at ``where``, below a switch (None: left out)."""
         for host in hosts:
             if host in self.seen:
-                raise InputError(f"{row.where}: host {host} is in {self.seen[host]} already.")
-            self.seen[host] = row.where
+                raise InputError(f"{where}: host {host} is in {self.seen[host]} already.")
+            self.seen[host] = where
         if switch is not None:
             self.hosts.setdefault(switch, []).extend(hosts)
-            domain, part = self._domain(row)
+            domain, part = self._domain(row, where)
             self.domains.update(dict.fromkeys(hosts, domain) if domain else {})
             self.subdomains.update(dict.fromkeys(hosts, part) if part else {})
 
-    def _domain(self, row: Fields) -> tuple[str | None, str | None]:
+    def _domain(self, row: _Row, where: str) -> tuple[str | None, str | None]:
         """Return the accelerator domain of a block or host, and the part of it where it is nested.
 
         They are under ``nvlink``, or under labels whose keys end in ``/domain`` (``gpu.clique``) and ``/sub-domain``.
         """
-        domain, part = (row.name("nvlink") if row.has("nvlink") else None), None
-        for table in [row.sub(holder) for holder in ("annotations", "labels") if row.has(holder)]:
-            for key in table.names():
-                if key.endswith("/sub-domain"):
-                    part = part or table.name(key)
-                elif key.endswith(_DOMAINS):
-                    domain = domain or table.name(key)
-                elif vendor := _PRODUCTS.get(key.removeprefix("beta.")):
-                    self.gpu_names[product(table.name(key), vendor)] = None
+        domain, part = row.nvlink, None
+        for key, value in [*(row.annotations or {}).items(), *(row.labels or {}).items()]:
+            vendor = _PRODUCTS.get(key.removeprefix("beta."))
+            if not vendor and not key.endswith(("/sub-domain", *_DOMAINS)):
+                continue
+            name = require_name(value, f"{where}: {key}")
+            if key.endswith("/sub-domain"):
+                part = part or name
+            elif key.endswith(_DOMAINS):
+                domain = domain or name
+            elif vendor:
+                self.gpu_names[product(name, vendor)] = None
         return domain, f"{domain}.{part}" if domain and part and not part.startswith(domain) else part
 
 
 def parse_topograph(source: Source) -> FabricFound:
     """Return switches, hosts and accelerator domains."""
-    data = source.fields()
-    if data.has("items"):
-        data = Fields({"instances": _instances(source, data)}, source.name)
-    model = _graph(data) if data.has("instances") else _simulated(source, data)
+    data = validated(_File, source.data, source.name)
+    if data.items is not None:
+        model = _graph(source, _instances(source, data.items))
+    else:
+        model = _simulated(source, data) if data.instances is None else _graph(source, data.instances)
     rows = {
         name: SwitchRow(f"{source.name}: switch {name}", tuple(below), tuple(model.hosts.get(name, ())))
         for name, below in model.children.items()
@@ -107,61 +157,58 @@ def parse_topograph(source: Source) -> FabricFound:
     return parse_tree(source, rows, domains=model.domains, subdomains=model.subdomains, gpu_names=names)
 
 
-def _instances(source: Source, data: Fields) -> list[dict[str, object]]:
+def _instances(source: Source, nodes: Sequence[object]) -> list[_Instance]:
     """Return Kubernetes nodes as the graph engine writes them."""
-    rows: list[dict[str, object]] = []
-    for node in data.subs("items", empty=True):
-        labels = _labels(node.data)
+    rows: list[_Instance] = []
+    for number, node in enumerate(nodes):
+        labels, where = _labels(node), f"{source.name}: items[{number}]"
         if tiers := _tiers(labels):
-            name = node.sub("metadata").name("name")
-            rows.append({"id": name, "network_layers": tiers, "labels": labels})
+            name = validated(_Node, node, where).metadata.name
+            rows.append(validated(_Instance, {"id": name, "network_layers": tiers, "labels": labels}, where))
         else:
-            source.anomalies.append(f"{node.where}: no label names a switch above this node; left out.")
+            source.anomalies.append(f"{where}: no label names a switch above this node; left out.")
     return rows
 
 
-def _simulated(source: Source, data: Fields) -> _Model:
+def _simulated(source: Source, data: _File) -> _Model:
     """Read a model."""
-    children, named_blocks = _switches(data)
+    where = f"{source.name}: switches"
+    if isinstance(data.switches, list):
+        named = {row.name: row for row in validated(list[_NamedSwitch], data.switches, where)}
+        switches: dict[str, _Switch] = {**named}
+        of_block = {block: name for name, row in named.items() for block in row.capacity_blocks or ()}
+    else:
+        table = validated(dict[Text, _Switch | None], data.switches, where)
+        switches, of_block = {name: row or _Switch() for name, row in table.items()}, {}
+    children = {name: list(row.switches or ()) for name, row in switches.items()}
+    for below in list(children.values()):
+        for name in below:
+            children.setdefault(name, [])
     model = _Model(children)
-    for block in [*data.subs("blocks", empty=True), *data.subs("capacity_blocks", empty=True)]:
-        hosts = [host for text in block.name_list("nodes") for host in expand_hosts(text, block.at("nodes"))]
-        switch = block.name("switch") if block.has("switch") else named_blocks.get(str(block.get("name")))
-        if switch is not None and switch not in children:
-            raise InputError(f"{block.where}: switch {switch} is not among `switches`.")
-        if switch is None:
-            source.anomalies.append(f"{block.where}: {plural(len(hosts), 'host')} under no switch; left out.")
-        model.add(block, switch, hosts)
+    for key, rows in (("blocks", data.blocks), ("capacity_blocks", data.capacity_blocks)):
+        for number, block in enumerate(rows or ()):
+            where = f"{source.name}: {key}[{number}]"
+            hosts = [host for text in block.nodes or () for host in expand_hosts(text, f"{where}: nodes")]
+            switch = block.switch or of_block.get(str(block.name))
+            if switch is not None and switch not in children:
+                raise InputError(f"{where}: switch {switch} is not among `switches`.")
+            if switch is None:
+                source.anomalies.append(f"{where}: {plural(len(hosts), 'host')} under no switch; left out.")
+            model.add(block, where, switch, hosts)
     if not any(model.hosts.values()):
         raise source.error(None, "its blocks have no hosts under a switch; is the file cut?")
     return model
 
 
-def _switches(data: Fields) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the children of each switch, and the switch of each capacity block it names."""
-    blocks: dict[str, str] = {}
-    if isinstance(data.need("switches"), list):
-        rows = {row.name("name"): row for row in data.subs("switches", empty=True)}
-        blocks = {block: name for name, row in rows.items() for block in row.name_list("capacity_blocks")}
-    else:
-        table = data.sub("switches")
-        rows = {name: Fields(table.get(name) or {}, table.at(name)) for name in table.names()}
-    children = {name: row.name_list("switches") for name, row in rows.items()}
-    for below in list(children.values()):
-        for name in below:
-            children.setdefault(name, [])
-    return children, blocks
-
-
-def _graph(data: Fields) -> _Model:
+def _graph(source: Source, instances: Sequence[_Instance]) -> _Model:
     """Read the JSON of the graph engine."""
     model, below = _Model(), dict[str, dict[str, None]]()
-    for row in data.subs("instances", empty=True):
-        host, layers = row.name("id"), row.name_list("network_layers")
-        if not layers:
-            raise InputError(f"{row.where}: host {host} has no network_layers.")
-        model.add(row, layers[0], [host])
-        for lower, upper in pairwise(layers):
+    for number, row in enumerate(instances):
+        where = f"{source.name}: instances[{number}]"
+        if not row.network_layers:
+            raise InputError(f"{where}: host {row.id} has no network_layers.")
+        model.add(row, where, row.network_layers[0], [row.id])
+        for lower, upper in pairwise(row.network_layers):
             below.setdefault(upper, {})[lower] = None
     model.children = {name: list(below.get(name, ())) for name in dict.fromkeys([*model.hosts, *below])}
     return model

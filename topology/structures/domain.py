@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -12,7 +12,16 @@ import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
-from topology.base.schema import Count, Flag, Spec, Text, figures_by_name, keyword_spec
+from topology.base.schema import (
+    Count,
+    Flag,
+    MaybeCount,
+    Spec,
+    Text,
+    figures_by_name,
+    keyword_spec,
+    quantity,
+)
 from topology.base.units import added
 from topology.spec import SYSTEM_FIGURES, FabricSpec, GpuSpec
 from topology.wiring import Ints, Laying
@@ -71,8 +80,6 @@ class DomainSpec(Spec, ABC):
     """A domain of it is never cut down to fewer GPUs."""
     picture: ClassVar[str] = "tiers"
     """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or (a torus) a ``grid``."""
-    keys: ClassVar[Mapping[str, str]] = {"gpus": "gpus", "gpus_per_node": "gpus_per_node"}
-    """Keys under which a cluster YAML writes its fields, but for its GPU, its links and its racks."""
 
     def check(self) -> None:
         """Refuse GPUs that do not fill whole hosts, or what else its structure lacks."""
@@ -93,10 +100,9 @@ class DomainSpec(Spec, ABC):
         hosts = -(-gpus // step) if isinstance(gpus, int) and isinstance(step, int) and step > 0 else 1
         return {**data, "nodes_per_rack": max(1, hosts)}
 
-    @classmethod
-    def from_keys(cls, row: Mapping[str, Any], _known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return the fields of a row of a cluster YAML; ``_known`` are the catalog's systems of the same GPU."""
-        return {cls.keys[key]: value for key, value in row.items()}
+    def keys(self) -> dict[str, object]:
+        """Return its sizes in the keys of its :class:`DomainRow`."""
+        return {"gpus": self.gpus, "gpus_per_node": self.gpus_per_node}
 
     @abstractmethod
     def lay(self) -> Laying:
@@ -143,6 +149,57 @@ class DomainSpec(Spec, ABC):
         Of an inner GPU in a torus that does not wrap; of the GPU that has least in a raw domain.
         """
         return added(links * fabric.link_bytes_per_s.value for links, fabric in self.scale_up_links)
+
+
+@keyword_spec
+class DomainRow(Spec, ABC):
+    """A domain that a cluster YAML writes out, with the keys that all structures have; each adds its own.
+
+    Attributes
+    ----------
+    link:
+        Rate of one link; several are those along each dimension of a torus.
+    nodes_per_rack:
+        Hosts in one cabinet; None: all are in one.
+    count:
+        Domains like it.
+    rate_checked:
+        Its rates are meant, however odd.
+    """
+
+    structure: str
+    gpu: Text
+    link: Annotated[Figure | tuple[Figure, ...], quantity("byte/s", several=True)]
+    link_kind: Text = ""
+    latency: Annotated[Figure | None, quantity("s")] = None
+    nodes_per_rack: MaybeCount = None
+    count: Count = 1
+    rate_checked: Flag = False
+
+    per_dimension: ClassVar[bool] = False
+    """Whether there may be a rate for each dimension."""
+
+    def check(self) -> None:
+        """Refuse several rates where there are no dimensions."""
+        if isinstance(self.link, tuple) and not self.per_dimension:
+            raise InputError("link: needs one rate, like 50 GB/s; only a torus has one for each dimension.")
+
+    @abstractmethod
+    def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return the fields of the domain that its own keys give; ``known`` are the catalog's of the same GPU."""
+
+
+@keyword_spec
+class HostsRow(DomainRow, ABC):
+    """A domain of ``gpus`` GPUs in hosts of ``gpus_per_node``."""
+
+    gpus: Count
+    gpus_per_node: Count
+
+    def sizes(self, _known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return its keys, which are called as the fields."""
+        common = {one.name for one in fields(DomainRow)}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in common}
 
 
 def spread(links: int, switches: int, turns: Ints) -> Ints:

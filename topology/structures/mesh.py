@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
 from topology.spec import FabricSpec
-from topology.structures.domain import DETOUR, DomainSpec, Way
+from topology.structures.domain import DETOUR, DomainSpec, HostsRow, Way
 from topology.wiring import Laying
 
 LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
@@ -24,7 +25,6 @@ class MeshDomain(DomainSpec):
 
     picture: ClassVar = "pairs"
     ways: ClassVar = ((Way.MULTIPATH, ""), DETOUR)
-    keys: ClassVar = {**DomainSpec.keys, "links_per_peer": "links_per_neighbour"}
 
     def check(self) -> None:
         """Refuse a mesh of too many GPUs."""
@@ -40,6 +40,10 @@ class MeshDomain(DomainSpec):
         laying.link([self.fabric], *np.triu_indices(self.gpus, 1), self.links_per_neighbour)
         return laying
 
+    def keys(self) -> dict[str, object]:
+        """Return its sizes in the keys of a cluster YAML."""
+        return super().keys() | {"links_per_peer": self.links_per_neighbour}
+
     def words(self) -> str:
         """Say that there is no switch."""
         return "full mesh without a switch"
@@ -48,3 +52,17 @@ class MeshDomain(DomainSpec):
     def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
         """Scale-up links of one GPU with their fabric."""
         return [(self.links_per_neighbour * (self.gpus - 1), self.fabric)]
+
+
+@keyword_spec
+class MeshRow(HostsRow):
+    """It as a row of a cluster YAML."""
+
+    structure: Literal["mesh"] = "mesh"
+    links_per_peer: Count = 1
+
+    def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return its fields."""
+        sizes = super().sizes(known)
+        sizes["links_per_neighbour"] = sizes.pop("links_per_peer")
+        return sizes

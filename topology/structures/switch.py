@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
 from topology.base.units import plural
 from topology.spec import FabricSpec
-from topology.structures.domain import DomainSpec
+from topology.structures.domain import DomainSpec, HostsRow
 from topology.wiring import Laying
 
 
@@ -20,13 +20,15 @@ class ChipDomain(DomainSpec):
 
     links_per_switch: tuple[Count, ...]
 
-    keys: ClassVar = {**DomainSpec.keys, "links_per_switch": "links_per_switch"}
-
     def check(self) -> None:
         """Refuse GPUs without a chip."""
         super().check()
         if self.gpus > 1 and not self.links_per_switch:
             raise InputError("links_per_switch is empty, so its GPUs cannot reach each other.")
+
+    def keys(self) -> dict[str, object]:
+        """Return its sizes in the keys of a cluster YAML."""
+        return super().keys() | {"links_per_switch": self.links_per_switch}
 
     @property
     def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
@@ -58,3 +60,17 @@ class SwitchDomain(ChipDomain):
             return "switched; the number of chips and links is not published"
         planes = self.status in ("hypothetical", "blackboard")
         return plural(len(self.links_per_switch), "switch plane" if planes else "switch chip")
+
+
+@keyword_spec
+class ChipRow(HostsRow):
+    """Chips between GPUs as a cluster YAML has them."""
+
+    links_per_switch: tuple[Count, ...]
+
+
+@keyword_spec
+class SwitchRow(ChipRow):
+    """Chips in one tier."""
+
+    structure: Literal["switch"] = "switch"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.base.reading import shown
-from topology.base.schema import Count, Flag, keyword_spec, validated
+from topology.base.schema import Count, Flag, MaybeCount, checked, keyword_spec
+from topology.base.values import wrong
 from topology.spec import FabricSpec
-from topology.structures.domain import DETOUR, DomainSpec, Way
+from topology.structures.domain import DETOUR, DomainRow, DomainSpec, Way
 from topology.wiring import Ints, Laying
 
 
@@ -45,7 +45,6 @@ class TorusDomain(DomainSpec):
     whole: ClassVar = True
     picture: ClassVar = "grid"
     ways: ClassVar = ((Way.DIMENSION_ORDER, ""), DETOUR)
-    keys: ClassVar = {key: key for key in ("shape", "wrap", "node_shape", "links_per_neighbour")}
 
     def check(self) -> None:
         """Refuse a shape that its GPUs do not fill, or fields that do not fit it."""
@@ -70,31 +69,9 @@ class TorusDomain(DomainSpec):
         if any(size % step for size, step in zip(self.shape, self.node_shape, strict=True)):
             raise InputError(f"hosts of {block} GPUs do not fill a torus of {shape}; each size must divide.")
 
-    @classmethod
-    def from_keys(cls, row: Mapping[str, Any], known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return the fields of a row of a cluster YAML: one ``wrap`` for all, hosts as in a known system."""
-        per_node = row.get("gpus_per_node")
-        own = super().from_keys({key: value for key, value in row.items() if key != "gpus_per_node"}, known)
-        shape, wrap = validated(tuple[Count, ...], own.get("shape", ()), "shape"), own.get("wrap")
-        if isinstance(wrap, bool):
-            own["wrap"] = (wrap,) * len(shape)
-        elif not isinstance(wrap, list):
-            raise InputError(f"wrap: {shown(wrap)} must be true, false, or a list of true and false.")
-        usual = [
-            one.node_shape
-            for one in known
-            if isinstance(one, TorusDomain) and len(one.node_shape) == len(shape)
-        ]
-        if "node_shape" not in own and shape:
-            if per_node is None and not usual:
-                raise InputError("needs the key `gpus_per_node`.")
-            own["node_shape"] = (
-                usual[0]
-                if per_node is None
-                else default_node_shape(shape, validated(Count, per_node, "gpus_per_node"))
-            )
-        block = validated(tuple[Count, ...], own.get("node_shape", ()), "node_shape")
-        return {**own, "gpus": prod(shape), "gpus_per_node": prod(block)}
+    def keys(self) -> dict[str, object]:
+        """Return its sizes in the keys of a cluster YAML."""
+        return {key: getattr(self, key) for key in ("shape", "wrap", "node_shape", "links_per_neighbour")}
 
     def lay(self) -> Laying:
         """Link each GPU to the next along each dimension.
@@ -157,6 +134,53 @@ class TorusDomain(DomainSpec):
     def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
         """Scale-up links of one GPU along each dimension, of an inner GPU."""
         return list(zip(self.links_per_dimension, self.fabric_of_dimension, strict=True))
+
+
+def _wraps(value: object, where: str) -> object:
+    if isinstance(value, list) and all(isinstance(one, bool) for one in value):
+        return tuple(value)
+    if not isinstance(value, bool):
+        raise wrong(value, where, "true, false, or a list of true and false")
+    return value
+
+
+@keyword_spec
+class TorusRow(DomainRow):
+    """It as a row of a cluster YAML: one ``wrap`` may be that of all dimensions, hosts as in the catalog's tori."""
+
+    structure: Literal["torus"] = "torus"
+    shape: tuple[Count, ...]
+    wrap: Annotated[bool | tuple[bool, ...], checked(_wraps)]
+    node_shape: tuple[Count, ...] = ()
+    gpus_per_node: MaybeCount = None
+    links_per_neighbour: Count = 1
+
+    per_dimension: ClassVar = True
+
+    def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
+        """Return its fields; hosts that are not given are those of the first of ``known`` with as many dimensions.
+
+        Raises
+        ------
+        InputError
+            If its hosts are not given and not known, or do not fill it.
+        """
+        tori = [one.node_shape for one in known if isinstance(one, TorusDomain)]
+        block = self.node_shape
+        if not block and self.gpus_per_node is not None:
+            block = default_node_shape(self.shape, self.gpus_per_node)
+        elif not block:
+            block = next((one for one in tori if len(one) == len(self.shape)), ())
+            if not block:
+                raise InputError("needs the key `gpus_per_node`.")
+        return {
+            "shape": self.shape,
+            "wrap": (self.wrap,) * len(self.shape) if isinstance(self.wrap, bool) else self.wrap,
+            "node_shape": block,
+            "links_per_neighbour": self.links_per_neighbour,
+            "gpus": prod(self.shape),
+            "gpus_per_node": prod(block),
+        }
 
 
 def _times(sizes: Sequence[int]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from topology.base.schema import Count, keyword_spec
 from topology.structures.domain import check_even, spread
-from topology.structures.switch import ChipDomain
+from topology.structures.switch import ChipDomain, ChipRow
 from topology.wiring import Laying
 
 
@@ -24,8 +24,6 @@ class TwoTierDomain(ChipDomain):
 
     structure: Literal["two-tier"] = "two-tier"
     upper_switches: Count
-
-    keys: ClassVar = {**ChipDomain.keys, "upper_switches": "upper_switches"}
 
     def check(self) -> None:
         """Refuse uplinks that do not spread evenly over the second tier."""
@@ -55,7 +53,19 @@ class TwoTierDomain(ChipDomain):
         laying.link([self.fabric], lower[..., None], upper, np.stack(up, axis=1))
         return laying
 
+    def keys(self) -> dict[str, object]:
+        """Return its sizes in the keys of a cluster YAML."""
+        return super().keys() | {"upper_switches": self.upper_switches}
+
     def words(self) -> str:
         """Count the chips of both tiers."""
         planes, chips = len(self.links_per_switch), self.upper_switches
         return f"{planes} planes of {self.nodes} + {chips} switch chips in two tiers"
+
+
+@keyword_spec
+class TwoTierRow(ChipRow):
+    """It as a row of a cluster YAML."""
+
+    structure: Literal["two-tier"] = "two-tier"
+    upper_switches: Count

@@ -1,0 +1,126 @@
+"""What one value of a file must be: a number, a whole number, a text, a name; errors name its place and the value."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+
+from topology.base.errors import InputError, printable
+from topology.base.reading import shown
+
+MOST = 1_000_000
+"""The largest whole number, where no other limit is given."""
+
+
+def wrong(value: object, where: str, what: str) -> InputError:
+    """Return the error of a value that must be something else."""
+    return InputError(f"{where}: {shown(value)} must be {what}.")
+
+
+def require_number(value: object, where: str, least: float | None = None, most: float = math.inf) -> float:
+    """Return a finite number above zero, or from ``least`` on, and at most ``most``.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+            above = number > 0 if least is None else number >= least
+            if math.isfinite(number) and above and number <= most:
+                return number
+        except OverflowError:
+            pass
+    if least is None:
+        limit = "greater than zero" + (f", at most {most:g}" if most < math.inf else "")
+    elif least == -math.inf:
+        limit = f"of at most {most:g}" if most < math.inf else "that is finite"
+    else:
+        limit = f"of {least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+    with_unit = isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha()
+    raise wrong(value, where, f"a number {limit}{', without a unit' * with_unit}")
+
+
+def require_whole(value: object, where: str, least: int = 1, most: int = MOST) -> int:
+    """Return a whole number from ``least`` to ``most``.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if type(value) is not bool and isinstance(value, Integral) and least <= int(value) <= most:
+        return int(value)  # numpy's too
+    raise wrong(value, where, f"a whole number from {least} to {most}")
+
+
+def require_text(value: object, where: str) -> str:
+    """Return a text that is not empty and that can be printed: the name of something, or where it is from.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise wrong(value, where, "a text")
+    if printable(value) != value:
+        raise wrong(value, where, "a text without control characters")
+    return value
+
+
+def require_name(value: object, where: str) -> str:
+    """Return a name: a text, or a number as its digits (names like 17 are often not quoted).
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    number = isinstance(value, int) and not isinstance(value, bool)
+    try:
+        text = str(value) if number else value
+    except ValueError:  # thousands of digits
+        text = value
+    return require_text(text, where).strip()
+
+
+def require_flag(value: object, where: str) -> bool:
+    """Return true or false.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+    """
+    if not isinstance(value, bool):
+        raise wrong(value, where, "true or false")
+    return value
+
+
+def require_mapping(value: object, where: str) -> dict[str, object]:
+    """Return a mapping.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if not isinstance(value, dict):
+        raise wrong(value, where, "a mapping of keys to values")
+    return value
+
+
+def require_list(value: object, where: str) -> list[object]:
+    """Return a list.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if not isinstance(value, list):
+        raise wrong(value, where, "a list")
+    return value

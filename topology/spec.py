@@ -21,7 +21,7 @@ from topology.base.schema import (
     Ends,
     Spec,
     Text,
-    at_least,
+    checked,
     figures_by_name,
     plain,
     problem,
@@ -29,6 +29,7 @@ from topology.base.schema import (
     spec,
     validated,
 )
+from topology.base.values import require_number
 
 GPU_FIGURES: Mapping[str, str] = {
     "hbm_bytes": "byte",
@@ -144,7 +145,7 @@ class Fault(Spec):
 
     gpu: Text | None = None
     link: Ends | None = None
-    factor: Annotated[float, at_least(0.0)] = 0.0
+    factor: Annotated[float, checked(require_number, 0.0)] = 0.0
     cabled_to: Text | None = None
 
     @classmethod

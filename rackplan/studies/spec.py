@@ -20,7 +20,7 @@ from rackplan.studies.options import NAMED_FILES, Kind, Value, require_value
 from rackplan.studies.ranges import Range, range_of
 from topology.base.errors import InputError
 from topology.base.reading import load_yaml, shown
-from topology.base.schema import CountOrZero, Spec, Text, at_least, checked, keyword_spec, validated
+from topology.base.schema import CountOrZero, Spec, Text, checked, keyword_spec, validated
 from topology.base.values import require_number, require_whole
 
 MOST_POINTS = 1_000_000
@@ -203,14 +203,6 @@ def texts_in(options: Mapping[str, Value]) -> Iterator[str]:
 
 
 @keyword_spec
-class _SampleSize(Spec):
-    """Points of a random sample, and where it begins."""
-
-    points: Annotated[int, checked(require_whole, 1, MOST_POINTS)]
-    seed: CountOrZero = 0
-
-
-@keyword_spec
 class _SearchFile(Spec):
     """What is under `optimize`."""
 
@@ -219,7 +211,7 @@ class _SearchFile(Spec):
     trials: Annotated[int, checked(require_whole, 1, 100_000)] = 64
     seed: CountOrZero = 0
     curve: dict[Text, Annotated[list[Any], Field(min_length=1)]] | None = None
-    usd_per_h: dict[Text, Annotated[float, at_least(0)]] | None = None
+    usd_per_h: dict[Text, Annotated[float, checked(require_number, 0)]] | None = None
 
 
 @keyword_spec
@@ -315,14 +307,14 @@ def _sample(file: _StudyFile, where: str) -> tuple[dict[str, Range], int, int]:
     """Return what is sampled by option, the number of draws and the seed."""
     if file.sample is None:
         return {}, 0, 0
-    given = {key: file.sample[key] for key in ("points", "seed") if key in file.sample}
-    size = validated(_SampleSize, given, where)
-    options = {name: value for name, value in file.sample.items() if name not in given}
+    options = {**file.sample}
+    draws = require_whole(options.pop("points", None), f"{where}: points", 1, MOST_POINTS)
+    seed = require_whole(options.pop("seed", 0), f"{where}: seed", 0)
     if not options:
         raise InputError(
             f"{where}: nothing is sampled; give an option its range, like context: [1024, 65536]."
         )
-    return _ranges(options, file.kind, where), size.points, size.seed
+    return _ranges(options, file.kind, where), draws, seed
 
 
 def _ranges(options: Mapping[str, Any], kind: Kind, where: str) -> dict[str, Range]:

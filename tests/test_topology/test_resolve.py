@@ -114,6 +114,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         ("a: [", "not valid YAML"),
         ("name: x", "domains"),
         ("domains: []", "at least one"),
+        ("domains: [{count: 2}]", "needs the key `part`, or `gpu` and `structure`"),
         ("domains: [{part: hgx-h10}]", "hgx-h100"),
         ("domains: [{part: hgx-h100, cuont: 2}]", "did you mean count"),
         ("domains: [{part: hgx-h100, count: 0}]", "whole number"),

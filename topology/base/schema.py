@@ -6,7 +6,6 @@ of values, and either refuses what cannot be with an ``InputError``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields
 from functools import cache
@@ -66,13 +65,10 @@ def checked(read: Callable[..., Any], *limits: float | None) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _pair(what: str) -> Callable[[Any, str], Any]:
-    def read(value: Any, where: str) -> Any:
-        if not isinstance(value, list | tuple) or len(value) != 2:
-            raise wrong(value, where, what)
-        return value
-
-    return read
+def _two_ends(value: object, where: str) -> object:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise wrong(value, where, "the ids of its two ends, like [d0.n0.g1, d0.s3]")
+    return value
 
 
 Count = Annotated[int, checked(require_whole)]
@@ -83,13 +79,7 @@ Positive = Annotated[float, checked(require_number)]
 Text = Annotated[str, Field(strict=True)]
 Name = Annotated[str, checked(require_name)]
 Flag = Annotated[bool, checked(require_flag)]
-Ends = Annotated[tuple[Text, Text], checked(_pair("the ids of its two ends, like [d0.n0.g1, d0.s3]"))]
-Pair = Annotated[tuple[Positive, Positive], checked(_pair("a list of 2 numbers"))]
-
-
-def at_least(least: float, most: float = math.inf) -> BeforeValidator:
-    """Return the check of a finite number within limits, to annotate ``float`` with."""
-    return checked(require_number, least, most)
+Ends = Annotated[tuple[Text, Text], checked(_two_ends)]
 
 
 def _evidence(label: object) -> Evidence:
@@ -392,30 +382,21 @@ def _place(loc: tuple[int | str, ...], data: Any) -> list[str]:
     return place
 
 
-def _number_or_null(value: object, where: str) -> float | None:
-    return None if value is None else require_number(value, where)
-
-
 @keyword_spec
 class _WrittenFigure(Spec):
     """A figure with its source, as :func:`written_figure` writes it; without a value it is not published."""
 
-    value: Annotated[float | None, checked(_number_or_null)] = 0.0
+    value: Any = ""
     unit: Text
     kind: Kind
     source: Text
     text: str = ""
 
-    def check(self) -> None:
-        """Refuse a figure that does not say that it has no value."""
-        if self.value == 0:
-            raise InputError("needs the key `value`.")
-
     def figure(self, unit: str, where: str) -> Figure:
         """Return it, of ``unit``."""
         if self.unit != unit:
             raise InputError(f"{where}: unit: {shown(self.unit)} is not one of {unit}.")
-        known = UNPUBLISHED if self.value is None else self.value
+        known = UNPUBLISHED if self.value is None else require_number(self.value, f"{where}: value")
         return Figure(known, unit, self.kind, self.source, self.text)
 
 

@@ -1,4 +1,7 @@
-"""What one value of a file must be: a number, a whole number, a text, a name; errors name its place and the value."""
+"""What one value of a file must be: a number, a whole number, a text, a name; errors name its place and the value.
+
+Each function returns the value, and raises InputError where it is another thing; ``where`` is its place.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,7 @@ def wrong(value: object, where: str, what: str) -> InputError:
 
 
 def require_number(value: object, where: str, least: float | None = None, most: float = math.inf) -> float:
-    """Return a finite number above zero, or from ``least`` on, and at most ``most``.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a finite number above zero, or from ``least`` on, and at most ``most``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
@@ -35,8 +32,6 @@ def require_number(value: object, where: str, least: float | None = None, most: 
             pass
     if least is None:
         limit = "greater than zero" + (f", at most {most:g}" if most < math.inf else "")
-    elif least == -math.inf:
-        limit = f"of at most {most:g}" if most < math.inf else "that is finite"
     else:
         limit = f"of {least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
     with_unit = isinstance(value, str) and value[:1].isdigit() and value[-1].isalpha()
@@ -44,26 +39,14 @@ def require_number(value: object, where: str, least: float | None = None, most: 
 
 
 def require_whole(value: object, where: str, least: int = 1, most: int = MOST) -> int:
-    """Return a whole number from ``least`` to ``most``.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a whole number from ``least`` to ``most``."""
     if type(value) is not bool and isinstance(value, Integral) and least <= int(value) <= most:
         return int(value)  # numpy's too
     raise wrong(value, where, f"a whole number from {least} to {most}")
 
 
 def require_text(value: object, where: str) -> str:
-    """Return a text that is not empty and that can be printed: the name of something, or where it is from.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a text that is not empty and that can be printed: the name of something, or where it is from."""
     if not isinstance(value, str) or not value.strip():
         raise wrong(value, where, "a text")
     if printable(value) != value:
@@ -72,13 +55,7 @@ def require_text(value: object, where: str) -> str:
 
 
 def require_name(value: object, where: str) -> str:
-    """Return a name: a text, or a number as its digits (names like 17 are often not quoted).
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-    """
+    """Return a name: a text, or a number as its digits (names like 17 are often not quoted)."""
     number = isinstance(value, int) and not isinstance(value, bool)
     try:
         text = str(value) if number else value
@@ -88,39 +65,21 @@ def require_name(value: object, where: str) -> str:
 
 
 def require_flag(value: object, where: str) -> bool:
-    """Return true or false.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-    """
+    """Return true or false."""
     if not isinstance(value, bool):
         raise wrong(value, where, "true or false")
     return value
 
 
 def require_mapping(value: object, where: str) -> dict[str, object]:
-    """Return a mapping.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a mapping."""
     if not isinstance(value, dict):
         raise wrong(value, where, "a mapping of keys to values")
     return value
 
 
 def require_list(value: object, where: str) -> list[object]:
-    """Return a list.
-
-    Raises
-    ------
-    InputError
-        If it is none.
-    """
+    """Return a list."""
     if not isinstance(value, list):
         raise wrong(value, where, "a list")
     return value

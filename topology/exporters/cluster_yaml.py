@@ -145,7 +145,7 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
             row["gpus"] = domain.gpus
         return row
     row = {"gpu": domain.gpu.name, "structure": domain.structure}
-    row |= domain.keys()
+    row |= {key: getattr(domain, name) for key, name in domain.keys.items()}
     rates = [fabric.link_bytes_per_s for fabric in domain.fabrics[1:]]
     row |= {"link": rates or domain.fabric.link_bytes_per_s, "link_kind": domain.fabric.kind}
     row |= _latency(domain.fabric, stand_in_latency(scale_up=True))

@@ -125,8 +125,7 @@ class FatTreeRow(FabricRow):
         """Return them."""
         per_leaf = self.nodes_per_leaf or sizing.most_hosts()
         upper = self.oversubscription[1] if len(self.oversubscription) > 1 else 1.0
-        down, over = per_leaf * sizing.width, sizing.leaf_oversubscription
-        uplinks = whole_uplinks(down, over, FatTreeFabric.switch, sizing.at)
+        uplinks = sizing.uplinks(per_leaf * sizing.width)
         spines = self.spines or uplinks
         leaves = self.leaves_per_pod or sizing.most_down(upper, max(1, uplinks // spines))
         tree = sizing.made(

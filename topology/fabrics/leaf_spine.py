@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from topology.base.schema import MaybeCount, keyword_spec
-from topology.fabrics.fabric import Hosts, largest_host, whole_uplinks
+from topology.fabrics.fabric import Hosts, largest_host
 from topology.fabrics.planes import SpinePlanes
 from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec
@@ -53,8 +53,7 @@ class LeafSpineRow(FabricRow):
     def sized(self, sizing: Sizing) -> LeafSpineFabric:
         """Return them, with as few spines as have the ports."""
         per_leaf, spines = self.nodes_per_leaf or sizing.most_hosts(), self.spines
-        down, over = per_leaf * sizing.width, sizing.leaf_oversubscription
-        uplinks = whole_uplinks(down, over, LeafSpineFabric.switch, sizing.at)
+        uplinks = sizing.uplinks(per_leaf * sizing.width)
         if spines is None:
             remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
             spines = sizing.fewest(uplinks, ceil(sizing.hosts / per_leaf), "leaves", "spine", remedy)

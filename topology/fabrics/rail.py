@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from topology.base.schema import MaybeCount, keyword_spec
-from topology.fabrics.fabric import Hosts, places_in, whole_uplinks
+from topology.fabrics.fabric import Hosts, places_in
 from topology.fabrics.planes import SpinePlanes
 from topology.fabrics.row import FabricRow, Sizing
 from topology.structures.domain import DomainSpec
@@ -89,7 +89,5 @@ class RailRow(FabricRow):
         """Return them; with fewer uplinks than the design's spines, one to each of as many."""
         pod, spines = self.nodes_per_pod or sizing.usual_pod, self.spines
         if spines is None:
-            down = pod * sizing.nics_per_plane
-            uplinks = whole_uplinks(down, sizing.leaf_oversubscription, RailFabric.switch, sizing.at)
-            spines = min(sizing.usual_spines, uplinks)
+            spines = min(sizing.usual_spines, sizing.uplinks(pod * sizing.nics_per_plane))
         return sizing.made(RailFabric, nodes_per_pod=pod, spines=spines)

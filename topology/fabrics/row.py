@@ -21,7 +21,7 @@ from topology.base.schema import (
     quantity,
     validated,
 )
-from topology.fabrics.fabric import PORTS, CabledFabric
+from topology.fabrics.fabric import PORTS, CabledFabric, whole_uplinks
 from topology.structures.domain import DomainSpec
 
 _Fabric = TypeVar("_Fabric", bound=CabledFabric)
@@ -121,11 +121,6 @@ class Sizing:
         return validated(kind, {**self.known, **sizes}, self.where)
 
     @property
-    def leaf_oversubscription(self) -> float:
-        """That of the leaves."""
-        return self.row.oversubscription[0]
-
-    @property
     def nics_per_plane(self) -> int:
         """NIC links of one GPU in each plane."""
         return self.row.nics // self.row.planes
@@ -152,9 +147,13 @@ class Sizing:
             )
         return ports
 
+    def uplinks(self, downlinks: int) -> int:
+        """Return the uplinks of a leaf."""
+        return whole_uplinks(downlinks, self.row.oversubscription[0], "a leaf", self.at)
+
     def most_hosts(self) -> int:
         """Return the most hosts on one leaf that leave whole uplinks."""
-        return self.most_down(self.leaf_oversubscription, self.width)
+        return self.most_down(self.row.oversubscription[0], self.width)
 
     def most_down(self, oversubscription: float, step: int) -> int:
         """Return how many bundles of ``step`` downlinks a switch takes with whole uplinks above them."""

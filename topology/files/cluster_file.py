@@ -46,7 +46,7 @@ from topology.files.fabric_file import read_fabric, shared_fabric
 from topology.files.plausible import check_gpu_figures, check_links, check_raw_links
 from topology.raw import check_raw
 from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
-from topology.structures import AnyDomain, AnyRow
+from topology.structures import AnyRow
 from topology.structures.domain import DomainRow, DomainSpec
 from topology.structures.torus import TorusDomain
 
@@ -322,7 +322,7 @@ def _written_out(row: DomainRow, gpu: GpuSpec, where: str) -> DomainSpec:
         own["dimension_fabrics"] = fabrics
     if row.nodes_per_rack is not None:
         own["nodes_per_rack"] = row.nodes_per_rack
-    domain: DomainSpec = validated(AnyDomain, {"structure": row.structure, **own}, where)
+    domain = validated(row.domain, own, where)
     if not row.rate_checked:
         check_links(domain, where)
     return domain

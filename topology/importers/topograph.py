@@ -57,14 +57,6 @@ class _NamedSwitch(_Switch):
     capacity_blocks: list[Name] | None = None
 
 
-class _Metadata(BaseModel):
-    name: Name
-
-
-class _Node(BaseModel):
-    metadata: _Metadata
-
-
 class _File(BaseModel):
     items: list[Any] | None = None
     instances: list[_Instance] | None = None
@@ -87,9 +79,14 @@ def looks_like_topograph(data: object) -> bool:
 
 def _labels(node: object) -> Mapping[object, object]:
     """Return the labels of a Kubernetes node, none of anything else."""
-    for key in ("metadata", "labels"):
+    labels = _within(node, "metadata", "labels")
+    return labels if isinstance(labels, dict) else {}
+
+
+def _within(node: object, *keys: str) -> object:
+    for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
+    return node
 
 
 def _tiers(labels: Mapping[object, object]) -> list[object]:
@@ -163,7 +160,7 @@ def _instances(source: Source, nodes: Sequence[object]) -> list[_Instance]:
     for number, node in enumerate(nodes):
         labels, where = _labels(node), f"{source.name}: items[{number}]"
         if tiers := _tiers(labels):
-            name = validated(_Node, node, where).metadata.name
+            name = require_name(_within(node, "metadata", "name"), f"{where}: metadata: name")
             rows.append(validated(_Instance, {"id": name, "network_layers": tiers, "labels": labels}, where))
         else:
             source.anomalies.append(f"{where}: no label names a switch above this node; left out.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -80,6 +80,8 @@ class DomainSpec(Spec, ABC):
     """A domain of it is never cut down to fewer GPUs."""
     picture: ClassVar[str] = "tiers"
     """How one domain is drawn: ``tiers`` of switches, ``pairs`` of GPUs in a circle, or (a torus) a ``grid``."""
+    keys: ClassVar[Mapping[str, str]] = {"gpus": "gpus", "gpus_per_node": "gpus_per_node"}
+    """Its own fields by the keys of its :class:`DomainRow`."""
 
     def check(self) -> None:
         """Refuse GPUs that do not fill whole hosts, or what else its structure lacks."""
@@ -99,10 +101,6 @@ class DomainSpec(Spec, ABC):
         gpus, step = (data.get(key) for key in ("gpus", "gpus_per_node"))
         hosts = -(-gpus // step) if isinstance(gpus, int) and isinstance(step, int) and step > 0 else 1
         return {**data, "nodes_per_rack": max(1, hosts)}
-
-    def keys(self) -> dict[str, object]:
-        """Return its sizes in the keys of its :class:`DomainRow`."""
-        return {"gpus": self.gpus, "gpus_per_node": self.gpus_per_node}
 
     @abstractmethod
     def lay(self) -> Laying:
@@ -176,30 +174,17 @@ class DomainRow(Spec, ABC):
     count: Count = 1
     rate_checked: Flag = False
 
-    per_dimension: ClassVar[bool] = False
-    """Whether there may be a rate for each dimension."""
+    domain: ClassVar[type[DomainSpec]]
+    """The class of its structure."""
 
     def check(self) -> None:
         """Refuse several rates where there are no dimensions."""
-        if isinstance(self.link, tuple) and not self.per_dimension:
+        if isinstance(self.link, tuple) and "shape" not in self.domain.keys:
             raise InputError("link: needs one rate, like 50 GB/s; only a torus has one for each dimension.")
 
-    @abstractmethod
-    def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return the fields of the domain that its own keys give; ``known`` are the catalog's of the same GPU."""
-
-
-@keyword_spec
-class HostsRow(DomainRow, ABC):
-    """A domain of ``gpus`` GPUs in hosts of ``gpus_per_node``."""
-
-    gpus: Count
-    gpus_per_node: Count
-
     def sizes(self, _known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return its keys, which are called as the fields."""
-        common = {one.name for one in fields(DomainRow)}
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in common}
+        """Return the domain's own fields; ``_known`` are domains of the catalog with the same GPU."""
+        return {name: getattr(self, key) for key, name in self.domain.keys.items()}
 
 
 def spread(links: int, switches: int, turns: Ints) -> Ints:

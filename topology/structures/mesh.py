@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
 from topology.spec import FabricSpec
-from topology.structures.domain import DETOUR, DomainSpec, HostsRow, Way
+from topology.structures.domain import DETOUR, DomainRow, DomainSpec, Way
 from topology.wiring import Laying
 
 LARGEST_MESH_GPUS = 256  # GPUs x GPUs links; nobody builds a full mesh as large
@@ -24,6 +23,7 @@ class MeshDomain(DomainSpec):
     links_per_neighbour: Count = 1
 
     picture: ClassVar = "pairs"
+    keys: ClassVar = {**DomainSpec.keys, "links_per_peer": "links_per_neighbour"}
     ways: ClassVar = ((Way.MULTIPATH, ""), DETOUR)
 
     def check(self) -> None:
@@ -40,10 +40,6 @@ class MeshDomain(DomainSpec):
         laying.link([self.fabric], *np.triu_indices(self.gpus, 1), self.links_per_neighbour)
         return laying
 
-    def keys(self) -> dict[str, object]:
-        """Return its sizes in the keys of a cluster YAML."""
-        return super().keys() | {"links_per_peer": self.links_per_neighbour}
-
     def words(self) -> str:
         """Say that there is no switch."""
         return "full mesh without a switch"
@@ -55,14 +51,12 @@ class MeshDomain(DomainSpec):
 
 
 @keyword_spec
-class MeshRow(HostsRow):
+class MeshRow(DomainRow):
     """It as a row of a cluster YAML."""
 
     structure: Literal["mesh"] = "mesh"
+    gpus: Count
+    gpus_per_node: Count
     links_per_peer: Count = 1
 
-    def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
-        """Return its fields."""
-        sizes = super().sizes(known)
-        sizes["links_per_neighbour"] = sizes.pop("links_per_peer")
-        return sizes
+    domain: ClassVar = MeshDomain

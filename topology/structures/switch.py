@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from topology.base.errors import InputError
 from topology.base.schema import Count, keyword_spec
 from topology.base.units import plural
 from topology.spec import FabricSpec
-from topology.structures.domain import DomainSpec, HostsRow
+from topology.structures.domain import DomainRow, DomainSpec
 from topology.wiring import Laying
 
 
@@ -20,15 +20,13 @@ class ChipDomain(DomainSpec):
 
     links_per_switch: tuple[Count, ...]
 
+    keys: ClassVar = {**DomainSpec.keys, "links_per_switch": "links_per_switch"}
+
     def check(self) -> None:
         """Refuse GPUs without a chip."""
         super().check()
         if self.gpus > 1 and not self.links_per_switch:
             raise InputError("links_per_switch is empty, so its GPUs cannot reach each other.")
-
-    def keys(self) -> dict[str, object]:
-        """Return its sizes in the keys of a cluster YAML."""
-        return super().keys() | {"links_per_switch": self.links_per_switch}
 
     @property
     def scale_up_links(self) -> list[tuple[int, FabricSpec]]:
@@ -63,9 +61,11 @@ class SwitchDomain(ChipDomain):
 
 
 @keyword_spec
-class ChipRow(HostsRow):
+class ChipRow(DomainRow):
     """Chips between GPUs as a cluster YAML has them."""
 
+    gpus: Count
+    gpus_per_node: Count
     links_per_switch: tuple[Count, ...]
 
 
@@ -74,3 +74,5 @@ class SwitchRow(ChipRow):
     """Chips in one tier."""
 
     structure: Literal["switch"] = "switch"
+
+    domain: ClassVar = SwitchDomain

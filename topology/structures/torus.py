@@ -44,6 +44,7 @@ class TorusDomain(DomainSpec):
 
     whole: ClassVar = True
     picture: ClassVar = "grid"
+    keys: ClassVar = {key: key for key in ("shape", "wrap", "node_shape", "links_per_neighbour")}
     ways: ClassVar = ((Way.DIMENSION_ORDER, ""), DETOUR)
 
     def check(self) -> None:
@@ -68,10 +69,6 @@ class TorusDomain(DomainSpec):
             )
         if any(size % step for size, step in zip(self.shape, self.node_shape, strict=True)):
             raise InputError(f"hosts of {block} GPUs do not fill a torus of {shape}; each size must divide.")
-
-    def keys(self) -> dict[str, object]:
-        """Return its sizes in the keys of a cluster YAML."""
-        return {key: getattr(self, key) for key in ("shape", "wrap", "node_shape", "links_per_neighbour")}
 
     def lay(self) -> Laying:
         """Link each GPU to the next along each dimension.
@@ -155,7 +152,7 @@ class TorusRow(DomainRow):
     gpus_per_node: MaybeCount = None
     links_per_neighbour: Count = 1
 
-    per_dimension: ClassVar = True
+    domain: ClassVar = TorusDomain
 
     def sizes(self, known: Sequence[DomainSpec]) -> dict[str, Any]:
         """Return its fields; hosts that are not given are those of the first of ``known`` with as many dimensions.

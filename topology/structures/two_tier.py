@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class TwoTierDomain(ChipDomain):
 
     structure: Literal["two-tier"] = "two-tier"
     upper_switches: Count
+
+    keys: ClassVar = {**ChipDomain.keys, "upper_switches": "upper_switches"}
 
     def check(self) -> None:
         """Refuse uplinks that do not spread evenly over the second tier."""
@@ -53,10 +55,6 @@ class TwoTierDomain(ChipDomain):
         laying.link([self.fabric], lower[..., None], upper, np.stack(up, axis=1))
         return laying
 
-    def keys(self) -> dict[str, object]:
-        """Return its sizes in the keys of a cluster YAML."""
-        return super().keys() | {"upper_switches": self.upper_switches}
-
     def words(self) -> str:
         """Count the chips of both tiers."""
         planes, chips = len(self.links_per_switch), self.upper_switches
@@ -69,3 +67,5 @@ class TwoTierRow(ChipRow):
 
     structure: Literal["two-tier"] = "two-tier"
     upper_switches: Count
+
+    domain: ClassVar = TwoTierDomain

@@ -84,7 +84,7 @@ def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answe
 rates = st.floats(1.0, 100.0)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_the_best_of_all_counts(data: st.DataObject) -> None:
     columns = [
@@ -131,7 +131,7 @@ def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
     assert 4 in slow.gpus
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.DataObject) -> None:
     of = classes((4, data.draw(st.integers(1, 3))), (3, 2), slow=data.draw(st.integers(0, 1)))
@@ -156,7 +156,7 @@ def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.Da
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
 def test_the_nearest_of_places_is_found(places: list[int], place: int) -> None:
     cuts = [_Cut(one, ()) for one in sorted(places)]

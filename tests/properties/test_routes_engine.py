@@ -140,7 +140,7 @@ def test_rails_with_and_without_the_hop(name: str, relay: bool) -> None:
     check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0]))
 def test_random_graphs(seed: int, filled: float) -> None:
     rng = random.Random(seed)
@@ -164,7 +164,7 @@ def test_planes_that_some_gpus_are_not_on(seed: int) -> None:
 SHAPES = [(2,), (5,), (2, 2), (4, 3), (1, 6), (2, 3, 4), (2, 2, 2), (4, 1, 3)]
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(st.sampled_from(SHAPES), st.data())
 def test_tori_and_grids(shape: tuple[int, ...], data: st.DataObject) -> None:
     cluster = small.torus(*shape)

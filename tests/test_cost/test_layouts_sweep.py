@@ -117,7 +117,6 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
     ("model", "cluster", "workload", "redundant"),
     [
         ("deepseek-v3", "gb200-nvl72", Workload(), None),
-        ("deepseek-v3", "gb200-nvl72", Workload(phase="prefill"), None),
         ("deepseek-v2-lite", "gb200-nvl72@16", Workload(draft_tokens=1, accept_length=1.5), 21),
         ("mixtral-8x7b", "hgx-h100@24", Workload(overlap=True), None),
         ("qwen3-235b-a22b", "tpu-v5p@2x2x4", Workload(context=30_000, kv_dtype="fp8"), None),
@@ -276,7 +275,7 @@ FASTER = st.sampled_from(["hbm_bytes_per_s", "bf16_flop_per_s", "link", "nic"])
 
 
 @given(FASTER, st.floats(1.0, 8.0), st.sampled_from(["decode", "prefill"]), st.integers(1, 40_000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, context: int) -> None:
     workload = Workload(context=context, phase=phase)
     slow, fast = (toy_sweep(workload, **{what: f}) for f in (1.0, factor))

@@ -42,7 +42,7 @@ def test_the_fold_is_the_best_pairing() -> None:
         assert found == pytest.approx(best)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6))
 def test_no_packing_is_below_the_estimate(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_no_packing_is_below_the_estimate(seed: int) -> None:
     assert (peak <= norm * (1 + 1e-9)).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6))
 def test_counts_are_legal_and_no_worse_by_the_estimate(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -114,9 +114,8 @@ def uniform(gpus: int, members: range) -> NDArray[np.float64]:
 def test_loads_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
     n = len(cluster.gpus)
-    for seed, filled in ((1, 0.4), (2, 0.05)):
-        matrix = skewed(n, seed, filled)
-        check(cluster, matrix, link_loads(cluster, matrix))
+    matrix = skewed(n, 1, 0.1)
+    check(cluster, matrix, link_loads(cluster, matrix))
     members = range(1, n - 1)
     traffic = pattern_traffic("all-to-all", n, 1e6 * (len(members) - 1), members)
     check(cluster, uniform(n, members), link_loads(cluster, traffic))
@@ -129,8 +128,10 @@ def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     check(cluster, matrix, link_loads(cluster, matrix))
 
 
-@pytest.mark.parametrize("name", ["hgx-h100@32, rails, pods of 2", "the same, with faults", "leaf-spine 4:1"])
-@pytest.mark.parametrize("relay", [True, False])
+@pytest.mark.parametrize(
+    ("name", "relay"),
+    [("hgx-h100@32, rails, pods of 2", False), ("the same, with faults", True), ("leaf-spine 4:1", False)],
+)
 def test_rails_with_and_without_the_hop(name: str, relay: bool) -> None:
     cluster = small.CLUSTERS[name]()
     matrix = skewed(len(cluster.gpus), 4, 0.3)
@@ -220,9 +221,8 @@ def test_mixed_domains_on_one_fabric() -> None:
     torus, mesh = small.torus(4, 2).spec.domains[0], small.mesh(4).spec.domains[0]
     cluster = build_cluster(replace(base, domains=(*base.domains, torus, mesh)))
     for relay in (True, False):
-        for seed, filled in ((1, 1.0), (2, 0.05)):
-            matrix = skewed(len(cluster.gpus), seed, filled)
-            check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
+        matrix = skewed(len(cluster.gpus), 1, 0.2)
+        check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
         n = len(cluster.gpus)
         traffic = pattern_traffic("all-to-all", n, 1e6 * (n - 1))
         check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)

@@ -70,9 +70,9 @@ def all_parts(size: list[int]) -> Ints:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("size", "k"), [([4, 4], 3), ([3, 2, 2], 3), ([2, 2, 2, 2], 4), ([3, 4], 2)])
+@pytest.mark.parametrize(("size", "k"), [([3, 2, 2], 3), ([3, 4], 2)])
 def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) -> None:
-    for seed in range(3):
+    for seed in (0, 1):
         tokens = drawn(seed, sum(size), k)
         task = free(tokens, size, limit=1.0 + 0.3 * seed)
         ways = all_parts(size)

@@ -18,8 +18,6 @@ from topology import ClusterSpec, build_cluster
 from topology.routes import link_loads, pattern_traffic, traffic_matrix
 from topology.spec import Fault
 
-pytestmark = pytest.mark.wide
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -110,6 +108,7 @@ def uniform(gpus: int, members: range) -> NDArray[np.float64]:
     return matrix
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])
 def test_loads_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
@@ -121,6 +120,7 @@ def test_loads_are_those_of_the_routes(name: str) -> None:
     check(cluster, uniform(n, members), link_loads(cluster, traffic))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", SLOW)
 def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
@@ -128,6 +128,7 @@ def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     check(cluster, matrix, link_loads(cluster, matrix))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "relay"),
     [("hgx-h100@32, rails, pods of 2", False), ("the same, with faults", True), ("leaf-spine 4:1", False)],
@@ -216,6 +217,7 @@ def test_meshes_with_faults(seed: int) -> None:
     assert "through other GPUs" in detour.notes[0]
 
 
+@pytest.mark.wide
 def test_mixed_domains_on_one_fabric() -> None:
     base = small.fabric_of("rail", 2, nodes_per_pod=2, spines=2).spec
     torus, mesh = small.torus(4, 2).spec.domains[0], small.mesh(4).spec.domains[0]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.copy_exchange import recount
 from placement.count_search import (
     Estimate,
     best_divided,
@@ -114,3 +115,12 @@ def test_all_counts_where_they_are_few() -> None:
     assert small.evaluate(best_of_all_counts(small))[0] == pytest.approx(1.0)
     one = Problem(np.ones((2, 1)), np.array([1, 1, 1]))
     assert best_of_all_counts(one).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_the_exchange_that_relieves_the_hottest_gpu_most_is_made() -> None:
+    """Loads 6+2, .5+.5 and .5+.5: the 6 needs the copy, and swaps then come to 3+.5, 3+.5 and 2+1."""
+    problem = Problem(np.array([[6.0, 2.0, 1.0, 1.0]]), np.array([2, 2, 2]))
+    row = np.array([[0, 1, 2, 3, 2, 3]], dtype=np.int32)
+    recount(problem, row, np.array([0]), rounds=1, tried=1)
+    assert np.bincount(row[0]).tolist() in ([2, 1, 1, 2], [2, 1, 2, 1])
+    assert problem.assignment(row).gpu_load(problem.mean).max() / problem.mean.sum() == pytest.approx(0.35)

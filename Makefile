@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= out/deepseek-v3-on-gb200-nvl72
 
+# Bytecode is kept from run to run: compiling the tests and the packages anew takes each process ten seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: plan test lint types pytest wide browser ray site wheel sbom deps versions clean
 
 plan: $(STAMP)

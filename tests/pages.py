@@ -13,6 +13,7 @@ from rackplan.cli import app
 LEFT_OUT = "..."
 CLOSE = 0.005
 """How far a number of a page may be from the one printed: the last digit of a search, not another result."""
+_GROUP = typer.main.get_command(app)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 
@@ -39,9 +40,8 @@ def conversation(block: str) -> list[tuple[list[str], str]]:
 
 def parse(words: list[str]) -> None:
     """Parse a command line of rackplan without running it; wrong usage raises."""
-    group = typer.main.get_command(app)
-    with group.make_context("rackplan", list(words)) as root:
-        name, command, rest = group.resolve_command(root, [*root._protected_args, *root.args])
+    with _GROUP.make_context("rackplan", list(words)) as root:
+        name, command, rest = _GROUP.resolve_command(root, [*root._protected_args, *root.args])
         with command.make_context(name, rest, parent=root):
             pass
 

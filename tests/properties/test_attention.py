@@ -202,7 +202,7 @@ def test_compressed_attention_reads_the_chosen_entries():
 
 
 @pytest.mark.parametrize("attention", ALL, ids=IDS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(context=st.integers(0, 10**6), more=st.integers(0, 10**6), kv_bytes=st.sampled_from([1.0, 2.0]))
 def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, more, kv_bytes):
     later = context + more
@@ -215,7 +215,7 @@ def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, 
     assert 1 <= attention.kv_shards(4) <= 4
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(context=st.integers(1, 300), window=st.one_of(st.none(), st.integers(1, 300)))
 def test_mean_span_of_a_prompt_is_the_mean(context, window):
     # Token i (from 0) sees between i and i + 1 tokens; the formula takes the middle.

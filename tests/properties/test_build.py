@@ -83,7 +83,7 @@ def test_links_differ_by_dimension() -> None:
     assert {rate_to(graph, gpu, "gpu") for gpu in graph} == {640e9}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=3))
 def test_every_torus(sides: list[tuple[int, bool]]) -> None:
     shape, wrap = tuple(size for size, _ in sides), tuple(flag for _, flag in sides)
@@ -182,7 +182,7 @@ def test_a_pod_alone_has_no_cores() -> None:
     assert nx.is_connected(graph)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     st.integers(2, 24),
     st.sampled_from([1.0, 2.0, 4.0]),
@@ -244,7 +244,7 @@ def test_dragonfly_by_hand() -> None:
     assert set(between.values()) == {16}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(2, 20), st.integers(1, 40))
 def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
     links = links_between_groups(groups, ports + groups - 1)

@@ -67,7 +67,7 @@ def lp_by_highs(row: np.ndarray, slot_gpu: np.ndarray, load: np.ndarray, speed: 
 
 
 @given(seed=st.integers(0, 10**6), per_node=st.sampled_from([1, 2, 3, 4]), gpus=st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
     nodes = np.arange(gpus) // per_node
@@ -75,7 +75,7 @@ def test_source_shares_are_those_of_the_ranks_one_by_one(seed, per_node, gpus):
 
 
 @given(seed=st.integers(0, 10**6), tp=st.sampled_from([1, 2, 4, 8]), groups=st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
     gpus = tp * groups
     assignment = drawn(seed, experts=5, gpus=gpus, slots=5)
@@ -116,7 +116,7 @@ def test_one_node_does_not_send_everything_to_the_first_copy():
     slots=st.integers(2, 4),
     fast=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     rng = np.random.default_rng(seed)
     experts = int(rng.integers(1, gpus * slots + 1))
@@ -134,7 +134,7 @@ def test_lp_is_that_of_highs(seed, gpus, slots, fast):
 
 @pytest.mark.parametrize("split", DISPATCH_POLICIES)
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_shares_of_an_expert_add_up_to_one(split, seed):
     assignment = drawn(seed)
     load = np.random.default_rng(seed).lognormal(0, 2, (2, 6))

@@ -96,7 +96,7 @@ def test_loads_of_another_shape_are_refused(shape, said):
         expert_use(linear(2, 4, 2), loads(*np.ones(shape)), 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_invariants(data):
     experts, gpus = data.draw(st.integers(2, 16)), data.draw(st.integers(1, 6))
@@ -119,7 +119,7 @@ def test_invariants(data):
     assert reached.sum() >= 1 - 1e-9  # a token goes somewhere
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 5))
 def test_balanced_use_is_that_of_equal_loads(gpus, each, layers):
     experts = gpus * each

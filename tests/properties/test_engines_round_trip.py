@@ -53,7 +53,7 @@ def written(engine: Engine, mapping: ExpertMapping, facts: ModelFacts, folder: s
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(case=mappings())
 def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
     mapping, facts = case
@@ -69,7 +69,7 @@ def test_round_trip(name: str, case: tuple[ExpertMapping, ModelFacts]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(case=mappings(), data=st.data())
 def test_an_expert_that_is_lost_is_noticed(
     name: str, case: tuple[ExpertMapping, ModelFacts], data: st.DataObject

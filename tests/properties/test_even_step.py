@@ -50,7 +50,7 @@ def small_model(toy):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("kind", ["peak", "fitted"])
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(shapes=st.lists(one_shape(), min_size=2, max_size=5))
 def test_many_shapes_at_once_are_the_same_one_by_one(toy, kind, shapes):
     machine = toy.machine(toy.cluster(4, 4), efficiency=efficiencies(toy)[kind])
@@ -72,7 +72,7 @@ def test_many_shapes_at_once_are_the_same_one_by_one(toy, kind, shapes):
 
 
 @pytest.mark.parametrize("kind", ["peak", "fitted"])
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(
     sizes=st.sampled_from([(1,), (4,), (8,), (4, 4), (2, 2)]),
     tp=st.sampled_from([1, 2, 4]),
@@ -200,7 +200,7 @@ def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     )  # the last layer of each has one
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(shape=one_shape(), more=st.floats(1.0, 4.0))
 def test_imbalance_is_never_faster(toy, shape, more):
     machine = toy.machine(toy.cluster(8), efficiency=toy.fitted())
@@ -221,7 +221,7 @@ def half_batches(compute, send):
     return half
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(compute=st.floats(0, 10), send=st.floats(0, 10), share=st.floats(0, 1))
 def test_overlap_hides_a_share_of_the_shorter(compute, send, share):
     whole = StepCost(floor_s={"compute": 1.0})

@@ -245,7 +245,7 @@ def test_what_is_taken_is_within_the_tolerance_of_the_best(tolerance: float) -> 
     assert found.candidate.simplicity <= best.candidate.simplicity
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     times=st.tuples(st.floats(0.012, 0.2), st.floats(0.012, 0.2)), goal=st.sampled_from(["throughput", "usd"])
 )

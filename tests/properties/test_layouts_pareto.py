@@ -35,7 +35,7 @@ def brute(points: list[tuple[float, float]]) -> list[int]:
 
 @pytest.mark.wide
 @given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_as_brute_force(points: list[tuple[float, float]]) -> None:
     x, y = [p[0] for p in points], [p[1] for p in points]
     assert pareto(x, y).tolist() == brute(points)

@@ -49,7 +49,7 @@ def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> flo
 
 @pytest.mark.wide
 @given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     count, row_of = stages + more, [min(stage, 2) for stage in range(stages)]
@@ -134,7 +134,7 @@ def test_splits_on_the_way_from_one_to_another() -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_rows_of_groups(lengths: list[int], data: st.DataObject) -> None:
     length = np.array(lengths)
     start = np.cumsum(length) - length

@@ -68,7 +68,7 @@ def test_parts_of_a_few_are_those_of_all() -> None:
     assert (found.lower_step_s <= found.step_s).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
 def test_runs_of_equal_keys(lengths: list[int]) -> None:
     keys = np.repeat(np.arange(len(lengths)), lengths)

@@ -192,7 +192,7 @@ def test_breakdown_by_hand():
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     weights=st.floats(0, 2e11),
     kv=st.floats(1, 1e9),
@@ -208,7 +208,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(weights, kv, workspace, ca
     assert sum(memory.breakdown(most).values()) == pytest.approx(capacity)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 10**9), st.sampled_from(["fp8", "bf16", "fp32"]), st.integers(8, 40))
 def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, kv, slots):
     cluster, model = toy.cluster(4), toy.model()

@@ -109,7 +109,7 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
     assert migrate([migration_task(problem, solve(problem).assignment.slot_expert)]).moves == 0
 
 
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @example(seed=224, most=16)
 @given(seed=st.integers(0, 1000), most=st.integers(0, 40))
 def test_a_budget_is_kept_and_more_is_not_worse(seed: int, most: int) -> None:

@@ -116,7 +116,7 @@ def loads(draw, windows, layers, experts):
 ALL = ("static", "vllm", "sglang", "rackplan", "rackplan:none", "rackplan-linear")
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data(), st.sampled_from(ALL))
 def test_no_policy_sees_the_future(data, name):
     """What comes in the last window changes no placement, and nothing that was scored before it."""
@@ -131,7 +131,7 @@ def test_no_policy_sees_the_future(data, name):
         assert [each.moves for each in one.replans] == [each.moves for each in two.replans]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_a_constant_load_is_placed_once(data):
     window = loads(data.draw, 1, 2, 8)

@@ -245,7 +245,7 @@ def test_which_chips_are_at_least_as_good() -> None:
     assert len(names) > 60
 
 
-@pytest.mark.parametrize(("turn", "model"), list(enumerate((DENSE, LATENT, PLAIN, GROUPED, SPARSE))))
+@pytest.mark.parametrize(("turn", "model"), list(enumerate((LATENT, PLAIN, GROUPED))))
 def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(turn: int, model: str) -> None:
     assert not wrong_pairs({cluster.name: swept(cluster, model, neutral()) for cluster in some(turn)})
 
@@ -253,10 +253,8 @@ def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(turn: int, model: 
 @pytest.mark.parametrize(
     ("gpus", "model", "workload"),
     [
-        (72, DENSE, Workload(context=16_000, kv_dtype="fp8")),
+        (72, GROUPED, Workload(context=16_000, kv_dtype="fp8", overlap=True)),
         (16, "qwen3-next-80b-a3b", Workload(phase="prefill")),
-        (16, LATENT, Workload(context=1000, draft_tokens=2, accept_length=1.8)),
-        (16, GROUPED, Workload(overlap=True)),
     ],
 )
 def test_nor_with_more_gpus_or_under_another_workload(gpus: int, model: str, workload: Workload) -> None:
@@ -266,7 +264,7 @@ def test_nor_with_more_gpus_or_under_another_workload(gpus: int, model: str, wor
 
 @pytest.mark.parametrize(
     ("chip", "model"),
-    [(chip, (DENSE, LATENT, PLAIN)[i % 3]) for i, chip in enumerate(CHIPS)],
+    [(chip, (DENSE, LATENT, PLAIN)[i % 3]) for i, chip in enumerate(CHIPS[::2])],
 )
 def test_a_chip_with_one_figure_better_is_never_slower(chip: str, model: str) -> None:
     cluster = resolve_cluster(f"{chip}@16")
@@ -285,7 +283,7 @@ def test_a_chip_with_one_figure_better_is_never_slower(chip: str, model: str) ->
     st.integers(100, 40_000),
 )
 @example("vr-nvl72@16", "fp8_flop_per_s", 2.0, LATENT, "decode", 13_904)  # a layout that leaves a GPU idle
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_nor_one_with_any_figure_better_by_any_factor(
     chip: str, figure: str, factor: float, model: str, phase: str, context: int
 ) -> None:
@@ -316,11 +314,12 @@ def test_in_the_right_order_with_the_coefficients_of_each_chip() -> None:
     models = structures()
     assert 8 <= len(models) < len(model_names())
     for turn, model in enumerate(models):
-        found = {cluster.name: swept(cluster, model, None, cut_experts=False) for cluster in some(turn)}
+        chips = catalog(16)[turn % 3 :: 3]
+        found = {cluster.name: swept(cluster, model, None, cut_experts=False) for cluster in chips}
         assert not wrong_pairs(found)
 
 
-@pytest.mark.parametrize(("model", "chips"), [(DENSE, CHIPS[::2]), (PLAIN, CHIPS[1::2])])
+@pytest.mark.parametrize(("model", "chips"), [(DENSE, CHIPS[:1]), (PLAIN, CHIPS[3:4])])
 def test_invented_chips_in_the_right_order_with_the_coefficients_of_their_neighbours(
     model: str, chips: tuple[str, ...]
 ) -> None:

@@ -103,7 +103,7 @@ def problems(draw: st.DrawFn) -> StageProblem:
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=160)
+@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_as_good_as_the_best_of_all_splits(what: StageProblem) -> None:
     best = best_split(what)
@@ -279,7 +279,7 @@ def test_the_last_stage_pays_for_the_head() -> None:
     assert problem.fixed_seconds[1] > 0.0
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 50), st.integers(0, 200))
 def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
     for edge in range(low, low + room + 1):
@@ -295,7 +295,7 @@ def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 400), st.floats(0, 1), st.integers(0, 2**31))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_crossing_is_found_whatever_the_curve(low: int, room: int, where: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = np.cumsum(rng.integers(0, 3, room + 1) ** int(rng.integers(1, 6))).astype(float)

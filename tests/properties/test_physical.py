@@ -217,7 +217,7 @@ def test_a_raw_graph_by_racks() -> None:
     assert (found.racks, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     st.sampled_from([name for name in cluster_names() if load_domain(name).structure != "torus"]),
     st.integers(1, 40),

@@ -19,7 +19,7 @@ def test_by_hand():
     assert mean_prompt_span(0, 30) == mean_prompt_span(0, None) == 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(contexts=st.lists(st.integers(0, 10**6), min_size=1, max_size=6), window=WINDOWS)
 def test_arrays_are_the_numbers_one_by_one(contexts, window):
     array = np.array(contexts, dtype=np.float64)
@@ -28,7 +28,7 @@ def test_arrays_are_the_numbers_one_by_one(contexts, window):
     assert at_most(array, 7.0).tolist() == [min(context, 7.0) for context in contexts]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(context=st.integers(0, 10**6), window=WINDOWS)
 def test_a_prompt_sees_between_half_and_all_of_the_window(context, window):
     assert span(context, window) / 2 <= mean_prompt_span(context, window) <= span(context, window)

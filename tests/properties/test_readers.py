@@ -26,7 +26,7 @@ def test_whole_inputs_are_read(reader: readers.Reader, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", readers.READERS, ids=lambda reader: reader.name)
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_damaged_inputs_are_read_or_refused(
     reader: readers.Reader, tmp_path_factory: pytest.TempPathFactory, seed: int

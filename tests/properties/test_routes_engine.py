@@ -18,8 +18,6 @@ from topology import ClusterSpec, build_cluster
 from topology.routes import link_loads, pattern_traffic, traffic_matrix
 from topology.spec import Fault
 
-pytestmark = pytest.mark.wide
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -110,18 +108,19 @@ def uniform(gpus: int, members: range) -> NDArray[np.float64]:
     return matrix
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])
 def test_loads_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
     n = len(cluster.gpus)
-    for seed, filled in ((1, 0.4), (2, 0.05)):
-        matrix = skewed(n, seed, filled)
-        check(cluster, matrix, link_loads(cluster, matrix))
+    matrix = skewed(n, 1, 0.1)
+    check(cluster, matrix, link_loads(cluster, matrix))
     members = range(1, n - 1)
     traffic = pattern_traffic("all-to-all", n, 1e6 * (len(members) - 1), members)
     check(cluster, uniform(n, members), link_loads(cluster, traffic))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", SLOW)
 def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
@@ -129,8 +128,11 @@ def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     check(cluster, matrix, link_loads(cluster, matrix))
 
 
-@pytest.mark.parametrize("name", ["hgx-h100@32, rails, pods of 2", "the same, with faults", "leaf-spine 4:1"])
-@pytest.mark.parametrize("relay", [True, False])
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("name", "relay"),
+    [("hgx-h100@32, rails, pods of 2", False), ("the same, with faults", True), ("leaf-spine 4:1", False)],
+)
 def test_rails_with_and_without_the_hop(name: str, relay: bool) -> None:
     cluster = small.CLUSTERS[name]()
     matrix = skewed(len(cluster.gpus), 4, 0.3)
@@ -140,7 +142,7 @@ def test_rails_with_and_without_the_hop(name: str, relay: bool) -> None:
     check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0]))
 def test_random_graphs(seed: int, filled: float) -> None:
     rng = random.Random(seed)
@@ -164,7 +166,7 @@ def test_planes_that_some_gpus_are_not_on(seed: int) -> None:
 SHAPES = [(2,), (5,), (2, 2), (4, 3), (1, 6), (2, 3, 4), (2, 2, 2), (4, 1, 3)]
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(st.sampled_from(SHAPES), st.data())
 def test_tori_and_grids(shape: tuple[int, ...], data: st.DataObject) -> None:
     cluster = small.torus(*shape)
@@ -215,14 +217,14 @@ def test_meshes_with_faults(seed: int) -> None:
     assert "through other GPUs" in detour.notes[0]
 
 
+@pytest.mark.wide
 def test_mixed_domains_on_one_fabric() -> None:
     base = small.fabric_of("rail", 2, nodes_per_pod=2, spines=2).spec
     torus, mesh = small.torus(4, 2).spec.domains[0], small.mesh(4).spec.domains[0]
     cluster = build_cluster(replace(base, domains=(*base.domains, torus, mesh)))
     for relay in (True, False):
-        for seed, filled in ((1, 1.0), (2, 0.05)):
-            matrix = skewed(len(cluster.gpus), seed, filled)
-            check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
+        matrix = skewed(len(cluster.gpus), 1, 0.2)
+        check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
         n = len(cluster.gpus)
         traffic = pattern_traffic("all-to-all", n, 1e6 * (n - 1))
         check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)

@@ -71,7 +71,7 @@ def last_end(weights: NDArray[np.float64], capacity: NDArray[np.float64], left: 
     return now
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 9), st.booleans())
 def test_the_last_end_is_that_of_progressive_filling(seed: int, links: int, count: int, even: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -104,7 +104,7 @@ def matrices(n: int) -> st.SearchStrategy[NDArray[np.float64]]:
 names = st.sampled_from(sorted(CLUSTERS))
 
 
-@settings(deadline=None, max_examples=24)
+@settings(deadline=None, max_examples=12)
 @given(names, st.data())
 def test_every_byte_leaves_arrives_and_is_kept_on_the_way(name: str, data: st.DataObject) -> None:
     cluster = made(name)
@@ -128,7 +128,7 @@ def test_every_byte_leaves_arrives_and_is_kept_on_the_way(name: str, data: st.Da
     assert max(tier.seconds for tier in loads.tiers.values()) == loads.transfer_s
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(names, st.data())
 def test_twice_the_bytes_take_twice_the_time_without_latency(name: str, data: st.DataObject) -> None:
     cluster = made(name)
@@ -139,7 +139,7 @@ def test_twice_the_bytes_take_twice_the_time_without_latency(name: str, data: st
     np.testing.assert_allclose(two.load_bytes, 2 * one.load_bytes)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(names, st.data())
 def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
     cluster = made(name)
@@ -158,7 +158,7 @@ def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
     assert after.bound_s <= before.bound_s
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.sampled_from(["rail", "leaf-spine", "mesh", "nvl72"]), st.data())
 def test_equal_hosts_may_change_places(name: str, data: st.DataObject) -> None:
     """Hosts of one pod (GPUs of one mesh, trays of one rack) are alike: which is which changes nothing."""
@@ -176,7 +176,7 @@ def test_equal_hosts_may_change_places(name: str, data: st.DataObject) -> None:
         assert two.tiers[tier].seconds == pytest.approx(load.seconds)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(names, st.data())
 def test_all_to_all_is_the_matrix_of_equal_bytes(name: str, data: st.DataObject) -> None:
     cluster = made(name)

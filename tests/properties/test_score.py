@@ -351,7 +351,7 @@ def score_of(toy, case, *, hbm_rate=1.0, flop=1.0, link=1.0, nic=1.0):
     return toy.scorer(where, case["layout"]).at(case["batch"])
 
 
-@settings(deadline=None, max_examples=36)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_what_holds_of_every_score(toy, data):
     case = data.draw(cases(toy))
@@ -376,7 +376,7 @@ def test_what_holds_of_every_score(toy, data):
     assert score.tpot_s == pytest.approx(score.step_s / (2.5 if "draft_tokens" in case["asked"] else 1.0))
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data(), factor=st.floats(1.0, 50.0))
 @pytest.mark.parametrize("rate", ["hbm_rate", "flop", "link", "nic"])
 def test_a_faster_part_never_slows_a_step(toy, rate, data, factor):
@@ -386,7 +386,7 @@ def test_a_faster_part_never_slows_a_step(toy, rate, data, factor):
     assert after.lower_step_s <= before.lower_step_s * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_twice_every_rate_is_half_the_roofline(toy, data):
     case = {**data.draw(cases(toy)), "efficiency": PEAK}
@@ -398,7 +398,7 @@ def test_twice_every_rate_is_half_the_roofline(toy, data):
     )
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_twice_every_rate_halves_the_lower_bound_whatever_kernels_lose(toy, data):
     case = data.draw(cases(toy))
@@ -408,7 +408,7 @@ def test_twice_every_rate_halves_the_lower_bound_whatever_kernels_lose(toy, data
     assert after.step_s <= before.step_s * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_a_larger_batch_takes_longer_and_serves_no_fewer(toy, data):
     case = {**data.draw(cases(toy)), "efficiency": PEAK}
@@ -417,7 +417,7 @@ def test_a_larger_batch_takes_longer_and_serves_no_fewer(toy, data):
     assert large.tok_s_per_gpu >= small.tok_s_per_gpu * (1 - 1e-9)
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(1, 3_000), st.sampled_from([1e7, 1e8, 1e9]), st.integers(0, 2), st.booleans())
 def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, staged):
     cluster = toy.cluster(*(toy.domain(2, chip=toy.gpu(hbm=hbm)) for _ in range(2)))
@@ -432,7 +432,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, st
         scorer.at(most + 1)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_gpus_of_a_domain_can_be_renamed(toy, data):
     sizes = data.draw(st.sampled_from([(4,), (2, 4), (3, 3)]))
@@ -459,7 +459,7 @@ def test_gpus_of_a_domain_can_be_renamed(toy, data):
     assert again.step_s == pytest.approx(before.step_s)
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=8)
 @given(st.floats(1.0, 20.0), st.floats(1.0, 5.0), st.sampled_from([(4,), (2, 2)]), st.booleans())
 def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, slow):
     # At a batch that touches every expert; where tokens are few, skew spares reads.

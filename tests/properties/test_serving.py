@@ -118,7 +118,7 @@ ASKED = st.tuples(st.floats(10, 1e5), st.floats(2, 5000), st.sampled_from([1.0, 
 POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     engine=ENGINES,
     what=ASKED,
@@ -155,7 +155,7 @@ def split_served(engine, prefill, what, split, *, workers, prefill_workers, most
     return of(served), rate
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     engine=ENGINES,
     prefill=ENGINES,
@@ -185,7 +185,7 @@ def test_pools_keep_littles_law_and_their_limits(
         assert in_system == pytest.approx(what[2]), "who waits is counted once"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     engine=ENGINES,
     prefill=ENGINES,

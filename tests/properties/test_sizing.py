@@ -51,7 +51,7 @@ def sized(tok_s: float, **asked: float) -> Size:
     st.lists(st.floats(1, 100), min_size=1, max_size=4),
     st.integers(1, 40),
 )
-@settings(max_examples=36, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_units_are_joined_as_pays_most(rates: list[float], units: int) -> None:
     joined = {2**k: 2**k * rate for k, rate in enumerate(rates)}
     table = Table.of(joined)

@@ -108,7 +108,7 @@ def test_greedy_counts_are_not_optimal_for_the_largest_gpu_load() -> None:
     assert lower_bound(problem)[0] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_not_behind_a_legal_eplb(seed: int) -> None:
     """Wherever EPLB keeps copies apart, ours is at least as balanced in every layer; else the log says so."""
     rng = np.random.default_rng(seed)

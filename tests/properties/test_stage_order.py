@@ -160,7 +160,7 @@ def test_bounds_hold(seed, kinds):
         assert max(steps) <= most
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 7), st.integers(1, 3), st.booleans())
 def test_a_split_in_a_given_order_is_exact(seed, layers, stages, tight):
     problem = random_problem(seed, layers, stages, stages, tight=tight)

@@ -85,7 +85,7 @@ ANY = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(**ANY)
 def test_never_faster_than_bytes_over_the_peak_rate(kernel, leg, tokens, ep, rate, more):
     found, moved, size = case(kernel, leg, tokens=tokens, ep=ep, up=rate, out=rate / more)
@@ -93,7 +93,7 @@ def test_never_faster_than_bytes_over_the_peak_rate(kernel, leg, tokens, ep, rat
     assert found >= float(moved.out) * size / (rate / more)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(**ANY)
 def test_more_bandwidth_never_slower_more_tokens_never_faster(kernel, leg, tokens, ep, rate, more):
     found, _, _ = case(kernel, leg, tokens=tokens, ep=ep, up=rate, out=rate / 9)
@@ -102,7 +102,7 @@ def test_more_bandwidth_never_slower_more_tokens_never_faster(kernel, leg, token
     assert case(kernel, leg, tokens=tokens * more, ep=ep, up=rate, out=rate / 9)[0] >= found
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(**ANY)
 def test_twice_the_tokens_over_twice_the_bandwidth_takes_as_long(kernel, leg, tokens, ep, rate, more):
     if kernel.dispatch.copy_bytes_per_s or kernel.dispatch.vector_s or kernel.dispatch.unpack_s:

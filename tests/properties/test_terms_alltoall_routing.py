@@ -96,7 +96,7 @@ def test_impossible_routing_is_refused(arguments, message):
         Routing(*arguments)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_chance_lies_between_its_bounds(data):
     groups = data.draw(st.sampled_from([1, 2, 4, 8]))

@@ -77,7 +77,7 @@ def pairs_by_hand(share, domain, tokens, top_k):
     return busiest
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_pairs_across_domains_match_a_full_traffic_matrix(data):
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))

@@ -35,7 +35,7 @@ def free(tokens: Tokens, size: list[int], limit: float = np.inf) -> Parts:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(1, 5))
 def test_every_change_is_what_a_recount_says(seed: int, parts: int, k: int) -> None:
     rng = np.random.default_rng(seed)
@@ -70,9 +70,9 @@ def all_parts(size: list[int]) -> Ints:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("size", "k"), [([4, 4], 3), ([3, 2, 2], 3), ([2, 2, 2, 2], 4), ([3, 4], 2)])
+@pytest.mark.parametrize(("size", "k"), [([3, 2, 2], 3), ([3, 4], 2)])
 def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) -> None:
-    for seed in range(3):
+    for seed in (0, 1):
         tokens = drawn(seed, sum(size), k)
         task = free(tokens, size, limit=1.0 + 0.3 * seed)
         ways = all_parts(size)

@@ -117,7 +117,6 @@ def swept(model: str, cluster: str, workload: Workload = WORKLOAD, **options: An
     ("model", "cluster", "workload", "redundant"),
     [
         ("deepseek-v3", "gb200-nvl72", Workload(), None),
-        ("deepseek-v3", "gb200-nvl72", Workload(phase="prefill"), None),
         ("deepseek-v2-lite", "gb200-nvl72@16", Workload(draft_tokens=1, accept_length=1.5), 21),
         ("mixtral-8x7b", "hgx-h100@24", Workload(overlap=True), None),
         ("qwen3-235b-a22b", "tpu-v5p@2x2x4", Workload(context=30_000, kv_dtype="fp8"), None),
@@ -276,7 +275,7 @@ FASTER = st.sampled_from(["hbm_bytes_per_s", "bf16_flop_per_s", "link", "nic"])
 
 
 @given(FASTER, st.floats(1.0, 8.0), st.sampled_from(["decode", "prefill"]), st.integers(1, 40_000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, context: int) -> None:
     workload = Workload(context=context, phase=phase)
     slow, fast = (toy_sweep(workload, **{what: f}) for f in (1.0, factor))
@@ -288,7 +287,7 @@ def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, co
 
 
 @given(st.sampled_from([2.0, 0.5, 3.7]), st.sampled_from(["decode", "prefill"]), st.integers(1, 40_000))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_rates_twice_as_high_halve_everything(factor: float, phase: str, context: int) -> None:
     workload = Workload(context=context, phase=phase)
     names = ("hbm_bytes_per_s", "bf16_flop_per_s", "link", "nic")
@@ -318,7 +317,7 @@ def test_every_batch_near_the_frontier_by_pricing_all() -> None:
         best[key] = index
     edge = found.frontier()
     priced = {(found.label(i), float(found.batch[i])) for i in range(len(found))}
-    for target in np.linspace(10, 60, 11):
+    for target in np.linspace(10, 60, 6):
         index = best_at(found, target)
         assert index is not None
         assert index in edge or found.tok_s_per_gpu[index] == found.tok_s_per_gpu[edge].max()
@@ -328,7 +327,7 @@ def test_every_batch_near_the_frontier_by_pricing_all() -> None:
         if key[2] > 1:
             continue
         scorer = scorer_of(found, last, None)
-        for batch in range(1, int(found.max_batch[last]) + 1, 7):
+        for batch in range(1, int(found.max_batch[last]) + 1, 37):
             score = scorer.at(batch)
             row = best_at(found, score.tok_s_per_user * (1 - 1e-9))
             assert row is not None
@@ -372,12 +371,11 @@ def times(figure: Figure, factor: float) -> Figure:
 SLOW_LINKS = ", ".join(f"{{link: [d1.n0.g3, d1.s{chip}], factor: 0.4}}" for chip in range(4))
 
 
-@pytest.mark.parametrize("fault", ["{gpu: d1.n0.g3, factor: 0.5}", SLOW_LINKS])
-def test_replicas_with_a_slow_gpu_or_link_set_the_step(tmp_path: Path, fault: str) -> None:
+def test_replicas_with_a_slow_link_set_the_step(tmp_path: Path) -> None:
     path = tmp_path / "faulty.yaml"
     path.write_text(
         "name: faulty\ndomains: [{part: hgx-h100, count: 2}]\nfabric: {kind: rail, nic: 400 Gb/s}\n"
-        f"broken: [{fault}]\n"
+        f"broken: [{SLOW_LINKS}]\n"
     )
     whole = swept("mixtral-8x7b", "hgx-h100@16")
     found = sweep(Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), WORKLOAD))

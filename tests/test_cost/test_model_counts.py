@@ -214,7 +214,7 @@ def test_hunyuan_lists_with_one_entry_a_layer():
         model_from_config({**config, "moe_topk": [8] * 31 + [4]}, name="odd")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(
     layers=st.integers(1, 9),
     groups=st.integers(1, 4),

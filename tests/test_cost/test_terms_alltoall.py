@@ -30,7 +30,7 @@ def both(toy, sizes, *, tokens=10.0, slots=8, phase="decode", efficiency=None, k
     return even, alltoall_parts(toy.model(), use, tokens=tokens, domain=domain, machine=machine)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     sizes=st.sampled_from([(2,), (4,), (8,), (2, 2), (4, 4), (2, 2, 2, 2)]),
     tokens=st.floats(0.5, 5000),

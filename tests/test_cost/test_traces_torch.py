@@ -53,7 +53,7 @@ def test_what_was_saved_is_read(tmp_path: Path, torch_save: Callable[..., Path],
     same(value, load_torch_file(torch_save(tmp_path / "x.pt", value)))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(array=arrays(np.int32, st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)))
 def test_any_shape(tmp_path: Path, torch_save: Callable[..., Path], array: np.ndarray) -> None:
     same(array, load_torch_file(torch_save(tmp_path / "x.pt", array)))

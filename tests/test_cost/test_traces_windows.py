@@ -32,7 +32,7 @@ def steps(count: int, seed: int = 0) -> np.ndarray:
     return values
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(used=st.lists(st.booleans(), min_size=1, max_size=90).filter(any), most=st.integers(1, 40))
 def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], most: int) -> None:
     values = steps(len(used)) * np.array(used)[:, None, None]

@@ -296,7 +296,7 @@ def test_shipped_files_come_back_from_their_own_text(tmp_path):
 counts = st.integers(1, 4).map(lambda power: 2**power)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     measured=st.floats(1e-3, 1e6),
     widths=st.tuples(counts, counts, st.integers(0, 3), st.integers(1, 9)),

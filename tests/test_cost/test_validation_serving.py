@@ -242,7 +242,7 @@ POOLS = st.sampled_from(
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(
     point=st.sampled_from([replace(DECODE, batch=0.0, concurrency=1), SERVED, SPLIT]),
     pool=POOLS,

@@ -92,7 +92,7 @@ LISTS = st.lists(LEAVES | st.lists(LEAVES, max_size=4), max_size=4)
 VALUES = LEAVES | LISTS | st.dictionaries(st.from_regex(r"[a-z]{1,8}x\Z"), LEAVES | LISTS, max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(value=VALUES, flow=st.booleans())
 def test_yaml_is_read_as_a_safe_loader_reads_it(
     tmp_path_factory: pytest.TempPathFactory, value: object, flow: bool

@@ -83,7 +83,7 @@ def test_what_cannot_be_spread_is_refused_and_nothing_else(slots: tuple[int, ...
             require_apart(experts, np.array(slots), domains, once=once)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10**6))
 def test_legal_is_what_verify_says(seed: int) -> None:
     rng = np.random.default_rng(seed)

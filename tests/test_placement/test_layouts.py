@@ -56,7 +56,7 @@ def check(cluster: Cluster, model: Model, shape: Shape) -> None:
         assert all(len(group) == shape.tp for group in groups)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.booleans())
 def test_any_domains(sizes: list[int], moe: bool) -> None:
     cluster, model = cut_cluster(*sizes), MOE if moe else DENSE

@@ -16,7 +16,7 @@ from placement.problem import Problem, make_problem
 from placement.verify import verify_experts
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000), gpus=st.integers(2, 5), each=st.integers(2, 4), empty=st.booleans())
 def test_every_expert_is_back_after_one_move_each(seed: int, gpus: int, each: int, empty: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ def replay(old: dict[tuple[int, int], int], steps: list[Step]) -> dict[tuple[int
     return held
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 100_000), gpus=st.integers(2, 6), each=st.integers(1, 3))
 def test_replayed_they_give_the_new_placement(seed: int, gpus: int, each: int) -> None:
     rng = np.random.default_rng(seed)

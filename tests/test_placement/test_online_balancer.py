@@ -192,7 +192,7 @@ def test_what_cannot_be_used_is_refused() -> None:
         start(EXPERTS, 1, GPUS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     gpus=st.integers(2, 6),

@@ -44,6 +44,17 @@ def test_windows_that_go_on_surprise_less_than_independent_ones() -> None:
     assert remembered(walk[:1]).surprise == 0.5
 
 
+def test_the_surprise_of_a_window_by_hand() -> None:
+    """The first window has no tokens in the second layer: the mean of the first two is 2, 2 and 2, 0."""
+    first, second, third = np.array([[[1.0, 3], [0, 0]], [[3, 1], [2, 0]], [[2, 2], [0, 2]]])
+    assert remembered(np.array([first, second])).surprise == pytest.approx(
+        0.5
+    )  # as far from last as from mean
+    # mean squares: (1 + 1 + 4 + 4) / 4 from the last window, (4 + 4) / 4 from the mean
+    found = remembered(np.array([first, second, third])).surprise
+    assert found == pytest.approx(0.5 + 0.2 * (2.5 / (2 * 2.0) - 0.5))
+
+
 @pytest.mark.parametrize("windows", [1, 4, 16])
 def test_windows_of_one_kind_over_and_over_do_not_outvote_the_current_one(windows: int) -> None:
     old, new = loads(2)

@@ -28,7 +28,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(problems())
 def test_any_problem_gets_a_legal_placement(problem: Problem) -> None:
     copies = replicate(problem)

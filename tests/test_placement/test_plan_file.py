@@ -304,7 +304,7 @@ def test_what_is_no_plan_at_all(text: str, tmp_path: Path) -> None:
     refusal(text, tmp_path)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_truncated_anywhere_is_refused(tmp_path: Path, data: st.DataObject) -> None:
     text = text_of_plan()

@@ -42,7 +42,7 @@ def throttled() -> Deployment:
     return Deployment(build_cluster(spec), resolve_model("mixtral-8x7b"), Workload(4096, 2, phase="prefill"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     free=st.lists(st.integers(0, 20), min_size=1, max_size=3),
     each=st.integers(1, 5),

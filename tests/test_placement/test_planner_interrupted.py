@@ -30,8 +30,7 @@ def options_of(split: DispatchPolicy = "even") -> PlanOptions:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("split", ["even", "source", "lp"])
-@pytest.mark.parametrize("scenarios", [1, 3])
+@pytest.mark.parametrize(("split", "scenarios"), [("even", 1), ("source", 1), ("even", 3), ("lp", 3)])
 def test_the_placement_that_chose_the_layout_is_kept(
     split: DispatchPolicy, scenarios: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

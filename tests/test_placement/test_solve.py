@@ -147,7 +147,7 @@ def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytes
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 10**6))
 def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:
     """In any order, among any others, whatever slots and speeds: engines call with some layers."""

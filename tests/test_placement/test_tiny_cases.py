@@ -38,10 +38,9 @@ def test_tiny_problems() -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("start", range(1000, 1200, 100))
-def test_many_tiny_problems(start: int) -> None:
+def test_many_tiny_problems() -> None:
     """None called infeasible that is not, and none far above the best."""
-    found = {seed: value for seed in range(start, start + 100) if (value := excess(seed)) is not None}
+    found = {seed: value for seed in range(1000, 1100) if (value := excess(seed)) is not None}
     assert len(found) > 45
     free = [value for seed, value in found.items() if not second_copies_bind(seed)]
     assert np.mean(free) < 1e-3

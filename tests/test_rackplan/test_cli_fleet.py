@@ -58,6 +58,8 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert data["broken"] == ["d0.n0.g3"]
     totals = data["totals"]
     assert (totals["gpus"], totals["gpus_broken"]) == (23, 1)
+    assert totals["input_tok_s"] == pytest.approx(1000 * totals["requests_per_s"])
+    assert totals["tok_s"] == pytest.approx(100 * totals["requests_per_s"])
     assert (totals["gpus_used"], totals["gpus_idle"]) == (len(used), len(idle))
     assert totals["requests_per_s"] * 100 == pytest.approx(totals["tok_s"])
     assert totals["usd_per_hour"] == pytest.approx(15 * 1.3 + 8 * 1.6)

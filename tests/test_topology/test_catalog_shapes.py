@@ -70,7 +70,7 @@ def test_several_ultraservers() -> None:
     assert len({gpu.rack for gpu in cluster.gpus}) == 4
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 600))
 def test_a_suggested_shape_is_one(chips: int) -> None:
     domain = load_domain("tpu-v5p")
@@ -85,7 +85,7 @@ def test_a_suggested_shape_is_one(chips: int) -> None:
     assert shaped(domain, shape, "test").gpus == chips
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.sampled_from([(4, 4, 4), (8, 4, 4), (2, 2, 4), (8, 8, 8)]))
 def test_every_place_once_and_hosts_are_blocks(shape: tuple[int, ...]) -> None:
     domain = shaped(load_domain("tpu-v5p"), shape, "test")

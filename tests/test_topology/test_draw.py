@@ -37,12 +37,9 @@ def groups(svg: ET.Element, kind: str) -> int:
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "level"),
-    [(name, "auto") for name in cluster_names()]
+    [(name, "auto") for name in cluster_names()[::4]]
     + [("gb200-nvl72", "gpu"), ("vr-nvl72", "gpu"), ("rubin-576", "gpu"), ("hgx-h100", "domain")]
-    + [
-        (n, "auto")
-        for n in ("gb200-nvl72@576", "hgx-h100@576", "rubin-576@1728", "gb200-nvl72@16384", "hgx-h100@16384")
-    ]
+    + [(n, "auto") for n in ("gb200-nvl72@576", "rubin-576@1728", "hgx-h100@16384")]
     + [
         ("gb200-nvl72@116", "auto"),
         ("gb200-nvl72@44", "auto"),

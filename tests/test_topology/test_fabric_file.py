@@ -104,7 +104,7 @@ def test_mistakes_in_a_fabric(row: str, words: str) -> None:
 KINDS = ["rail", "leaf-spine", "fat-tree", "dragonfly"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([1, 2, 3, 4, 7]),

@@ -102,7 +102,7 @@ SEEDS = (
 )
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_happens_to_a_file_it_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(SEEDS))

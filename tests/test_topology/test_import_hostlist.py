@@ -57,7 +57,7 @@ _names = st.lists(
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(_names)
 def test_compress_then_expand_is_the_same(names: list[str]) -> None:
     assert expand_hosts(compress_hosts(names), "here") == names

@@ -135,7 +135,7 @@ def taken(folder: Path, text: str, gbit: int) -> Imported:
     return import_files([str(folder / "tree.conf"), str(folder / "node.txt")], options)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(host=hosts())
 def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host) -> None:
     folder = tmp_path_factory.mktemp("host")

@@ -62,7 +62,7 @@ def test_what_is_no_whole_array_is_refused_in_one_line(tmp_path: Path, data: byt
         assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 140), byte=st.integers(0, 255))
 def test_one_byte_changed_is_read_or_refused(tmp_path: Path, place: int, byte: int) -> None:
     np.save(tmp_path / "x.npy", VALUES)

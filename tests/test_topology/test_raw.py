@@ -176,7 +176,7 @@ def small(hosts: int, gpus: int) -> RawTopology:
     return RawTopology(tuple(nodes), tuple(links))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_names_and_order_of_links_change_nothing(hosts: int, gpus: int, random: Any) -> None:
     raw = small(hosts, gpus)

@@ -27,7 +27,7 @@ def test_ids_and_places() -> None:
     assert {gpu.rack for gpu in resolve_cluster("rubin-576").gpus} == {f"d0.r{i}" for i in range(8)}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.sampled_from(["hgx-h100", "gb200-nvl72", "rubin-576", "lecture-512"]), st.integers(1, 500))
 def test_counts_fill_domains_in_order(name: str, nodes: int) -> None:
     domain = load_domain(name)

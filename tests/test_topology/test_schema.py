@@ -23,7 +23,7 @@ def test_there_and_back_through_json(name: str) -> None:
     assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False))) == spec
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 100))
 def test_domains_in_a_row_are_written_once(nodes: int) -> None:
     spec = resolve_cluster(f"gb200-nvl72@{4 * nodes}").spec

@@ -94,7 +94,7 @@ def test_refuses_with_the_place(text: object, unit: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     st.floats(min_value=1e-8, max_value=1e17),
     st.sampled_from(["byte/s", "byte", "flop/s", "W", "s", "USD/h"]),

@@ -9,8 +9,8 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
-from placement.failures import find_failures
 from placement.fitting import Shape, batch_that_fits, enumerate_shapes
 from placement.goals import usual_words
 from placement.layout_choice import batch_within

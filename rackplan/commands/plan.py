@@ -262,7 +262,7 @@ def what_if(
     json: options.JsonFlag = False,
 ) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
-    from placement.levers import find_levers
+    from placement.analysis.levers import find_levers
     from rackplan.output import written
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view

@@ -13,7 +13,7 @@ from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
-from placement.compare import CompareRow
+from placement.analysis.compare import CompareRow
 from placement.findings import RedundancyCurve, TrafficReport
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.failures import TOP
+from placement.analysis.failures import TOP
 from placement.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
 from rackplan.views.charts import redundancy_chart

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.levers import Levers
-from placement.levers.lever import Lever, Reached, rate_of
+from placement.analysis.lever import Lever, Reached, rate_of
+from placement.analysis.levers import Levers
 from placement.plan_file import layout_to_dict
 from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections

@@ -20,8 +20,8 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
-from placement.compare import cluster_status
-from placement.failures import count_spread
+from placement.analysis.compare import cluster_status
+from placement.analysis.failures import count_spread
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
 from topology.base.units import plural

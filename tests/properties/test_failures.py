@@ -13,8 +13,8 @@ from cost.experts.loads import ExpertLoads, read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement import failures
-from placement.failures import find_failures
+from placement.analysis import failures
+from placement.analysis.failures import find_failures
 from placement.findings import WhatIf
 from placement.options import PlanOptions, Spread
 from placement.plan import Plan

@@ -12,8 +12,8 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.levers import Levers, find_levers
-from placement.levers.lever import Lever, Reached, ServiceLevel
+from placement.analysis.lever import Lever, Reached, ServiceLevel
+from placement.analysis.levers import Levers, find_levers
 from placement.options import Goal, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

@@ -10,12 +10,12 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
+from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.redundancy import choose_redundant
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InputError
@@ -81,7 +81,7 @@ def test_a_model_without_experts_is_refused():
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
-    from placement import redundancy
+    from placement.analysis import redundancy
 
     deployment = setting_of(context=2048)
     loads = loads_of(deployment)

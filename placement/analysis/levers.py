@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from placement.levers.bench import Bench
-from placement.levers.lever import Lever, Reached, ServiceLevel
+from placement.analysis.bench import Bench
+from placement.analysis.lever import Lever, Reached, ServiceLevel
 from placement.plan import Plan
 from topology.base.shown import Shown
 

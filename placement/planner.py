@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def make_plan(
                 value="auto",
             )
         curve = choose_redundant(deployment, few, options, budget, say)
-        asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
+        asked, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
     say("comparing layouts")
     budget.unless_cancelled()
     fast = choose_layout(deployment, few, options, layouts, say=say)
@@ -99,7 +99,7 @@ def make_plan(
         plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            request=asdict(asked),
+            request=asked,
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -195,7 +195,7 @@ def _finish(
         proof=_proof(placed.results),
         baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
-        request=asdict(options),
+        request=options,
         scenarios=scenarios,
         search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )

@@ -201,8 +201,7 @@ class Bench:
     @property
     def _copies(self) -> int | None:
         """Copies that the plan was asked for; None where they are left to a rule."""
-        asked = self.plan.request.get("redundant")
-        return asked if isinstance(asked, int) else None
+        return self.plan.request.copies
 
     def _best_of(
         self,
@@ -276,9 +275,7 @@ class Bench:
     @property
     def _ttft_s(self) -> float | None:
         """The time to the first token that a decode plan was made for."""
-        asked = self.plan.request.get("ttft_s")
-        decodes = self.plan.deployment.workload.decodes
-        return float(asked) if decodes and isinstance(asked, int | float) else None
+        return self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[Shape, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""

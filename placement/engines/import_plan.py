@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def imported_plan(
         notes=tuple(notes),
         service_level=held,
         limit_s=limit_s,
-        request={**asdict(options), "ep": mapping.ranks},
+        request=replace(options, ep=mapping.ranks),
         origin="imported",
     )
     wrong = verify_plan(plan)

@@ -205,14 +205,14 @@ def replan_plan(
         new = replace(
             _new_plan(plan, tasks, placed, objective),
             origin="replanned",
-            request={
-                **plan.request,
-                "spread": spread,
-                "objective": objective,
-                "scenario_weights": weights,
-                "seed": options.seed,
-                "time_limit_s": options.time_limit_s,
-            },
+            request=replace(
+                plan.request,
+                spread=spread,
+                objective=objective,
+                scenario_weights=weights,
+                seed=options.seed,
+                time_limit_s=options.time_limit_s,
+            ),
             notes=(*left.notes, *log),
             baselines={
                 **score_rivals(

@@ -358,7 +358,7 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
         _mark(name, point.redundant, point.tok_s_per_gpu, symbol)
         for name, symbol, point in (
             ("chosen", "star", curve.best),
-            (f"knee: {curve.knee.redundant} copies", "circle-open", curve.knee),
+            (f"knee: {curve.knee} copies", "circle-open", curve.knee_point),
         )
     ]
     across, up = (

@@ -41,7 +41,7 @@ def limit_words(plan: Plan, name: str = "") -> str:
     if plan.limit_s is None or plan.over_limit is None:
         return ""
     decodes = plan.deployment.workload.decodes
-    given = plan.request.get("tpot_s" if decodes else "ttft_s") is not None
+    given = (plan.request.tpot_s if decodes else plan.request.ttft_s) is not None
     return (
         f"{f'{name} misses' if name else 'Misses'} its limit: {plan.score.tpot_s * 1e3:,.1f} ms per "
         f"{'token' if decodes else 'step'}, "

@@ -30,7 +30,8 @@ def render(template: str, **values: object) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"scalar": _scalar, "under": _under, "hostlist": compress_hosts}
-    return environment.get_template(template).render(**values)
+    text: str = environment.get_template(template).render(**values)
+    return text
 
 
 def _scalar(text: str, indent: int = 0) -> str:

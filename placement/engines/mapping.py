@@ -35,7 +35,7 @@ _CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
 }
-"""The class of a model by ``model_type``, under which transformers, vLLM 0.33.0 and TensorRT-LLM register it; the catalog
+"""The class of a model by ``model_type``, as transformers, vLLM 0.33.0 and TensorRT-LLM register it; the catalog
 keeps what a model costs, not its class."""
 _WITH_VISION = {
     "kimi_k2": "KimiK25ForConditionalGeneration",

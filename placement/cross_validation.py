@@ -52,7 +52,7 @@ def check_scenarios(
     groups = None
     if options.scenario_weights == "grouped":
         groups = max(group_problem(group, loads, options).groups for group in placed.groups)
-    return ScenarioReport(options.objective, rows, groups)
+    return ScenarioReport(objective=options.objective, rows=rows, groups=groups)
 
 
 def _left_out(placed: Placed, loads: ExpertLoads, options: PlanOptions, scenario: int) -> float:

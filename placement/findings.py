@@ -1,9 +1,13 @@
-"""What was found out about a plan: how it fares under each load, after one failure, and with more or fewer copies."""
+"""What was found out about a plan: how it fares under each load, after one failure, and with more or fewer copies.
+
+Each class is its part of a plan file, too: pydantic reads and writes it there. Figures that follow from others are
+computed again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -12,11 +16,25 @@ from placement.options import Objective, PlanOptions, Spread
 from topology.base.shown import Shown
 from topology.base.units import added
 
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0.0, le=1.0 + 1e-9)]
-NotNegative = Annotated[float, Field(ge=0.0)]
+Count = Annotated[int, Field(ge=0, strict=True)]
+AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0 + 1e-9, strict=True, allow_inf_nan=False)]
 """Ranges of figures: plain numbers in the code, held when a file is read."""
+LEFT_OUT: Any = None
+"""Default of what a file may leave out, since it follows from the rest."""
+
+
+def absent(value: object) -> bool:
+    """Whether a file goes without a value."""
+    return value is None
+
+
+def derived(result: object, **values: object) -> None:
+    """Set the fields of a frozen dataclass that follow from its others."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class TrafficRow:
     domains_per_token: NotNegative = 0.0
     nodes_per_token: NotNegative = 0.0
     gpus_per_token: NotNegative = 0.0
-    bytes_per_step: dict[str, float] = field(default_factory=dict)
+    bytes_per_step: dict[str, Number] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,7 +80,7 @@ class FrontPoint:
     step_s: NotNegative
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrafficReport:
     """Placements compared by the step that they are predicted to take, as tokens choose experts together.
 
@@ -73,18 +91,20 @@ class TrafficReport:
     traces:
         Names of the routing traces that say it; empty: it is the model's limit on groups.
     chosen:
-        Name of the row that was taken; rows begin with balance alone.
+        Name of the row that was taken.
     slack:
         How far loads may be above even, as a fraction, for fewer domains a token.
+    rows:
+        A row for each placement, balance alone first.
     front:
         Balance against domains a token, where asked for; else empty.
     """
 
     known: str
-    traces: tuple[str, ...]
+    traces: tuple[str, ...] = ()
     chosen: str
     slack: NotNegative
-    rows: tuple[TrafficRow, ...]
+    rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
     front: tuple[FrontPoint, ...] = ()
 
     @property
@@ -120,16 +140,37 @@ class ScenarioRow:
     worst_layer: Fraction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScenarioReport:
-    """The rows of all scenarios, in the order given, and their means.
+    """Balancedness under each load, in sample and left out.
 
-    ``groups``: of alike scenarios, where each has one vote in the search; None where each scenario has one.
+    Attributes
+    ----------
+    objective:
+        What the search took over the loads.
+    groups:
+        Groups of similar loads with one vote each; absent: each load has one.
+    in_sample:
+        Mean over scenarios of balancedness under the placement.
+    left_out:
+        Mean over scenarios of balancedness when planned without the scenario; null for a single one.
+    rows:
+        A row for each load, in the order given.
     """
 
     objective: Objective
-    rows: tuple[ScenarioRow, ...]
-    groups: int | None = None
+    groups: Annotated[AtLeastOne | None, Field(exclude_if=absent)] = None
+    in_sample: float = LEFT_OUT
+    left_out: float | None = LEFT_OUT
+    rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        left = [row.left_out for row in self.rows if row.left_out is not None]
+        derived(
+            self,
+            in_sample=float(np.mean([row.in_sample for row in self.rows])),
+            left_out=float(np.mean(left)) if left else None,
+        )
 
     @property
     def votes(self) -> str:
@@ -137,17 +178,6 @@ class ScenarioReport:
         if self.groups is None:
             return "each with one vote"
         return f"{self.groups} group{'s' * (self.groups != 1)} of alike ones with one vote each"
-
-    @property
-    def in_sample(self) -> float:
-        """Mean over scenarios of balancedness under the placement."""
-        return float(np.mean([row.in_sample for row in self.rows]))
-
-    @property
-    def left_out(self) -> float | None:
-        """Mean over scenarios of balancedness when planned without the scenario; None for a single one."""
-        values = [row.left_out for row in self.rows if row.left_out is not None]
-        return float(np.mean(values)) if values else None
 
     def lines(self) -> list[str]:
         """Return the table of the summary: a head, a line a scenario, the mean."""
@@ -230,6 +260,10 @@ class Losses:
     tokens_lost: tuple[Fraction, ...] = ()
 
 
+def _empty(losses: Losses) -> bool:
+    return not losses.names
+
+
 @dataclass(frozen=True)
 class WhatIf:
     """The plan after any one GPU, node or rack is lost: the mean and the worst over the choices.
@@ -252,7 +286,7 @@ class WhatIf:
     worst:
         What has the least throughput when lost.
     each:
-        The same of each one tried; empty in plans of before.
+        The same of each one tried; absent in plans of before.
     """
 
     unit: Spread
@@ -266,7 +300,7 @@ class WhatIf:
     tokens_lost_most: Fraction
     experts_lost_most: Count
     worst: str
-    each: Losses = Losses()
+    each: Annotated[Losses, Field(exclude_if=_empty)] = Losses()
 
 
 @dataclass(frozen=True)
@@ -290,33 +324,47 @@ class SpreadCounts:
     missing: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Failures(Shown):
     """What one failure would do to a plan.
 
-    ``layers`` and ``experts`` are of the failure domain ``spread``; ``experts`` are those that take most tokens.
-    ``copies`` is None where each GPU is a failure domain: no GPU has two copies of an expert.
+    Attributes
+    ----------
+    spread:
+        The failure domain of ``layers`` and ``experts``.
+    experts_at_risk:
+        Experts with all copies in one failure domain, summed over layers.
+    share_at_risk:
+        Fraction of the tokens that go to them, mean over layers.
+    what_if:
+        After any one GPU, node or rack is lost.
+    experts:
+        Those at risk that take most tokens.
+    layers:
+        Layers with an expert at risk.
+    copies:
+        How far the copies are in different nodes or racks; absent where each GPU is a failure domain: no GPU has two
+        copies of an expert.
     """
 
     spread: Spread
-    layers: tuple[LayerAtRisk, ...]
-    experts: tuple[AtRisk, ...]
+    experts_at_risk: int = LEFT_OUT
+    share_at_risk: float = LEFT_OUT
     what_if: tuple[WhatIf, ...]
-    copies: SpreadCounts | None = None
+    experts: tuple[AtRisk, ...]
+    layers: tuple[LayerAtRisk, ...]
+    copies: Annotated[SpreadCounts | None, Field(exclude_if=absent)] = None
+
+    def __post_init__(self) -> None:
+        derived(
+            self,
+            experts_at_risk=sum(row.experts for row in self.layers),
+            share_at_risk=added(row.share for row in self.layers) / max(1, len(self.layers)),
+        )
 
     def brief(self) -> str:
         """Return what may fail, and in how many layers an expert has all copies there."""
         return f"of one {self.spread}: {len(self.layers)} layers with an expert at risk"
-
-    @property
-    def experts_at_risk(self) -> int:
-        """Experts with all copies in one failure domain, summed over layers."""
-        return sum(row.experts for row in self.layers)
-
-    @property
-    def share_at_risk(self) -> float:
-        """Fraction of the tokens that go to them, mean over layers."""
-        return added(row.share for row in self.layers) / max(1, len(self.layers))
 
 
 ALIKE_COPIES = 0.01
@@ -354,24 +402,41 @@ class RedundancyPoint:
 
 
 @dataclass(frozen=True)
-class RedundancyCurve:
-    """Throughput against copies, of one layout.
+class CurveLayout:
+    """The layout of a curve.
 
     Attributes
     ----------
-    points:
-        By rising number of copies; those that fit in HBM and meet the time per token.
     ep, tp, stages:
-        The layout.
-    interrupted:
-        Whether Ctrl-C ended it: the points are those so far.
+        GPUs of an expert group, tensor-parallel width, pipeline stages.
     """
 
-    points: tuple[RedundancyPoint, ...]
-    ep: int
-    tp: int
-    stages: int
-    interrupted: bool = False
+    ep: AtLeastOne
+    tp: AtLeastOne
+    stages: AtLeastOne
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedundancyCurve:
+    """Throughput against copies.
+
+    Attributes
+    ----------
+    layout:
+        The layout that all points have.
+    chosen, knee:
+        Copies above one of each expert of the point that was taken, and the fewest that are nearly as good.
+    points:
+        By rising number of copies; those that fit in HBM and meet the time per token.
+    """
+
+    layout: CurveLayout
+    chosen: int = LEFT_OUT
+    knee: int = LEFT_OUT
+    points: Annotated[tuple[RedundancyPoint, ...], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        derived(self, chosen=self.best.redundant, knee=self.knee_point.redundant)
 
     @property
     def best(self) -> RedundancyPoint:
@@ -379,11 +444,12 @@ class RedundancyCurve:
         return max(self.points, key=lambda point: (point.tok_s_per_gpu, -point.redundant))
 
     @property
-    def knee(self) -> RedundancyPoint:
+    def knee_point(self) -> RedundancyPoint:
         """The fewest copies within :data:`ALIKE_COPIES` of the best."""
         enough = (1 - ALIKE_COPIES) * self.best.tok_s_per_gpu
         return next(point for point in self.points if point.tok_s_per_gpu >= enough)
 
-    def asked(self, options: PlanOptions) -> PlanOptions:
+    def on_layout(self, options: PlanOptions) -> PlanOptions:
         """Return ``options`` with the best number of copies, on the layout that it was found for."""
-        return replace(options, redundant=self.best.redundant, ep=self.ep, tp=self.tp, stages=self.stages)
+        layout = self.layout
+        return replace(options, redundant=self.chosen, ep=layout.ep, tp=layout.tp, stages=layout.stages)

@@ -107,7 +107,7 @@ class PlanOptions:
     ----------
     redundant:
         Extra copies per layer above one of each expert; None for the fewest that make the slots divisible;
-        ``auto`` for as many as give most throughput (:mod:`placement.redundancy`).
+        ``auto`` for as many as give most throughput (:mod:`placement.analysis.redundancy`).
     tpot_s:
         Longest time per output token, in seconds; ``none`` for no limit; None: of decode that of
         :data:`placement.options.USUAL_TPOT`, as far as a layout holds it and no batch is asked for.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cost.calibration.errors import errors_in, widest
 from cost.experts.assignment import Assignment
-from cost.experts.dispatch import DispatchPolicy, require_policy
+from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
@@ -19,20 +19,10 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals
 from cost.step.score import Score
 from placement.arrays import Floats
-from placement.findings import ScenarioReport
-from placement.options import (
-    Objective,
-    ScenarioWeights,
-    Spread,
-    require_objective,
-    require_scenario_weights,
-    require_spread,
-)
+from placement.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
+from placement.options import Objective, PlanOptions, ScenarioWeights, Spread
 from placement.problem import proven
 from topology.base.shown import Shown
-
-if TYPE_CHECKING:
-    from placement.findings import Failures, RedundancyCurve, TrafficReport
 
 Origin = Literal["planned", "replanned", "imported"]
 ROUNDING = 1e-9
@@ -43,14 +33,22 @@ ROUNDING = 1e-9
 class Proof:
     """What is proven of the experts' placement.
 
-    ``objective`` is the mean over layers of largest over mean GPU load, ``bound`` what no placement of these
-    copies on these GPUs can be below, ``gap`` the fraction of the objective between the two.
+    Attributes
+    ----------
+    status:
+        ``OPTIMAL`` or ``FEASIBLE``.
+    objective:
+        Mean over layers of largest over mean GPU load.
+    bound:
+        What no placement of these copies on these GPUs can be below.
+    gap:
+        Fraction of the objective between the two.
     """
 
     status: str
-    objective: float
-    bound: float
-    gap: float
+    objective: Number
+    bound: Number
+    gap: Number
 
     @classmethod
     def of_layers(cls, reached: Floats, least: Floats) -> Proof:
@@ -81,10 +79,10 @@ class OrderProof:
     """
 
     status: str
-    objective: float
-    bound: float
-    gap: float
-    in_turn: float | None = None
+    objective: Number
+    bound: Number
+    gap: Number
+    in_turn: Number | None = None
     search: str = ""
 
 
@@ -121,7 +119,7 @@ class Plan(Shown):
     notes:
         What a summary repeats: what was assumed, dropped or run.
     request:
-        The options that it was made with (:class:`placement.options.PlanOptions`), as JSON-able values.
+        The options that it was made with.
     origin:
         Whether this planner made it, a re-plan did, or it was imported from an engine's file.
     passed_over:
@@ -151,7 +149,7 @@ class Plan(Shown):
     proof: Proof
     baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    request: Mapping[str, object] = field(default_factory=dict)
+    request: PlanOptions = field(default_factory=PlanOptions)
     interrupted: bool = False
     scenarios: ScenarioReport | None = None
     failures: Failures | None = None
@@ -179,12 +177,17 @@ class Plan(Shown):
 
     def parts(self) -> list[tuple[Assignment, list[StageSpec]]]:
         """Return each assignment with the stages that it is of, one in each replica that holds it."""
-        found: dict[tuple[int, int], tuple[Assignment, list[StageSpec]]] = {}
+        found: list[tuple[int, Assignment, list[StageSpec]]] = []
         for replica, stages in enumerate(self.layout.replicas):
             for index, (stage, part) in enumerate(zip(stages, self.held_by(replica), strict=True)):
-                if part is not None:
-                    found.setdefault((index, id(part)), (part, []))[1].append(stage)
-        return list(found.values())
+                if part is None:
+                    continue
+                same = (held for number, own, held in found if number == index and own is part)
+                held = next(same, None)
+                if held is None:
+                    found.append((index, part, held := []))
+                held.append(stage)
+        return [(part, held) for _, part, held in found]
 
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
@@ -224,19 +227,19 @@ class Plan(Shown):
     @property
     def split(self) -> DispatchPolicy:
         """How the engine splits an expert's tokens over its copies."""
-        return require_policy(str(self.request.get("split", "even")))
+        return self.request.split
 
     @property
     def spread(self) -> Spread:
         """What may fail at once: copies of an expert lie in different ones."""
-        return require_spread(str(self.request.get("spread", "gpu")))
+        return self.request.spread
 
     @property
     def scenario_weights(self) -> ScenarioWeights:
         """How several loads count in a search."""
-        return require_scenario_weights(str(self.request.get("scenario_weights", "grouped")))
+        return self.request.scenario_weights
 
     @property
     def objective(self) -> Objective:
         """What counts over several loads."""
-        return require_objective(str(self.request.get("objective", "mean")))
+        return self.request.objective

@@ -1,4 +1,4 @@
-"""The plan file (``plan.json``, schema 2): one schema writes it and reads it back, checked on the way in.
+"""The plan file (``plan.json``, schema 2) of a plan, and the plan of a file.
 
 What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.config.build import model_from_config
@@ -22,51 +21,40 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.traffic import traffic_to_dict
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.inputs.workload import Workload
-from cost.money.prices import PriceBook
 from cost.step.score import Score
 from placement.failure_domains import domain_name
-from placement.findings import (
-    Count,
-    Failures,
-    RedundancyCurve,
-    ScenarioReport,
-    TrafficReport,
-)
-from placement.options import Spread
-from placement.plan import BaselineScore, Plan
+from placement.findings import Failures
+from placement.options import SPREADS, PlanOptions, Spread
+from placement.plan import BaselineScore, Plan, Proof
 from placement.plan_schema import (
-    CurveLayoutPart,
-    FailuresPart,
-    LayoutData,
+    ExpertsPart,
+    InputsPart,
     LayoutPart,
     LoadsPart,
     ModelPart,
-    Part,
     PlanFile,
     PlanScoreData,
-    PricesPart,
-    RedundancyPart,
-    ScenariosPart,
+    ProofPart,
+    RequestPart,
     ScoreData,
     StagePart,
-    TrafficReportPart,
-    WorkloadPart,
 )
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import cluster_from_dict, cluster_to_dict
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.reading import containers, parse_json, read_text, require_version
+from topology.base.schema import validated
 from topology.base.units import mean_of
 
-SCHEMA_VERSION = 2
-_REMEDY = "correct it there, or make the plan again with rackplan plan"
-_SHOWN = 40
-"""Characters of a value that a message repeats."""
+SCHEMA_VERSION: Literal[2] = 2
+_FIRST = ("schema_version", "origin", "model", "cluster", "stages", "experts")
+"""The keys that a file begins with."""
+_NEVER_READ = ("score", "baselines", "baseline_reasons")
+_FILE = TypeAdapter(PlanFile)
 
 
-def score_to_dict(score: Score, balancedness: dict[int, float]) -> ScoreData:
+def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
     """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
     mean = mean_of(balancedness.values()) if balancedness else None
     data: ScoreData = {
@@ -102,7 +90,7 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     """
     errors = errors_in(plan.deployment, plan.layout)
     data: PlanScoreData = {
-        **score_to_dict(plan.score, dict(plan.balancedness)),  # type: ignore[typeddict-item]  # no `traffic` in it
+        **score_to_dict(plan.score, plan.balancedness),  # type: ignore[typeddict-item]  # no `traffic` in it
         "limit_s": plan.limit_s,
         "over_limit": plan.over_limit,
         "totals": plan.totals.to_dict(),
@@ -123,70 +111,49 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
     """Return ``plan`` as JSON-able data in schema 2."""
-    deployment = plan.deployment
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "origin": plan.origin,
-        "model": deployment.model.name,
-        "cluster": deployment.cluster.name,
-        "stages": _stages(plan),
-        "experts": {"gpus": [gpu.id for gpu in deployment.cluster.gpus], "layers": _expert_rows(plan)},
-        "layout": {**layout_to_dict(plan), "passed_over": plan.passed_over or None},
-        "service_level": plan.service_level or None,
-        "limit_s": plan.limit_s,
-        "score": plan_score_to_dict(plan),
-        "proof": {
-            **asdict(plan.proof),
-            "of": _proof_of(plan),
-            "interrupted": plan.interrupted,
-            "log": list(plan.notes),
-        },
-        "order": None if plan.order is None else asdict(plan.order),
-        "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
-        "scenarios": _scenarios_written(plan.scenarios),
-        "redundancy": _written(RedundancyPart, plan.redundancy and _curve(plan.redundancy)),
-        "failures": _failures_written(plan.failures),
-        "by_traffic": _written(TrafficReportPart, plan.by_traffic),
-        "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
-        "request": {**plan.request, "engine": deployment.engine},
-        "inputs": _inputs(plan, command, sha256 or {}),
-    }
+    deployment, loads, proof = plan.deployment, plan.loads, plan.proof
+    model = deployment.model
+    document = PlanFile(
+        schema_version=SCHEMA_VERSION,
+        origin=plan.origin,
+        model=model.name,
+        cluster=deployment.cluster.name,
+        stages=_stages(plan),
+        experts=ExpertsPart([gpu.id for gpu in deployment.cluster.gpus], {}),
+        layout={**layout_part(plan), "passed_over": plan.passed_over or None},
+        service_level=plan.service_level or None,
+        limit_s=plan.limit_s,
+        score=plan_score_to_dict(plan),
+        proof=ProofPart(
+            **vars(proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
+        ),
+        order=plan.order,
+        baselines={name: _baseline(entry) for name, entry in plan.baselines.items()},
+        scenarios=plan.scenarios,
+        redundancy=plan.redundancy,
+        failures=plan.failures,
+        by_traffic=plan.by_traffic,
+        baseline_reasons={name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
+        request=RequestPart(**vars(plan.request), engine=deployment.engine),
+        inputs=InputsPart(
+            model=ModelPart(model.name, dict(model.config), model.weights_override),
+            cluster=cluster_to_dict(deployment.cluster),
+            workload=deployment.workload,
+            loads=None
+            if loads is None
+            else LoadsPart(list(loads.names), loads.synthetic, loads.tokens.tolist()),
+            seed=plan.request.seed,
+            prices=deployment.prices,
+            sha256=sha256 or {},
+            command=command,
+        ),
+    )
+    data: dict[str, Any] = _FILE.dump_python(document, mode="json")
+    data["experts"]["layers"] = _expert_rows(plan)  # replicas share their lists
+    return {key: data[key] for key in (*_FIRST, *data)}
 
 
-def _written(schema: type[Part], value: object) -> dict[str, Any] | None:
-    """Return ``value`` as its part of the file; None of None."""
-    return None if value is None else schema.model_validate(value).model_dump(mode="json")
-
-
-def _failures_written(failures: Failures | None) -> dict[str, Any] | None:
-    """Return what one failure would do; what each loss leaves stands there where somebody kept it."""
-    part = _written(FailuresPart, failures)
-    for row in part["what_if"] if part is not None else ():
-        if not row["each"]["names"]:
-            del row["each"]
-    if part is not None and part["copies"] is None:
-        del part["copies"]
-    return part
-
-
-def _scenarios_written(report: ScenarioReport | None) -> dict[str, Any] | None:
-    """Return the part of each load; ``groups`` stands there where they vote."""
-    part = _written(ScenariosPart, report)
-    if part is not None and part["groups"] is None:
-        del part["groups"]
-    return part
-
-
-def _curve(curve: RedundancyCurve) -> dict[str, object]:
-    return {
-        "layout": CurveLayoutPart.model_validate(curve),
-        "chosen": curve.best.redundant,
-        "knee": curve.knee.redundant,
-        "points": curve.points,
-    }
-
-
-def layout_to_dict(plan: Plan) -> LayoutData:
+def layout_part(plan: Plan) -> LayoutPart:
     """Return what stages, model and batch say of the layout."""
     layout, deployment = plan.layout, plan.deployment
     return {
@@ -210,16 +177,16 @@ def _proof_of(plan: Plan) -> str:
     return text if plan.split == "even" else f"{text}, split {plan.split}"
 
 
-def _stages(plan: Plan) -> list[dict[str, Any]]:
-    cluster = plan.deployment.cluster
+def _stages(plan: Plan) -> list[StagePart]:
+    gpus = plan.deployment.cluster.gpus
     return [
         StagePart(
             replica=replica,
-            domains=[f"d{domain}" for domain in dict.fromkeys(cluster.gpus[g].domain for g in stage.gpus)],
+            domains=[f"d{domain}" for domain in dict.fromkeys(gpus[gpu].domain for gpu in stage.gpus)],
             first_layer=stage.layers.start,
             last_layer=stage.layers.stop - 1,
-            gpus=[cluster.gpus[gpu].id for gpu in stage.gpus],
-        ).model_dump()
+            gpus=[gpus[gpu].id for gpu in stage.gpus],
+        )
         for replica, stages in enumerate(plan.layout.replicas)
         for stage in stages
     ]
@@ -241,26 +208,7 @@ def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
 
 
 def _baseline(entry: BaselineScore) -> ScoreData | None:
-    return None if entry.score is None else score_to_dict(entry.score, dict(entry.balancedness))
-
-
-def _inputs(plan: Plan, command: str, sha256: dict[str, str]) -> dict[str, Any]:
-    deployment, loads = plan.deployment, plan.loads
-    model, workload = deployment.model, deployment.workload
-    weights = model.weights_override
-    asked = WorkloadPart.model_validate(workload)
-    return {
-        "model": ModelPart(name=model.name, config=dict(model.config), weights=weights).model_dump(),
-        "cluster": cluster_to_dict(deployment.cluster),
-        "workload": asked.model_dump(exclude=None if workload.prefix_hit else {"prefix_hit"}),
-        "loads": None
-        if loads is None
-        else {"names": list(loads.names), "synthetic": loads.synthetic, "tokens": loads.tokens.tolist()},
-        "seed": plan.request.get("seed", 0),
-        "prices": PricesPart.model_validate(deployment.prices).model_dump(),
-        "sha256": sha256,
-        "command": command,
-    }
+    return None if entry.score is None else score_to_dict(entry.score, entry.balancedness)
 
 
 def plan_to_json(data: Mapping[str, Any]) -> str:
@@ -309,78 +257,43 @@ def plan_of_text(text: str, where: str) -> Plan:
     InputError
         As :func:`read_plan`.
     """
-    fields = _fields(text, where)
+    document = _document(text, where)
     try:
-        return _plan(fields)
+        return _plan(document)
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _fields(text: str, where: str) -> PlanFile:
-    """Read the text of a plan file: JSON without duplicate keys, in the schema.
-
-    The experts of every GPU, most of a large file, are read apart: a copy of equal rows would fill the memory.
-    """
+def _document(text: str, where: str) -> PlanFile:
+    """Return what the text of a plan file says: JSON without duplicate keys, in the schema."""
     value = parse_json(text, where)
-    require_version(value.get("schema_version") if isinstance(value, dict) else None, where, SCHEMA_VERSION)
-    experts = value.get("experts") if isinstance(value, dict) else None
-    layers = experts.get("layers") if isinstance(experts, dict) else None
-    if isinstance(experts, dict) and isinstance(layers, dict):
-        experts["layers"] = {}
-        text = json.dumps(value)
-    else:
-        layers = None
-    del value
-    try:
-        fields = PlanFile.model_validate_json(text)
-        if layers is not None:
-            fields.experts.layers = _rows_of_layers(layers)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, (*_PLACE.get(error.title, ()), *first["loc"]))) or "the whole file"
-        given = first["input"]
-        kind = "an object" if isinstance(given, dict) else "a list" if isinstance(given, list) else ""
-        found = kind or json.dumps(given)[:_SHOWN]
-        what = f"{first['msg'].replace('Input should be', 'expected')}, found {found}"
-        if first["type"] == "missing":
-            what = "missing"
-        raise InputError(
-            f"{where}: not a plan of schema {SCHEMA_VERSION}: {place}: {what}; {_REMEDY}."
-        ) from None
-    return fields
+    if isinstance(value, dict):
+        require_version(value.get("schema_version"), where, SCHEMA_VERSION)
+        for key in _NEVER_READ:
+            value.pop(key, None)
+    return validated(PlanFile, value, where)
 
 
-_PLACE = {"layers": ("experts", "layers")}
-"""Where the parts are that are read apart, by the title of their errors."""
-
-
-def _rows_of_layers(layers: dict[str, Any]) -> dict[str, list[list[int]]]:
-    """Return the experts of each GPU by layer, equal rows of a layer once in memory; what is given is emptied."""
-    adapter = TypeAdapter(dict[str, list[list[Count]]], config=ConfigDict(title="layers", strict=True))
-    found: dict[str, list[list[int]]] = {}
-    for layer in list(layers):
-        rows = adapter.validate_python({layer: layers.pop(layer)})[layer]
-        same: dict[tuple[int, ...], list[int]] = {}
-        found[layer] = [same.setdefault(tuple(row), row) for row in rows]
-    return found
-
-
-def _plan(fields: PlanFile) -> Plan:
-    inputs = fields.inputs
+def _plan(file: PlanFile) -> Plan:
+    inputs, failures = file.inputs, file.failures
     _require_figures(inputs.cluster)
     cluster = cluster_from_dict(inputs.cluster)
     model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
-    workload = Workload(**inputs.workload.model_dump())
-    prices = PriceBook(**inputs.prices.model_dump())
-    prices.check(cluster)
-    deployment = Deployment(cluster, model, workload, engine=fields.request.engine, prices=prices)
-    layout = _layout(fields, deployment)
-    strange = sorted(set(fields.experts.layers) - {str(layer) for layer in model.moe_layers})
+    inputs.prices.check(cluster)
+    if not inputs.workload.batch:
+        raise InputError("inputs: workload: batch: 0 must be 1 or more.")
+    options = dict(vars(file.request))
+    deployment = Deployment(
+        cluster, model, inputs.workload, engine=options.pop("engine"), prices=inputs.prices
+    )
+    request = PlanOptions(**options)
+    layout = _layout(file, deployment)
+    strange = sorted(set(file.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
-        raise InputError(f"experts.layers.{strange[0]}: {model.name} has no such layer with experts.")
-    experts, unlike = _experts(fields, deployment, layout)
+        raise InputError(f"experts: layers: {strange[0]}: {model.name} has no such layer with experts.")
+    experts, unlike = _experts(file.experts, deployment, layout)
     loads = _loads(inputs.loads, deployment)
-    score, balancedness = score_placement(deployment, layout, experts, loads, fields.request.split, unlike)
+    score, balancedness = score_placement(deployment, layout, experts, loads, request.split, unlike)
     plan = Plan(
         deployment,
         layout,
@@ -388,24 +301,25 @@ def _plan(fields: PlanFile) -> Plan:
         loads,
         score,
         balancedness,
-        fields.proof,
-        request=fields.request.model_dump(exclude={"engine"}, exclude_unset=True),
-        origin=fields.origin,
-        scenarios=_scenarios(fields.scenarios, loads.names if loads else ()),
-        failures=_failures(fields.failures, deployment),
-        by_traffic=_by_traffic(fields.by_traffic),
-        redundancy=_redundancy(fields.redundancy),
-        passed_over=fields.layout.passed_over or "",
-        order=fields.order,
-        service_level=fields.service_level or "",
-        limit_s=fields.limit_s,
+        Proof(file.proof.status, file.proof.objective, file.proof.bound, file.proof.gap),
+        request=request,
+        origin=file.origin,
+        scenarios=file.scenarios,
+        failures=failures,
+        by_traffic=file.by_traffic,
+        redundancy=file.redundancy,
+        passed_over=file.layout.get("passed_over") or "",
+        order=file.order,
+        service_level=file.service_level or "",
+        limit_s=file.limit_s,
         unlike=unlike,
     )
     wrong = verify_plan(plan)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)
         raise InputError(f"not a legal plan: {wrong[0]}{more}")
-    _check_layout(fields.layout, plan)
+    _check_layout(file.layout, plan)
+    _check_findings(file, plan)
     return plan
 
 
@@ -419,19 +333,21 @@ def _require_figures(cluster: dict[str, Any]) -> None:
         for key, figure in part.items():
             absent = isinstance(figure, dict) and figure.get("value", 0) is None
             if absent and not linkless:
-                place = ".".join(map(str, (*where, key)))
-                raise InputError(f"{place}.value: null, but a plan is scored with this figure; {_REMEDY}.")
+                place = ": ".join(map(str, (*where, key)))
+                raise InputError(
+                    f"{place}: value: null, but a plan is scored with this figure: make it again."
+                )
 
 
-def _layout(fields: PlanFile, deployment: Deployment) -> Layout:
+def _layout(file: PlanFile, deployment: Deployment) -> Layout:
     index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
-    for place, stage in enumerate(fields.stages):
+    for place, stage in enumerate(file.stages):
         unknown = next((gpu for gpu in stage.gpus if gpu not in index), None)
         if not stage.gpus:
-            raise InputError(f"stages.{place}.gpus: empty; a stage needs at least one GPU.")
+            raise InputError(f"stages[{place}]: gpus: empty; a stage needs at least one GPU.")
         if unknown is not None:
-            raise InputError(f"stages.{place}.gpus: {unknown!r} is no GPU of {deployment.cluster.name}.")
+            raise InputError(f"stages[{place}]: gpus: {unknown!r} is no GPU of {deployment.cluster.name}.")
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
@@ -447,175 +363,159 @@ def _layout(fields: PlanFile, deployment: Deployment) -> Layout:
     runs = [range(start, stop) for start, stop in pairwise(ends)]
     if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
-    return Layout(rows, fields.layout.tp)
+    return Layout(rows, file.layout["tp"])
 
 
 def _check_layout(given: LayoutPart, plan: Plan) -> None:
-    """Refuse a layout that somebody changed in one place alone."""
-    for key, value in layout_to_dict(plan).items():
-        here = getattr(given, key)
-        if here is not None and here != value:
-            where = "inputs.workload.batch says" if key == "batch_per_gpu" else "stages and layout.tp make it"
-            raise InputError(f"layout.{key}: {here}, but {where} {value}; make them agree, or plan anew.")
+    """Refuse a layout that was changed in one place alone."""
+    for key, value in layout_part(plan).items():
+        here = given.get(key, value)
+        if here != value:
+            where = (
+                "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
+            )
+            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan anew.")
 
 
 def _experts(
-    fields: PlanFile, deployment: Deployment, layout: Layout
+    part: ExpertsPart, deployment: Deployment, layout: Layout
 ) -> tuple[tuple[Assignment | None, ...], dict[int, tuple[Assignment | None, ...]]]:
     """Gather what the first replica holds, and the others that hold something else."""
-    known: list[tuple[Assignment | None, ...]] = []
-    unlike: dict[int, tuple[Assignment | None, ...]] = {}
-    rows = list(fields.experts.layers.values())
-    held: dict[object, tuple[Assignment | None, ...]] = {}
-    for replica, stages in enumerate(layout.replicas):
-        key = tuple(
-            tuple(tuple(row[gpu]) for gpu in stage.gpus if gpu < len(row)) for row in rows for stage in stages
+    moe_layers = deployment.model.moe_layers
+    if moe_layers and part.gpus != [gpu.id for gpu in deployment.cluster.gpus]:
+        raise InputError(
+            f"experts: gpus: expected the {len(deployment.cluster.gpus)} GPUs of the cluster in its order."
         )
-        if key not in held:
-            held[key] = tuple(
-                _assignment(fields, deployment, layout, replica, index) for index in range(len(stages))
+    for layer in moe_layers:
+        held = part.layers.get(str(layer))
+        if held is None or len(held) != len(part.gpus):
+            raise InputError(
+                f"experts: layers: {layer}: expected one list for each of {len(part.gpus)} GPUs."
             )
-        if replica == 0:
-            known.append(held[key])
-        elif held[key] is not known[0]:
-            unlike[replica] = held[key]
-    return known[0], unlike
+    known: dict[object, tuple[Assignment | None, ...]] = {}
+    found: list[tuple[Assignment | None, ...]] = []
+    for stages in layout.replicas:
+        key = tuple(
+            tuple(tuple(row[gpu]) for gpu in stage.gpus) for row in part.layers.values() for stage in stages
+        )
+        if key not in known:
+            known[key] = tuple(
+                _assignment(part, deployment, layout, index, stage) for index, stage in enumerate(stages)
+            )
+        found.append(known[key])
+    return found[0], {replica: own for replica, own in enumerate(found) if own is not found[0]}
 
 
 def _assignment(
-    fields: PlanFile, deployment: Deployment, layout: Layout, replica: int, index: int
+    part: ExpertsPart, deployment: Deployment, layout: Layout, index: int, stage: StageSpec
 ) -> Assignment | None:
     """Gather the experts of one stage of a replica; every layer must fill the same slots."""
     moe = deployment.model.moe
-    stage = layout.replicas[replica][index]
     ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
     if moe is None or not ids:
         return None
-    if fields.experts.gpus != [gpu.id for gpu in deployment.cluster.gpus]:
-        raise InputError(
-            f"experts.gpus: expected the {len(deployment.cluster.gpus)} GPUs of the cluster in its order."
-        )
+    inside = {gpu for stages in layout.replicas for gpu in stages[index].gpus}
     rows: list[list[int]] = []
-    counts: list[int] | None = None
+    counts: list[int] = []
     for layer in ids:
-        place = f"experts.layers.{layer}"
-        held = fields.experts.layers.get(str(layer))
-        if held is None or len(held) != len(deployment.cluster.gpus):
-            raise InputError(f"{place}: expected one list for each of {len(deployment.cluster.gpus)} GPUs.")
+        place, held = f"experts: layers: {layer}", part.layers[str(layer)]
         here = [held[gpu] for gpu in stage.gpus]
-        inside = {gpu for stages in layout.replicas for gpu in stages[index].gpus}
-        outside = next((gpu for gpu, part in enumerate(held) if part and gpu not in inside), None)
+        outside = next((gpu for gpu, experts in enumerate(held) if experts and gpu not in inside), None)
         if outside is not None:
-            raise InputError(
-                f"{place}: {fields.experts.gpus[outside]} has experts, but its stage lacks that layer."
-            )
-        counts = counts or [len(part) for part in here]
-        if [len(part) for part in here] != counts:
+            raise InputError(f"{place}: {part.gpus[outside]} has experts, but its stage lacks that layer.")
+        counts = counts or [len(experts) for experts in here]
+        if [len(experts) for experts in here] != counts:
             raise InputError(f"{place}: its GPUs have other numbers of slots than in layer {ids[0]}.")
-        row = [expert for part in here for expert in part]
+        row = [expert for experts in here for expert in experts]
         wrong = next((expert for expert in row if expert >= moe.experts), None)
         if wrong is not None:
             raise InputError(f"{place}: expert {wrong} does not exist; the model has 0 to {moe.experts - 1}.")
-        absent = next((expert for expert in range(moe.experts) if expert not in row), None)
+        absent = next(iter(sorted(set(range(moe.experts)).difference(row))), None)
         if absent is not None:
             raise InputError(f"{place}: expert {absent} has no copy.")
         rows.append(row)
-    slot_gpu = np.repeat(np.arange(len(stage.gpus), dtype=np.int32), counts or [])
+    slot_gpu = np.repeat(np.arange(len(stage.gpus), dtype=np.int32), counts)
     return Assignment(np.array(rows, dtype=np.int32), slot_gpu, moe.experts, len(stage.gpus))
 
 
-def _loads(fields: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None:
+def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None:
     moe = deployment.model.moe
     if moe is None:
         return None
-    if fields is None:
-        raise InputError("inputs.loads: missing; a plan with experts carries the loads it was made for.")
+    if part is None:
+        raise InputError("inputs: loads: missing; a plan with experts carries the loads it was made for.")
     try:
-        tokens = np.array(fields.tokens, dtype=np.float64)
+        tokens = np.array(part.tokens, dtype=np.float64)
     except ValueError:
         tokens = np.zeros(0)
     shape = (len(deployment.model.moe_layers), moe.experts)
     if tokens.ndim != 3 or tokens.shape[1:] != shape or not np.isfinite(tokens).all() or (tokens < 0).any():
         raise InputError(
-            f"inputs.loads.tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative."
+            f"inputs: loads: tokens: expected [scenarios, {shape[0]}, {shape[1]}] tokens, none negative."
         )
-    if len(fields.names) != len(tokens):
-        raise InputError(f"inputs.loads.names: {len(fields.names)} names for {len(tokens)} scenarios.")
+    if len(part.names) != len(tokens):
+        raise InputError(f"inputs: loads: names: {len(part.names)} names for {len(tokens)} scenarios.")
     if not tokens.any(axis=2).all():
-        raise InputError("inputs.loads.tokens: a layer has no tokens at all.")
-    return ExpertLoads(tokens, tuple(fields.names), synthetic=fields.synthetic)
+        raise InputError("inputs: loads: tokens: a layer has no tokens at all.")
+    return ExpertLoads(tokens, tuple(part.names), synthetic=part.synthetic)
 
 
-def _scenarios(part: ScenariosPart | None, names: tuple[str, ...]) -> ScenarioReport | None:
-    """Return how the plan fares under each load; refuse that of other loads."""
-    if part is None:
-        return None
-    found = [row.name for row in part.rows]
-    if found != list(names):
+def _check_findings(file: PlanFile, plan: Plan) -> None:
+    """Refuse findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
+    names = list(plan.loads.names) if plan.loads else []
+    if file.scenarios is not None and (found := [row.name for row in file.scenarios.rows]) != names:
         raise InputError(
-            f"scenarios.rows: of {', '.join(found)}, but inputs.loads are {', '.join(names) or 'none'}."
+            f"scenarios: rows: of {', '.join(found)}, but inputs: loads are {', '.join(names) or 'none'}."
         )
-    return ScenarioReport(part.objective, part.rows, part.groups)
+    copies = [point.redundant for point in file.redundancy.points] if file.redundancy else []
+    if any(after <= before for before, after in pairwise(copies)):
+        raise InputError(f"redundancy: points: {copies} copies; expected rising numbers.")
+    report = file.by_traffic
+    if report is not None and report.chosen not in [row.placement for row in report.rows]:
+        raise InputError(f"by_traffic: chosen: {report.chosen!r} is none of its rows.")
+    if file.failures is not None:
+        _check_failures(file.failures, plan.deployment)
 
 
-def _failures(part: FailuresPart | None, deployment: Deployment) -> Failures | None:
-    """Return what one failure would do; refuse layers, experts, GPUs, nodes and racks that there are not."""
-    if part is None:
-        return None
-    moe, name = deployment.model.moe, deployment.model.name
-    known = set(deployment.model.moe_layers)
-    for key, layers in (
-        ("layers", [row.layer for row in part.layers]),
-        ("experts", [row.layer for row in part.experts]),
-    ):
-        for place, layer in enumerate(layers):
-            if layer not in known:
-                raise InputError(f"failures.{key}.{place}.layer: {name} has no experts in layer {layer}.")
-    for place, row in enumerate(part.experts):
-        if moe is None or row.expert >= moe.experts:
-            raise InputError(f"failures.experts.{place}.expert: there is no expert {row.expert}.")
-    at_risk = sum(row.experts for row in part.layers)
-    if bool(part.experts) != bool(at_risk):
+def _check_failures(failures: Failures, deployment: Deployment) -> None:
+    """Refuse layers, experts, GPUs, nodes and racks that there are not."""
+    model, cluster = deployment.model, deployment.cluster
+    layers = [(f"layers[{i}]", row.layer) for i, row in enumerate(failures.layers)]
+    layers += [(f"experts[{i}]", row.layer) for i, row in enumerate(failures.experts)]
+    for place, layer in layers:
+        if layer not in model.moe_layers:
+            raise InputError(f"failures: {place}: layer: {model.name} has no experts in layer {layer}.")
+    experts = 0 if model.moe is None else model.moe.experts
+    for i, row in enumerate(failures.experts):
+        if row.expert >= experts:
+            raise InputError(f"failures: experts[{i}]: expert: there is no expert {row.expert}.")
+    if bool(failures.experts) != bool(failures.experts_at_risk):
         raise InputError(
-            f"failures.experts: it lists {len(part.experts)} where failures.layers count {at_risk} at risk."
+            f"failures: experts: it lists {len(failures.experts)} where failures: layers count "
+            f"{failures.experts_at_risk} at risk."
         )
     named: list[tuple[str, Spread, str]] = [
         # a layer without experts at risk names none
-        *((f"layers.{i}.worst", part.spread, row.worst) for i, row in enumerate(part.layers) if row.worst),
-        *((f"experts.{i}.domain", part.spread, row.domain) for i, row in enumerate(part.experts)),
-        *((f"what_if.{i}.worst", row.unit, row.worst) for i, row in enumerate(part.what_if)),
         *(
-            (f"what_if.{i}.each.names.{place}", row.unit, one)
-            for i, row in enumerate(part.what_if)
+            (f"layers[{i}]: worst", failures.spread, row.worst)
+            for i, row in enumerate(failures.layers)
+            if row.worst
+        ),
+        *((f"experts[{i}]: domain", failures.spread, row.domain) for i, row in enumerate(failures.experts)),
+        *((f"what_if[{i}]: worst", row.unit, row.worst) for i, row in enumerate(failures.what_if)),
+        *(
+            (f"what_if[{i}]: each: names[{place}]", row.unit, one)
+            for i, row in enumerate(failures.what_if)
             for place, one in enumerate(row.each.names)
         ),
     ]
-    units = {unit for _, unit, _ in named}
-    ids = {unit: {domain_name(gpu, unit) for gpu in deployment.cluster.gpus} for unit in units}
-    for where, unit, worst in named:
-        if worst not in ids[unit]:
-            raise InputError(f"failures.{where}: {worst!r} is no {unit} of {deployment.cluster.name}.")
-    for i, tried in enumerate(part.what_if):
-        each = tried.each
-        counts = {len(each.names), *map(len, (each.tok_s_per_gpu, each.balancedness, each.tokens_lost))}
+    ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
+    for where, unit, name in named:
+        if name not in ids[unit]:
+            raise InputError(f"failures: {where}: {name!r} is no {unit} of {cluster.name}.")
+    for i, tried in enumerate(failures.what_if):
+        counts = {len(values) for values in vars(tried.each).values()}
         if len(counts) > 1 or not counts <= {0, tried.tried}:
-            raise InputError(f"failures.what_if.{i}.each: it is of {tried.tried} that were tried, each once.")
-    return Failures(part.spread, part.layers, part.experts, part.what_if, part.copies)
-
-
-def _by_traffic(part: TrafficReportPart | None) -> TrafficReport | None:
-    if part is None:
-        return None
-    if part.chosen not in [row.placement for row in part.rows]:
-        raise InputError(f"by_traffic.chosen: {part.chosen!r} is none of its rows.")
-    return TrafficReport(part.known, part.traces, part.chosen, part.slack, part.rows, part.front)
-
-
-def _redundancy(part: RedundancyPart | None) -> RedundancyCurve | None:
-    """Return throughput against copies; refuse points that are not by rising number of copies."""
-    if part is None:
-        return None
-    copies = [point.redundant for point in part.points]
-    if any(after <= before for before, after in pairwise(copies)):
-        raise InputError(f"redundancy.points: {copies} copies; expected rising numbers.")
-    return RedundancyCurve(part.points, **part.layout.model_dump())
+            raise InputError(
+                f"failures: what_if[{i}]: each: it is of {tried.tried} that were tried, each once."
+            )

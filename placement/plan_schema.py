@@ -1,42 +1,70 @@
-"""A plan file: its parts as they are read, each checked by a model, and the whole as it is written."""
+"""A plan file, ``plan.json``: one dataclass for each of its parts, of which it is read, written and described.
+
+Parts that a plan keeps as they are have their class there: :mod:`placement.findings`, :mod:`placement.plan`,
+:class:`placement.options.PlanOptions`, :class:`cost.inputs.workload.Workload`, :class:`cost.money.prices.PriceBook`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, NotRequired, Required
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, PlainSerializer, WrapValidator
 from typing_extensions import TypedDict
 
-from cost.experts.dispatch import DispatchPolicy
+from cost.calibration.errors import CalibrationData
+from cost.experts.tokens.traffic import TokenTrafficData
+from cost.inputs.workload import Workload
 from cost.money.bill import Totals
-from cost.written import CalibrationData, ProofData, TokenTrafficData
+from cost.money.prices import PriceBook
 from placement.findings import (
+    LEFT_OUT,
     AtLeastOne,
-    AtRisk,
     Count,
-    FrontPoint,
-    LayerAtRisk,
-    NotNegative,
-    RedundancyPoint,
-    ScenarioRow,
-    SpreadCounts,
-    TrafficRow,
-    WhatIf,
+    Failures,
+    RedundancyCurve,
+    ScenarioReport,
+    TrafficReport,
 )
-from placement.options import Objective, ScenarioWeights, Spread
+from placement.options import PlanOptions
 from placement.plan import OrderProof, Origin, Proof
+from topology.base.errors import InputError
 from topology.base.figures import EvidenceLabel
+from topology.base.schema import problem
 
-_Said = Annotated[int, Field(ge=0, le=10**12)]
+_Follows = Annotated[int, Field(ge=0, le=10**12, strict=True)]
+"""What follows from the rest of the file: it must agree where the file has it."""
+
+_AS_IS = PlainSerializer(lambda value: value)
+"""Of what is made as JSON-able data."""
 
 
-class Part(BaseModel):
-    """A part of the file: made from the object it describes, or from what was read; unknown keys are passed over."""
+def _refused_in_place(value: object, make: Callable[[object], Any]) -> Any:
+    """Have what a class refuses refused with its place in the file."""
+    try:
+        return make(value)
+    except InputError as error:
+        raise problem(str(error)) from None
 
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, from_attributes=True)
+
+_IN_PLACE = WrapValidator(_refused_in_place)
 
 
-class StagePart(Part):
+def _equal_rows_once(rows: list[list[int]]) -> list[list[int]]:
+    """Keep equal rows of a layer once in memory: replicas hold the same."""
+    same: dict[tuple[int, ...], list[int]] = {}
+    return [same.setdefault(tuple(row), row) for row in rows]
+
+
+def _phase_first(workload: Workload) -> dict[str, Any]:
+    """Return a workload as files have it, without the part of prompts that a cache holds where that is none."""
+    rest = {key: value for key, value in asdict(workload).items() if key != "prefix_hit" or value}
+    return {"phase": workload.phase, **rest}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePart:
     """A stage of a replica: a run of layers on its GPUs.
 
     Attributes
@@ -52,13 +80,14 @@ class StagePart(Part):
     """
 
     replica: Count = 0
-    domains: list[str] = []
+    domains: list[str] = LEFT_OUT
     first_layer: Count
     last_layer: Count
-    gpus: list[str]
+    gpus: Annotated[list[str], Field(min_length=1)]
 
 
-class ExpertsPart(Part):
+@dataclass(frozen=True)
+class ExpertsPart:
     """Which experts each GPU holds.
 
     Attributes
@@ -70,10 +99,10 @@ class ExpertsPart(Part):
     """
 
     gpus: list[str]
-    layers: dict[str, list[list[Count]]]
+    layers: dict[str, Annotated[list[list[Count]], AfterValidator(_equal_rows_once)]]
 
 
-class LayoutPart(Part):
+class LayoutPart(TypedDict, total=False):
     """The parallel layout.
 
     Attributes
@@ -86,269 +115,27 @@ class LayoutPart(Part):
         Copies of the whole model, and the GPUs that they take.
     batch_per_gpu:
         Sequences per GPU in use.
+    """
+
+    stages: _Follows
+    ep: _Follows
+    tp: Required[AtLeastOne]
+    attention_dp: _Follows
+    replicas: _Follows
+    batch_per_gpu: _Follows
+    gpus_used: _Follows
+
+
+class ChosenLayoutPart(LayoutPart, total=False):
+    """The layout of a plan.
+
+    Attributes
+    ----------
     passed_over:
-        What was faster but for the tolerance, in words.
+        What was faster within the tolerance, and not taken, in words; null: nothing.
     """
 
-    # all but tp follows from the rest of the file: held against it, never used
-    stages: _Said | None = None
-    ep: _Said | None = None
-    tp: AtLeastOne
-    attention_dp: _Said | None = None
-    replicas: _Said | None = None
-    batch_per_gpu: _Said | None = None
-    gpus_used: _Said | None = None
-    passed_over: str | None = None
-
-
-class WorkloadPart(Part):
-    """What is served.
-
-    Attributes
-    ----------
-    phase, context:
-        Decode or prefill; tokens already in each sequence (prefill: of each prompt).
-    batch:
-        Sequences per GPU in use.
-    kv_dtype:
-        Format of the KV cache.
-    draft_tokens, accept_length:
-        Tokens that each sequence drafts in a step, and tokens that a step yields.
-    overlap:
-        Whether two half batches take turns at computing and sending.
-    sparse_attention:
-        What if attention read only a part of the cache: ``sqrt`` or tokens; empty: it reads all.
-    prefix_hit:
-        Part of each prompt that a cache already holds.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-    phase: Literal["decode", "prefill"]
-    context: int
-    batch: AtLeastOne
-    kv_dtype: str
-    draft_tokens: int = 0
-    accept_length: float = 1.0
-    overlap: bool = False
-    sparse_attention: str = ""
-    prefix_hit: float = 0.0
-
-
-class ModelPart(Part):
-    """The model, resolved.
-
-    Attributes
-    ----------
-    name:
-        Its name in the catalog, or of its file.
-    config:
-        Its Hugging Face ``config.json``, with what the catalog adds under ``rackplan``.
-    weights:
-        Format of the weights in place of the checkpoint's own.
-    """
-
-    name: str
-    config: dict[str, Any]
-    weights: str | None = None
-
-
-class LoadsPart(Part):
-    """Tokens per expert that the experts were placed for.
-
-    Attributes
-    ----------
-    names:
-        Of the scenarios.
-    synthetic:
-        Whether they were drawn, not recorded.
-    tokens:
-        By scenario, MoE layer and expert.
-    """
-
-    names: list[str]
-    synthetic: bool
-    tokens: list[list[list[float]]]
-
-
-class RequestPart(Part):
-    """What was asked of the planner, under the names of :class:`placement.options.PlanOptions`.
-
-    Attributes
-    ----------
-    engine:
-        Engine whose fixed delays count; empty: between those measured.
-    spread:
-        Where copies of an expert differ: gpu, node or rack.
-    objective, scenario_weights:
-        Over several loads: the mean or the worst of them, and who votes.
-    split:
-        How the engine splits the tokens of an expert over its copies.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    engine: str = ""
-    spread: Spread = "gpu"
-    objective: Objective = "mean"
-    split: DispatchPolicy = "even"
-    scenario_weights: ScenarioWeights | None = None
-
-
-class PricesPart(Part):
-    """Prices and powers that the money was counted with.
-
-    Attributes
-    ----------
-    basis:
-        Whose price of a GPU-hour.
-    prices, powers:
-        The user's own, by GPU: USD per hour, and all-in watts.
-    """
-
-    basis: str = "rental"
-    prices: dict[str, float] = {}
-    powers: dict[str, float] = {}
-
-
-class InputsPart(Part):
-    """All that the plan was made from."""
-
-    model: ModelPart
-    cluster: dict[str, Any]
-    workload: WorkloadPart
-    loads: LoadsPart | None = None
-    prices: PricesPart = PricesPart()
-
-
-class ScenariosPart(Part):
-    """Balancedness under each load, in sample and left out.
-
-    Attributes
-    ----------
-    objective:
-        What the search took over the loads.
-    groups:
-        Groups of alike loads with one vote each; absent: each has one.
-    in_sample, left_out:
-        Means over the rows.
-    rows:
-        A row for each load.
-    """
-
-    objective: Objective
-    groups: AtLeastOne | None = None
-    in_sample: float | None = None
-    left_out: float | None = None
-    rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
-
-
-class FailuresPart(Part):
-    """What one failure would do.
-
-    Attributes
-    ----------
-    spread:
-        The failure domain of ``layers`` and ``experts``.
-    experts_at_risk:
-        Experts with all copies in one failure domain, summed over layers.
-    share_at_risk:
-        Fraction of the tokens that go to them, mean over layers.
-    what_if:
-        After any one GPU, node or rack is lost.
-    experts:
-        Those at risk that take most tokens.
-    layers:
-        Layers with an expert at risk.
-    copies:
-        How far the copies are in different nodes or racks; not there where each GPU is a failure domain.
-    """
-
-    spread: Spread
-    experts_at_risk: Count = 0
-    share_at_risk: float = 0.0
-    what_if: tuple[WhatIf, ...]
-    experts: tuple[AtRisk, ...]
-    layers: tuple[LayerAtRisk, ...]
-    copies: SpreadCounts | None = None
-
-
-class CurveLayoutPart(Part):
-    """The layout of a curve.
-
-    Attributes
-    ----------
-    ep, tp, stages:
-        GPUs of an expert group, tensor-parallel width, pipeline stages.
-    """
-
-    ep: AtLeastOne
-    tp: AtLeastOne
-    stages: AtLeastOne
-
-
-class RedundancyPart(Part):
-    """Throughput against copies.
-
-    Attributes
-    ----------
-    layout:
-        The layout that all points have.
-    chosen, knee:
-        Copies above one of each expert of the point that was taken, and the fewest that are nearly as good.
-    points:
-        By rising number of copies.
-    """
-
-    layout: CurveLayoutPart
-    chosen: Count = 0
-    knee: Count = 0
-    points: Annotated[tuple[RedundancyPoint, ...], Field(min_length=1)]
-
-
-class TrafficReportPart(Part):
-    """Placements compared by the step that they take, as tokens choose experts together.
-
-    Attributes
-    ----------
-    known:
-        What says which experts tokens choose together, in words.
-    traces:
-        Names of the routing traces that say it; empty: it is the model's limit on groups.
-    chosen:
-        The placement that was taken.
-    slack:
-        How far loads may be above even, as a fraction, for fewer domains a token.
-    rows:
-        A row for each placement, balance alone first.
-    front:
-        Balance against domains a token, where asked for; else empty.
-    """
-
-    known: str
-    traces: tuple[str, ...] = ()
-    chosen: str
-    slack: NotNegative
-    rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
-    front: tuple[FrontPoint, ...] = ()
-
-
-class PlanFile(Part):
-    """A plan file, as far as it is read."""
-
-    schema_version: Literal[2]
-    origin: Origin
-    stages: Annotated[list[StagePart], Field(min_length=1)]
-    experts: ExpertsPart
-    layout: LayoutPart
-    service_level: str | None = None
-    limit_s: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
-    proof: Proof
-    order: OrderProof | None = None
-    scenarios: ScenariosPart | None = None
-    redundancy: RedundancyPart | None = None
-    failures: FailuresPart | None = None
-    by_traffic: TrafficReportPart | None = None
-    request: RequestPart
-    inputs: InputsPart
+    passed_over: str | None
 
 
 class ScoreData(TypedDict):
@@ -406,7 +193,7 @@ class ScoreData(TypedDict):
 
 
 class PlanScoreData(ScoreData):
-    """A plan's score.
+    """A plan's score; never believed when a file is read.
 
     Attributes
     ----------
@@ -428,43 +215,8 @@ class PlanScoreData(ScoreData):
     traffic: NotRequired[TokenTrafficData]
 
 
-class LayoutData(TypedDict):
-    """The parallel layout.
-
-    Attributes
-    ----------
-    stages, ep, tp:
-        Pipeline stages of a replica; GPUs that a layer's experts are spread over; tensor-parallel width of attention.
-    attention_dp:
-        Groups of attention that a stage has, each with sequences of its own.
-    replicas, gpus_used:
-        Copies of the whole model, and the GPUs that they take.
-    batch_per_gpu:
-        Sequences per GPU in use.
-    """
-
-    stages: int
-    ep: int
-    tp: int
-    attention_dp: int
-    replicas: int
-    batch_per_gpu: int
-    gpus_used: int
-
-
-class ChosenLayoutData(LayoutData):
-    """The layout of a plan.
-
-    Attributes
-    ----------
-    passed_over:
-        What was faster within the tolerance, and not taken, in words; null: nothing.
-    """
-
-    passed_over: str | None
-
-
-class PlanProofData(ProofData):
+@dataclass(frozen=True, kw_only=True)
+class ProofPart(Proof):
     """What is proven of the experts' placement.
 
     Attributes
@@ -477,12 +229,64 @@ class PlanProofData(ProofData):
         Notes of the planner.
     """
 
-    of: str
-    interrupted: bool
-    log: list[str]
+    of: str = ""
+    interrupted: bool = False
+    log: tuple[str, ...] = ()
 
 
-class InputsData(TypedDict):
+@dataclass(frozen=True)
+class ModelPart:
+    """The model, resolved.
+
+    Attributes
+    ----------
+    name:
+        Its name in the catalog, or of its file.
+    config:
+        Its Hugging Face ``config.json``, with what the catalog adds under ``rackplan``.
+    weights:
+        Format of the weights in place of the checkpoint's own.
+    """
+
+    name: str
+    config: dict[str, Any]
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class LoadsPart:
+    """Tokens per expert that the experts were placed for.
+
+    Attributes
+    ----------
+    names:
+        Of the scenarios.
+    synthetic:
+        Whether they were drawn, not recorded.
+    tokens:
+        By scenario, MoE layer and expert.
+    """
+
+    names: list[str]
+    synthetic: Annotated[bool, Field(strict=True)]
+    tokens: list[list[list[float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestPart(PlanOptions):
+    """What was asked of the planner.
+
+    Attributes
+    ----------
+    engine:
+        Engine whose fixed delays count; empty: between those measured.
+    """
+
+    engine: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsPart:
     """All that a plan was made from.
 
     Attributes
@@ -499,15 +303,16 @@ class InputsData(TypedDict):
 
     model: ModelPart
     cluster: dict[str, Any]
-    workload: WorkloadPart
-    loads: LoadsPart | None
-    seed: int
-    prices: PricesPart
-    sha256: dict[str, str]
-    command: str
+    workload: Annotated[Workload, _IN_PLACE, PlainSerializer(_phase_first)]
+    loads: LoadsPart | None = None
+    seed: int = 0
+    prices: Annotated[PriceBook, _IN_PLACE] = field(default_factory=PriceBook)
+    sha256: dict[str, str] = field(default_factory=dict)
+    command: str = ""
 
 
-class PlanData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class PlanPart:
     """A plan without what is bulky: what goes where by stage, what a step costs, what is proven.
 
     Attributes
@@ -534,25 +339,26 @@ class PlanData(TypedDict):
     """
 
     origin: Origin
-    model: str
-    cluster: str
-    stages: list[StagePart]
-    layout: ChosenLayoutData
-    service_level: str | None
-    limit_s: float | None
-    score: PlanScoreData
-    proof: PlanProofData
-    order: OrderProof | None
-    baselines: dict[str, ScoreData | None]
-    scenarios: ScenariosPart | None
-    redundancy: RedundancyPart | None
-    failures: FailuresPart | None
-    by_traffic: TrafficReportPart | None
-    baseline_reasons: dict[str, str]
-    request: RequestPart
+    model: str = LEFT_OUT
+    cluster: str = LEFT_OUT
+    stages: Annotated[list[StagePart], Field(min_length=1)]
+    layout: ChosenLayoutPart
+    service_level: str | None = None
+    limit_s: Annotated[float, Field(gt=0.0, strict=True, allow_inf_nan=False)] | None = None
+    score: Annotated[PlanScoreData, _AS_IS] = LEFT_OUT
+    proof: ProofPart
+    order: OrderProof | None = None
+    baselines: Annotated[dict[str, ScoreData | None], _AS_IS] = LEFT_OUT
+    scenarios: ScenarioReport | None = None
+    redundancy: RedundancyCurve | None = None
+    failures: Failures | None = None
+    by_traffic: TrafficReport | None = None
+    baseline_reasons: dict[str, str] = LEFT_OUT
+    request: Annotated[RequestPart, _IN_PLACE]
 
 
-class PlanFileData(PlanData):
+@dataclass(frozen=True, kw_only=True)
+class PlanFile(PlanPart):
     """A plan file, ``plan.json``: all that a plan can be scored, drawn and re-planned from.
 
     Attributes
@@ -567,4 +373,4 @@ class PlanFileData(PlanData):
 
     schema_version: Literal[2]
     experts: ExpertsPart
-    inputs: InputsData
+    inputs: InputsPart

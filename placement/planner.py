@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
+from placement.analysis.failures import FEW_TOKENS, find_failures
+from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
-from placement.failures import FEW_TOKENS, find_failures
 from placement.findings import TrafficReport
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
@@ -22,7 +23,6 @@ from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
 from placement.problem import proven
 from placement.progress import OnProgress, Say
-from placement.redundancy import choose_redundant
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
@@ -85,7 +85,7 @@ def make_plan(
                 value="auto",
             )
         curve = choose_redundant(deployment, few, options, budget, say)
-        asked, options = replace(options, redundant=curve.best.redundant), curve.asked(options)
+        asked, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
     say("comparing layouts")
     budget.unless_cancelled()
     fast = choose_layout(deployment, few, options, layouts, say=say)
@@ -99,7 +99,7 @@ def make_plan(
         plan = replace(plan, by_traffic=report, traffic=traffic)
         plan = replace(
             plan,
-            request=asdict(asked),
+            request=asked,
             redundancy=curve,
             order=order,
             passed_over=_passed_over(fast, deployment),
@@ -195,7 +195,7 @@ def _finish(
         proof=_proof(placed.results),
         baselines=baselines,
         notes=tuple(dict.fromkeys(notes)),
-        request=asdict(options),
+        request=options,
         scenarios=scenarios,
         search="; ".join(dict.fromkeys(result.search for result in placed.results if result.search)),
     )

@@ -215,7 +215,7 @@ def placement_uses(
         own = unlike.get(replica, experts)
         where = [(node[list(stage.gpus)], deployment.domains(stage)) for stage in stages]
         key = (
-            id(own),
+            replica if replica in unlike else None,
             *(np.unique(place, return_inverse=True)[1].tobytes() for pair in where for place in pair),
         )
         if key not in known:

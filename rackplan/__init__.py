@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
     from cost.step.score import Score as Score
+    from placement.analysis.compare import compare_clusters as compare_clusters
+    from placement.analysis.levers import find_levers as find_levers
     from placement.budget import CancelledError as CancelledError
-    from placement.compare import compare_clusters as compare_clusters
-    from placement.levers import find_levers as find_levers
     from placement.options import PlanOptions as PlanOptions
     from placement.plan import Plan as Plan
     from placement.plan_file import plan_to_dict as plan_to_dict
@@ -79,8 +79,8 @@ _HOMES = {
     "cost.resolve": "model_names resolve_model",
     "cost.step.score": "Score",
     "cost.inputs.workload": "Workload",
-    "placement.compare": "compare_clusters",
-    "placement.levers": "find_levers",
+    "placement.analysis.compare": "compare_clusters",
+    "placement.analysis.levers": "find_levers",
     "placement.options": "PlanOptions",
     "placement.plan": "Plan",
     "placement.plan_file": "plan_to_dict read_plan",

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from cost.layouts import Sweep
     from cost.model import Model
     from cost.serving.sizing import Size
+    from placement.analysis.levers import Levers
     from placement.budget import Cancel
     from placement.engines.export import Exported
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import FleetOptions
-    from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
@@ -678,7 +678,7 @@ def what_if(plan: Plan | str | Path, *, settings: Mapping[str, str | float] | No
     InputError
         If the plan cannot be read, or a setting cannot be read or used.
     """
-    from placement.levers import find_levers
+    from placement.analysis.levers import find_levers
     from rackplan.options import with_settings
 
     lines = [f"{part}={value}" for part, value in (settings or {}).items()]

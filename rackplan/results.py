@@ -14,8 +14,8 @@ from topology.base.shown import Shown
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
-    from placement.compare import CompareRow
-    from placement.levers import Levers
+    from placement.analysis.compare import CompareRow
+    from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.views.blocks import Block, View
     from rackplan.views.validate import Validation
@@ -143,8 +143,8 @@ def view_of(result: object) -> View | None:
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
-    from placement.levers import Levers
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
@@ -180,7 +180,7 @@ def rows_of(result: object) -> Any:
     Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
     """
     from cost.layouts import Sweep
-    from placement.levers import Levers
+    from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.validate import Validation

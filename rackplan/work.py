@@ -109,9 +109,9 @@ def compared(
     Raises
     ------
     InputError
-        As of :func:`placement.compare.compare_clusters`.
+        As of :func:`placement.analysis.compare.compare_clusters`.
     """
-    from placement.compare import compare_clusters
+    from placement.analysis.compare import compare_clusters
     from rackplan.results import Comparison
 
     first, turn = deployments[0], count(1)

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.inputs.machine import Efficiency
-from cost.written import CalibrationData
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 
@@ -256,6 +256,49 @@ def errors_in(deployment: Deployment, layout: Layout | None = None, phase: str =
 def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
     """Return the one with the widest band: what holds where a step waits for several chips; None of none."""
     return max(errors, key=lambda error: error.band, default=None)
+
+
+class CalibrationData(TypedDict):
+    """How far predictions of a chip were off where it was measured; errors are fractions of what was measured.
+
+    Attributes
+    ----------
+    chip, stand_in_for:
+        The chip that was measured, and the one that it stands in for; null: itself.
+    engine, phase:
+        Of the measured rows; ``any``: all of them.
+    rows, rows_of:
+        How many rows, and what they are of.
+    median_abs_error, mean_abs_error, bias:
+        Absolute errors, and the median signed one (below 0: most predictions are too small).
+    within_20_percent:
+        Share of the rows within 20 percent.
+    left_out_chip, left_out_median_abs_error, left_out_within_20_percent:
+        The same of a fit that did not see this chip; null where there is none.
+    band:
+        Factor within which four of five measured rows lie.
+    note:
+        What the rows are not of; null: nothing.
+    each:
+        The errors of all chips where several differ: the whole is that with the widest band.
+    """
+
+    chip: str
+    stand_in_for: str | None
+    engine: str
+    phase: str
+    rows: int
+    rows_of: str
+    median_abs_error: float
+    mean_abs_error: float
+    within_20_percent: float
+    bias: float
+    left_out_chip: str | None
+    left_out_median_abs_error: float | None
+    left_out_within_20_percent: float | None
+    band: float
+    note: str | None
+    each: NotRequired[list[CalibrationData]]
 
 
 def error_to_dict(errors: Iterable[ErrorOf]) -> CalibrationData | None:

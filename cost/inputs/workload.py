@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 
 from cost.attention.sparse import most_tokens_read
 from cost.quantity import LONGEST_CONTEXT, Quantity
@@ -39,6 +41,8 @@ class Workload:
         0: those of :data:`cost.inputs.workload.CHUNK_TOKENS` tokens, at least one.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
+    phase:
+        One of :data:`PHASES`.
     draft_tokens, accept_length:
         Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
     overlap:
@@ -50,6 +54,7 @@ class Workload:
         Prefill: part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     context: int = 4096
     batch: int = 0
     kv_dtype: str = "bf16"

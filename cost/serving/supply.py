@@ -8,13 +8,29 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-
-from cost.written import ProofData
+from typing_extensions import TypedDict
 
 ENOUGH = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
 _SAMPLE = 64
 """Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
+
+
+class ProofData(TypedDict):
+    """What is proven of a search.
+
+    Attributes
+    ----------
+    status:
+        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
+    objective, bound, gap:
+        What was reached, what nothing can be better than, and the fraction between the two.
+    """
+
+    status: str
+    objective: float
+    bound: float
+    gap: float
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
-from placement.failures import find_failures
 from placement.fitting import Shape, batch_that_fits, enumerate_shapes
 from placement.goals import usual_words
 from placement.layout_choice import batch_within
@@ -99,7 +99,7 @@ def imported_plan(
         notes=tuple(notes),
         service_level=held,
         limit_s=limit_s,
-        request={**asdict(options), "ep": mapping.ranks},
+        request=replace(options, ep=mapping.ranks),
         origin="imported",
     )
     wrong = verify_plan(plan)

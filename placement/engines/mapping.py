@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,38 @@ from cost.experts.assignment import Assignment
 from cost.inputs.layout import Layout
 from cost.model import Model
 from placement.arrays import Ints
-from placement.engines.architectures import architecture_of
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
+
+_CLASSES = {
+    "dbrx": "DbrxForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "deepseek_v4": "DeepseekV4ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
+    "kimi_k25": "KimiK25ForConditionalGeneration",
+    "kimi_linear": "KimiLinearForCausalLM",
+    "llama4": "Llama4ForConditionalGeneration",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+}
+"""The class of a model by ``model_type``, as transformers, vLLM 0.33.0 and TensorRT-LLM register it; the catalog
+keeps what a model costs, not its class."""
+_WITH_VISION = {
+    "kimi_k2": "KimiK25ForConditionalGeneration",
+    "llama4_text": "Llama4ForConditionalGeneration",
+    "qwen3_5_moe_text": "Qwen3_5MoeForConditionalGeneration",
+}
+"""By ``model_type`` of the text part, where a vision tower stands beside it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +92,18 @@ def model_facts(model: Model) -> ModelFacts:
         kind if isinstance(kind, str) else "",
         architecture_of(model.config),
     )
+
+
+def architecture_of(config: Mapping[str, object]) -> str:
+    """Return the class of a model from the facts of its config.json; empty where neither says it."""
+    named = config.get("architectures")
+    if isinstance(named, list) and named and isinstance(named[0], str):
+        return named[0]
+    kind, text = config.get("model_type"), config.get("text_config")
+    if isinstance(kind, str):
+        return _CLASSES.get(kind, "")
+    inner = text.get("model_type") if isinstance(text, Mapping) else None
+    return _WITH_VISION.get(str(inner), "") if "vision_config" in config else _CLASSES.get(str(inner), "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,4 @@
-"""Text files of other people's making, read whole, within a limit, and as JSON or YAML without surprises.
-
-Nothing in a file is run, and nothing is allocated for what a number in it promises. JSON: no key twice, no NaN.
-YAML: no tags, no aliases, no key twice, a few levels of nesting.
-"""
+"""Engines' files, read whole as JSON or YAML without surprises: nothing is run, duplicate keys are refused."""
 
 from __future__ import annotations
 
@@ -10,44 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topology.base.errors import InputError
-from topology.base.reading import parse_json, parse_yaml
-
-LONGEST_BYTES = 32 << 20
-"""A plan of 94 layers with 4,096 slots takes 3 MB, in vllm-ascend's form with a slot a device 17."""
-
-LONGEST_YAML_BYTES = 4 << 20
-"""The same in TensorRT-LLM's form takes 3 MB; YAML is read a hundred times slower than JSON."""
+from topology.base.reading import parse_json, parse_yaml, read_text
 
 DEEPEST = 6
-
-MOST_YAML_PARTS = 600_000
-"""Commas and lines of a YAML file, some 9 microseconds each; that plan has 385,000."""
-
-MOST_PARTS = 4_000_000
-"""Lists, mappings and texts of a JSON file, some 100 bytes each; that plan of a slot a device has two million."""
-
-
-def read_text(path: Path, longest: int | None = None) -> str:
-    """Return the text of a regular file.
-
-    Raises
-    ------
-    InputError
-        If it is none, is empty, longer than ``longest`` bytes (:data:`LONGEST_BYTES`) or not UTF-8.
-    """
-    require_file(path)
-    try:
-        size = path.stat().st_size
-        if size > (LONGEST_BYTES if longest is None else longest):
-            raise InputError(f"{path}: {size:,} bytes, more than any plan of experts; is it a recording?")
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text, so not a plan in this form.") from None
-    if not text.strip():
-        raise InputError(f"{path}: empty.")
-    return text
 
 
 def require_file(path: Path) -> None:
@@ -64,6 +25,15 @@ def require_file(path: Path) -> None:
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'there is no such file'}.")
 
 
+def _text(path: Path) -> str:
+    """Return the text of a regular file that is not empty."""
+    require_file(path)
+    text = read_text(path, str(path))
+    if not text.strip():
+        raise InputError(f"{path}: empty.")
+    return text
+
+
 def read_json(path: Path) -> object:
     """Return the JSON value of a file.
 
@@ -72,7 +42,8 @@ def read_json(path: Path) -> object:
     InputError
         If it is not one strict JSON value.
     """
-    return _parse(read_text(path), str(path))
+    value: object = parse_json(_text(path), str(path))
+    return value
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
@@ -83,16 +54,9 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
     InputError
         If a line is not one strict JSON value.
     """
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if line.strip():
-            yield number, _parse(line, f"{path}: line {number}")
-
-
-def _parse(text: str, where: str) -> object:
-    if sum(map(text.count, '[{"')) > MOST_PARTS:
-        raise InputError(f"{where}: more than {MOST_PARTS:,} lists and texts, which no plan of experts has.")
-    value: object = parse_json(text, where)
-    return value
+            yield number, parse_json(line, f"{path}: line {number}")
 
 
 def read_yaml(path: Path) -> object:
@@ -101,9 +65,6 @@ def read_yaml(path: Path) -> object:
     Raises
     ------
     InputError
-        If it is not YAML, or has tags, aliases, a key twice, or deep nesting.
+        If it is not YAML, or has tags, aliases, duplicate keys, or deep nesting.
     """
-    text = read_text(path, LONGEST_YAML_BYTES)
-    if sum(map(text.count, ",\n")) > MOST_YAML_PARTS:
-        raise InputError(f"{path}: more than {MOST_YAML_PARTS:,} values, which no plan of experts has.")
-    return parse_yaml(text, str(path), deepest=DEEPEST)
+    return parse_yaml(_text(path), str(path), deepest=DEEPEST)

@@ -18,7 +18,7 @@ from placement.engines.engine import Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows, and_more
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json
-from placement.engines.vllm_serve import ServedByVllm, json_flag, serve_lines
+from placement.engines.vllm import ServedByVllm, json_flag, serve_lines
 
 
 class VllmAscend(ServedByVllm):

@@ -12,10 +12,10 @@ from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from cost.step.score import Score
+from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.arrays import Experts
 from placement.budget import Budget, Cancel
 from placement.failure_domains import require_apart, stage_domains
-from placement.failures import FEW_TOKENS, find_failures
 from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
 from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
@@ -205,14 +205,14 @@ def replan_plan(
         new = replace(
             _new_plan(plan, tasks, placed, objective),
             origin="replanned",
-            request={
-                **plan.request,
-                "spread": spread,
-                "objective": objective,
-                "scenario_weights": weights,
-                "seed": options.seed,
-                "time_limit_s": options.time_limit_s,
-            },
+            request=replace(
+                plan.request,
+                spread=spread,
+                objective=objective,
+                scenario_weights=weights,
+                seed=options.seed,
+                time_limit_s=options.time_limit_s,
+            ),
             notes=(*left.notes, *log),
             baselines={
                 **score_rivals(

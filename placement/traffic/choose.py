@@ -159,12 +159,12 @@ def choose_by_traffic(
     points = tuple(_front_point(slack, of_slack.get(slack, rows[0])) for slack in slacks)
     traces = tuple(trace.name for trace in loads.routing)
     report = TrafficReport(
-        f"{known}, judged by the last {1 - EARLIER:.0%} of the tokens" if traces else known,
-        traces,
-        best.candidate.name,
-        options.balance_slack,
-        rows,
-        points if options.front and loads.routing else (),
+        known=f"{known}, judged by the last {1 - EARLIER:.0%} of the tokens" if traces else known,
+        traces=traces,
+        chosen=best.candidate.name,
+        slack=options.balance_slack,
+        rows=rows,
+        front=points if options.front and loads.routing else (),
     )
     return chosen, report, best.traffic(chosen, loads, batch)
 

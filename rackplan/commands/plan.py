@@ -248,9 +248,7 @@ def score(
     if sparse_attention:
         scored = under_sparse_attention(scored, sparse_attention)
     if loads or routing:
-        given = scored.request.get("seed", 0)
-        seed = given if isinstance(given, int) else 0
-        other = options.model_loads(scored.deployment.model, loads or [], seed, routing)
+        other = options.model_loads(scored.deployment.model, loads or [], scored.request.seed, routing)
         scored = with_loads(scored, other)
     finish(score_view(scored, explain_plan(scored, levers=True) if details else None))
 
@@ -262,7 +260,7 @@ def what_if(
     json: options.JsonFlag = False,
 ) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
-    from placement.levers import find_levers
+    from placement.analysis.levers import find_levers
     from rackplan.output import written
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view

@@ -6,9 +6,9 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from cost.calibration.errors import CalibrationData
 from cost.money.bill import BillPart, Totals
-from cost.serving.supply import Pool
-from cost.written import CalibrationData, ProofData
+from cost.serving.supply import Pool, ProofData
 from rackplan.schemas.figures import SetData, SetFigureData
 from topology.base.figures import EvidenceLabel
 

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
+from cost.serving.supply import ProofData
 from cost.step.identities import Identities
-from cost.written import ProofData
-from placement.plan_schema import (
-    LayoutData,
-    PlanData,
-    PlanScoreData,
-)
-from rackplan.schemas.figures import FigureData, SetData
+from placement.findings import LEFT_OUT
+from placement.plan_schema import LayoutPart, PlanPart, PlanScoreData
+from rackplan.schemas.figures import FigureData, SetData, SetFigureData
 from topology.base.figures import EvidenceLabel
 
 
-class PlanPrinted(PlanData, SetData):
+@dataclass(frozen=True, kw_only=True)
+class PlanPrinted(PlanPart):
     """What ``rackplan plan`` prints: the plan without experts and inputs.
 
     Attributes
     ----------
+    set:
+        The figures that were set; absent where none was.
     files:
         What was written, by what it is.
     """
 
+    set: list[SetFigureData] = LEFT_OUT
     files: dict[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
 class ImportedPlanPrinted(PlanPrinted):
     """What ``rackplan import-plan`` prints: the plan that was read.
 
@@ -471,7 +474,7 @@ class WhatIfPrinted(SetData):
     gpus: int
     phase: str
     tokens: str
-    layout: LayoutData
+    layout: LayoutPart
     plan: PlanRateData
     gain_of: str
     held: HeldData

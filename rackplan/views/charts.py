@@ -13,7 +13,7 @@ from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
-from placement.compare import CompareRow
+from placement.analysis.compare import CompareRow
 from placement.findings import RedundancyCurve, TrafficReport
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
@@ -358,7 +358,7 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
         _mark(name, point.redundant, point.tok_s_per_gpu, symbol)
         for name, symbol, point in (
             ("chosen", "star", curve.best),
-            (f"knee: {curve.knee.redundant} copies", "circle-open", curve.knee),
+            (f"knee: {curve.knee} copies", "circle-open", curve.knee_point),
         )
     ]
     across, up = (

@@ -9,7 +9,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.money.bill import Bill, Totals
-from placement.compare import CompareRow
+from placement.analysis.compare import CompareRow
 from placement.options import USUAL_TPOT
 from rackplan.schemas.clusters import ComparePrinted, CompareResultData
 from rackplan.views.blocks import (

@@ -9,7 +9,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
 from cost.step.score import Score
-from placement.compare import CompareRow
+from placement.analysis.compare import CompareRow
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Items, Page, Table, Text
 from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.compare import (

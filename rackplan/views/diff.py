@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.failures import TOP
+from placement.analysis.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
 from placement.plan_file import plan_to_dict

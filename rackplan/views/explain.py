@@ -15,7 +15,7 @@ from cost.step.identities import Identities, identities
 from cost.step.score import Score
 from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
-from placement.levers import Levers, find_levers
+from placement.analysis.levers import Levers, find_levers
 from placement.plan import Plan
 from placement.scoring import score_placement
 from rackplan.schemas.plans import DetailsData, TermData

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.failures import TOP
+from placement.analysis.failures import TOP
 from placement.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
 from rackplan.views.charts import redundancy_chart
@@ -92,7 +92,7 @@ def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
     """Return throughput against copies, where their number was chosen: the choice and the knee marked."""
     if curve is None:
         return []
-    best, knee = curve.best.redundant, curve.knee.redundant
+    best, knee = curve.chosen, curve.knee
     text = f"{best} per layer above one of each expert: most throughput on this layout"
     if knee != best:
         text += f"; with {knee} (the knee) it is within {ALIKE_COPIES:.0%} of that"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placement.levers import Levers
-from placement.levers.lever import Lever, Reached, rate_of
-from placement.plan_file import layout_to_dict
+from placement.analysis.lever import Lever, Reached, rate_of
+from placement.analysis.levers import Levers
+from placement.plan_file import layout_part
 from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks, set_data
@@ -212,7 +212,7 @@ def _data(found: Levers) -> WhatIfPrinted:
         **set_data(plan.deployment.cluster),
         "phase": plan.deployment.workload.phase,
         "tokens": plan.score.tokens,
-        "layout": layout_to_dict(plan),
+        "layout": layout_part(plan),
         "plan": picked(plan.score, "tok_s_per_gpu tok_s_per_user step_s batch"),
         "gain_of": rate_of(plan),
         "held": {"tpot_s": level.tpot_s, "asked": level.asked, "words": level_words(found)},

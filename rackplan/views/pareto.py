@@ -17,9 +17,9 @@ HEIGHT = 480
 
 def plan_pareto(plan: Plan) -> list[Block]:
     """Return the section of a plan: the plan among all layouts, and runs that others measured."""
-    deployment, redundant = plan.deployment, plan.request.get("redundant")
+    deployment = plan.deployment
     tokens = deployment.workload.token_word
-    points = report_points(deployment, redundant if isinstance(redundant, int) else None)
+    points = report_points(deployment, plan.request.copies)
     measured = measured_points(deployment) if deployment.workload.decodes else []
     layout = plan.layout.short(moe=deployment.model.moe is not None)
     chart = pareto_chart(points, tokens, (layout, plan.score), measured)

@@ -116,7 +116,7 @@ def memory_section(found: Explanation) -> list[Block]:
 
 
 def _input_rows(plan: Plan) -> list[tuple[str, str]]:
-    asked = ", ".join(f"{name} {value}" for name, value in plan.request.items() if value is not None)
+    asked = ", ".join(f"{name} {value}" for name, value in vars(plan.request).items() if value is not None)
     layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
     return [
         *deployment_rows(plan.deployment, plan.loads),

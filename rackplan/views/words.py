@@ -20,8 +20,8 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
-from placement.compare import cluster_status
-from placement.failures import count_spread
+from placement.analysis.compare import cluster_status
+from placement.analysis.failures import count_spread
 from placement.plan import Plan
 from rackplan.views.blocks import GAP, Block, Table, Text, labelled
 from topology.base.units import plural
@@ -41,7 +41,7 @@ def limit_words(plan: Plan, name: str = "") -> str:
     if plan.limit_s is None or plan.over_limit is None:
         return ""
     decodes = plan.deployment.workload.decodes
-    given = plan.request.get("tpot_s" if decodes else "ttft_s") is not None
+    given = (plan.request.tpot_s if decodes else plan.request.ttft_s) is not None
     return (
         f"{f'{name} misses' if name else 'Misses'} its limit: {plan.score.tpot_s * 1e3:,.1f} ms per "
         f"{'token' if decodes else 'step'}, "

@@ -13,8 +13,8 @@ from cost.experts.loads import ExpertLoads, read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement import failures
-from placement.failures import find_failures
+from placement.analysis import failures
+from placement.analysis.failures import find_failures
 from placement.findings import WhatIf
 from placement.options import PlanOptions, Spread
 from placement.plan import Plan
@@ -64,7 +64,7 @@ def test_by_hand() -> None:
     row = [0, 1, 1, 2, 3, 4, 5, 6, 0, 7, 2, 3, 4, 5, 6, 7]
     tokens = [4.0, 2, 1, 1, 1, 1, 1, 1]
     plan = with_rows(plan_of(), row, tokens)
-    nodes = find_failures(replace(plan, request={"spread": "node"}))
+    nodes = find_failures(replace(plan, request=replace(plan.request, spread="node")))
     assert nodes is not None
     # expert 1 lies on GPUs 0 and 1 of node 0; expert 7 on GPUs 4 and 7 of node 1
     assert [(layer.experts, layer.share) for layer in nodes.layers] == [(2, pytest.approx(3 / 12))] * 32

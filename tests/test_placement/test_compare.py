@@ -11,7 +11,7 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement.compare import CompareRow, compare_clusters
+from placement.analysis.compare import CompareRow, compare_clusters
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from topology import resolve_cluster
@@ -52,7 +52,7 @@ def test_a_row_is_the_plan_of_that_cluster() -> None:
 
 
 def test_a_usual_speed_that_nobody_reaches_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placement.compare.USUAL_TOK_S", 1e6)
+    monkeypatch.setattr("placement.analysis.compare.USUAL_TOK_S", 1e6)
     for row in compared("hgx-h100", "hgx-h200"):
         assert row.target_tok_s_per_user is None
         assert row.tok_s_per_gpu is not None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
@@ -13,9 +14,9 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from helpers import few_layers
-from placement.levers import Levers, find_levers
-from placement.levers.changes import other_formats
-from placement.levers.lever import Lever, Reached, ServiceLevel
+from placement.analysis import levers as table
+from placement.analysis.lever import Lever, Reached, ServiceLevel
+from placement.analysis.levers import Levers, find_levers
 from placement.options import Goal, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
@@ -144,7 +145,9 @@ def test_a_time_to_the_first_token_holds_under_every_change() -> None:
 def test_narrower_weights_are_in_the_format_that_the_chip_multiplies(cluster: str, narrower: str) -> None:
     """An H100 multiplies no FP4, so it reads the open format."""
     deployment = Deployment(resolve_cluster(cluster), resolve_model("deepseek-v3"), Workload())
-    found = {(name, change): to for name, change, to, _ in other_formats(deployment)}
+    bench: Any = SimpleNamespace(plan=SimpleNamespace(deployment=deployment), row=lambda *row: row)
+    rows: Any = (*table.weights(bench), *table.cache(bench))
+    found = {(name, change): to for name, _, change, to, _ in rows}
     assert found == {
         ("weights", "narrower"): f"{narrower} from fp8",
         ("weights", "wider"): "bf16 from fp8",

@@ -9,7 +9,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
-from placement.compare import compare_clusters
+from placement.analysis.compare import compare_clusters
 from placement.fitting import fitted_layouts
 from placement.goals import aim_of
 from placement.layout_choice import candidates, choose_layout

@@ -16,7 +16,7 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.findings import RedundancyCurve, RedundancyPoint
+from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
@@ -35,7 +35,8 @@ def found() -> Plan:
         4, time_limit_s=0.0, ep=8, tp=1, stages=1, spread="node", objective="worst", split="source"
     )
     few = RedundancyPoint(0, 1, 0.5, 3, 90, 100.0, 0.02, 2e9)
-    curve = RedundancyCurve((few, replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)), 8, 1, 1)
+    more = replace(few, redundant=8, slots_per_gpu=2, tok_s_per_gpu=140.0)
+    curve = RedundancyCurve(layout=CurveLayout(8, 1, 1), points=(few, more))
     return replace(make_plan(deployment, loads, options), redundancy=curve)
 
 
@@ -61,7 +62,7 @@ def test_everything_reads_back(tmp_path: Path) -> None:
     assert again.scenarios == plan.scenarios
     assert again.failures == plan.failures
     assert again.redundancy == plan.redundancy
-    assert (again.split, again.spread, again.request["objective"]) == ("source", "node", "worst")
+    assert (again.split, again.spread, again.objective) == ("source", "node", "worst")
     assert (data["redundancy"]["chosen"], data["redundancy"]["knee"]) == (8, 8)
     assert again.score.step_s == pytest.approx(plan.score.step_s, rel=1e-12)
     assert again.balancedness == plan.balancedness
@@ -105,13 +106,13 @@ def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> 
 
 
 BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
-    (("request", "spread"), "pod", "request.spread"),
-    (("scenarios", "rows", 0, "name"), "other", "scenarios.rows: of other"),
-    (("failures", "layers", 0, "layer"), 9, "failures.layers.0.layer"),
-    (("failures", "experts"), [], "failures.experts: it lists 0"),
-    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures.what_if.0.worst: 'd9.n0.g0' is no gpu"),
-    (("redundancy", "points", 0, "redundant"), 10_000, "redundancy.points"),
-    (("redundancy", "layout", "ep"), "8", "redundancy.layout.ep"),
+    (("request", "spread"), "pod", "request: spread: 'pod' must be"),
+    (("scenarios", "rows", 0, "name"), "other", "scenarios: rows: of other"),
+    (("failures", "layers", 0, "layer"), 9, "failures: layers[0]: layer"),
+    (("failures", "experts"), [], "failures: experts: it lists 0"),
+    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures: what_if[0]: worst: 'd9.n0.g0' is no gpu"),
+    (("redundancy", "points", 0, "redundant"), 10_000, "redundancy: points"),
+    (("redundancy", "layout", "ep"), "8", "redundancy: layout: ep"),
 ]
 
 

@@ -10,12 +10,12 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
+from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
-from placement.findings import RedundancyCurve, RedundancyPoint
+from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.layout_choice import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.redundancy import choose_redundant
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InputError
@@ -39,7 +39,8 @@ def point(redundant, tok_s):
 
 
 def curve(*tok_s):
-    return RedundancyCurve(tuple(point(8 * i, value) for i, value in enumerate(tok_s)), 8, 1, 1)
+    points = tuple(point(8 * i, value) for i, value in enumerate(tok_s))
+    return RedundancyCurve(layout=CurveLayout(8, 1, 1), points=points)
 
 
 @pytest.mark.parametrize("split", ["even", "source"])
@@ -53,7 +54,7 @@ def test_points_are_scored_as_a_plan_with_as_many_copies(split):
     best = found.best
     assert all(best.tok_s_per_gpu >= p.tok_s_per_gpu for p in found.points)
     if split == "even":
-        again = choose_layout(deployment, loads, found.asked(options))
+        again = choose_layout(deployment, loads, found.on_layout(options))
         assert again.score.tok_s_per_gpu == pytest.approx(best.tok_s_per_gpu, rel=1e-9)
         assert again.score.batch == best.batch
     # more slots hold more weights and leave less for the cache
@@ -81,7 +82,7 @@ def test_a_model_without_experts_is_refused():
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
-    from placement import redundancy
+    from placement.analysis import redundancy
 
     deployment = setting_of(context=2048)
     loads = loads_of(deployment)
@@ -98,8 +99,7 @@ def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
     monkeypatch.setattr(redundancy, "_point", stop_later)
     plan = make_plan(deployment, loads, options)
     found = plan.redundancy
-    assert found.interrupted
-    assert not whole.interrupted
+    assert plan.interrupted
     if after:
         assert found.points == whole.points[:after]
     else:  # the placement that chose the layout: the fewest copies that divide

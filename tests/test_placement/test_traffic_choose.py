@@ -103,7 +103,7 @@ def check_rows(plan: Plan) -> None:
     assert plan.traffic is not None
     assert plan.traffic.domains_per_token == pytest.approx(report.after.domains_per_token, rel=1e-12)
     for name, baseline in plan.baselines.items():
-        if baseline.score is not None and plan.request["spread"] == "gpu":  # else they need not be legal
+        if baseline.score is not None and plan.spread == "gpu":  # else they need not be legal
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from cost.experts.tokens.reach import ExpertUse, Floats
 from cost.experts.tokens.volumes import placed_vectors
@@ -13,7 +14,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import Uses
 from cost.terms.alltoall import group_limit, vector_sizes
-from cost.written import LayerTrafficData, TokenTrafficData
 from topology.base.units import mean_of
 
 
@@ -57,6 +57,42 @@ class TokenTraffic:
     def domains_per_token(self) -> float:
         """Mean over layers of the scale-up domains that a token needs."""
         return mean_of(self.domains.values())
+
+
+class LayerTrafficData(TypedDict):
+    """Where the tokens of a layer go.
+
+    Attributes
+    ----------
+    gpus_per_token, nodes_per_token, domains_per_token:
+        How many of each a token needs, on average.
+    """
+
+    gpus_per_token: float
+    nodes_per_token: float
+    domains_per_token: float
+
+
+class TokenTrafficData(LayerTrafficData):
+    """Where tokens go, as routing traces have it; means over MoE layers.
+
+    Attributes
+    ----------
+    routing, tokens:
+        Names of the traces, and the tokens in them.
+    bytes_per_step:
+        Bytes that all GPUs send in a step, by fabric.
+    layers:
+        By id of the layer.
+    independent:
+        The same if tokens chose experts independently of each other.
+    """
+
+    routing: list[str]
+    tokens: int
+    bytes_per_step: dict[str, float]
+    layers: dict[str, LayerTrafficData]
+    independent: TokenTrafficData | None
 
 
 def traffic_to_dict(traffic: TokenTraffic) -> TokenTrafficData:

@@ -1,27 +1,35 @@
-"""What the manifests of Kubernetes share: the plan file in a ConfigMap, the container that serves, YAML."""
+"""Kubernetes manifests: what the pods of a pool are, by kind; the templates say how that is written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import yaml
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from placement.engines.manifests.pools import Pool
-from topology.base.errors import InputError
+from placement.engines.manifests.templates import render
+from topology.base.errors import InputError, input_name
 
 MOST_BYTES = 1 << 20
 """Of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/."""
 FOLDER = "/etc/rackplan"
-IMAGE, CLAIM, RESOURCE = "<IMAGE>", "<CLAIM>", "<gpu-resource>"
+IMAGE, CLAIM, RESOURCE, SIDECAR = "<IMAGE>", "<CLAIM>", "<gpu-resource>", "<ROUTING-SIDECAR-IMAGE>"
 """What nobody can know but the user: Kubernetes refuses each until it is replaced."""
+PORT, BEHIND = 8000, 8001
+"""Where llm-d's router finds a model server, and where one listens behind the sidecar."""
 _RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """As the device plug-ins of the vendors call a GPU."""
 _LONGEST_NAME = 46
 """Of 63: what controllers add to the name of a pod comes on top."""
-
-Document = dict[str, Any]
+_CONNECTORS = {"vllm": "nixlv2", "sglang": "sglang"}
+"""Engines that llm-d runs, and how their sidecar fetches the prefill."""
+_DYNAMO = ("sglang", "vllm", "trtllm")
+_COMPONENTS = {
+    "both": ("Worker", "worker"),
+    "prefill": ("PrefillWorker", "prefill"),
+    "decode": ("DecodeWorker", "decode"),
+}
 
 
 def dns_name(text: str) -> str:
@@ -30,86 +38,158 @@ def dns_name(text: str) -> str:
     return name if name[:1].isalpha() else f"m-{name}".strip("-")
 
 
-def label(text: str) -> str:
-    """Return ``text`` as the value of a label."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-63:].strip("-._")
+@dataclass(frozen=True, eq=False)
+class Pod:
+    """The pods of a pool, one a host of each replica.
+
+    Attributes
+    ----------
+    container:
+        Name of the container that serves.
+    lines:
+        Of the command that starts the engine.
+    port, answers_at:
+        Where it takes requests, and where every pod answers; None: not every pod does.
+    labels, connector:
+        Of llm-d: what its router looks for, and how a sidecar fetches the prefill; empty: there is none.
+    shared_memory:
+        Whether the pod must bring shared memory.
+    """
+
+    pool: Pool
+    container: str
+    image: str
+    lines: Sequence[str]
+    port: int = 0
+    answers_at: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    connector: str = ""
+    shared_memory: bool = True
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The files that a pod needs: the plan file, and what the engine reads beside it."""
+        launch = self.pool.launched(file=f"{FOLDER}/{self.pool.map_name}")
+        return {self.pool.map_name: self.pool.exported.text, **self.pool.engine.files(launch)}
+
+    @property
+    def fits(self) -> bool:
+        """Whether its files are small enough for a ConfigMap."""
+        return sum(len(name) + len(text.encode()) for name, text in self.files.items()) <= MOST_BYTES
+
+    @property
+    def script(self) -> str:
+        """The command as one of a shell that replaces it."""
+        start = "exec env " if re.match(r"[A-Z_]+=", self.lines[0]) else "exec "
+        return start + " \\\n  ".join(self.lines) + "\n"
+
+    @property
+    def resource(self) -> str:
+        """What a device plug-in calls its GPUs."""
+        return _RESOURCES.get(self.pool.gpu_vendor, RESOURCE)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a pod."""
+        first = self.pool.hosts[0]
+        return sum(len(group.devices) for group in self.pool.replicas[0] if first in group.hosts)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Hosts of all replicas."""
+        return sorted({host for group in self.pool.groups for host in group.hosts})
+
+    @property
+    def serves_everywhere(self) -> bool:
+        """Whether each pod takes requests."""
+        return self.pool.engine.serves_everywhere(self.pool.launch)
+
+    @property
+    def component(self) -> tuple[str, str]:
+        """Name and type of its component in Dynamo."""
+        return _COMPONENTS[self.pool.role]
 
 
-def files_of(pool: Pool) -> dict[str, str]:
-    """Return the files that a pod needs: the plan file, and what the engine reads beside it."""
-    launch = pool.launched(file=f"{FOLDER}/{pool.map_name}")
-    return {pool.map_name: pool.exported.text, **pool.engine.files(launch)}
+def _lws(pool: Pool, image: str) -> Pod:
+    return _leader_worker_set(pool, image, pool.engine.port)
 
 
-def fits_config_map(files: Mapping[str, str]) -> bool:
-    """Whether files are small enough for a ConfigMap."""
-    return sum(len(name) + len(text.encode()) for name, text in files.items()) <= MOST_BYTES
+def _leader_worker_set(
+    pool: Pool, image: str, port: int, labels: Mapping[str, str] | None = None, connector: str = ""
+) -> Pod:
+    """Return pods that a LeaderWorkerSet numbers, which answer at a port."""
+    engine = pool.engine
+    launch = pool.launched(
+        file=f"{FOLDER}/{pool.map_name}", rank="$LWS_WORKER_INDEX", address="$LWS_LEADER_ADDRESS"
+    )
+    if reason := engine.cannot_spread(launch):
+        raise InputError(f"{input_name('launch')} lws or llm-d, {engine.title}: {reason}.")
+    lines = [*engine.command(launch), engine.listen(port)]
+    answers_at = port if engine.answers_everywhere(launch) else None
+    return Pod(pool, engine.name, image, lines, port, answers_at, labels or {}, connector)
 
 
-def config_map(pool: Pool) -> list[Document]:
-    """Return the ConfigMap with the files of a pool; none where they are too large."""
-    files = files_of(pool)
-    if not fits_config_map(files):
-        return []
-    metadata = {"name": f"{pool.name}-experts"}
-    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": files}]
-
-
-def volumes(pool: Pool) -> list[Document]:
-    """Return the volumes of a pod: shared memory, and the plan file."""
-    held: Document = {"name": "experts", "configMap": {"name": f"{pool.name}-experts"}}
-    if not fits_config_map(files_of(pool)):
-        held = {"name": "experts", "persistentVolumeClaim": {"claimName": CLAIM, "readOnly": True}}
-    return [held, {"name": "dshm", "emptyDir": {"medium": "Memory"}}]
-
-
-def script(lines: Sequence[str]) -> str:
-    """Return lines of a command as one command of a shell that replaces it."""
-    start = "exec env " if re.match(r"[A-Z_]+=", lines[0]) else "exec "
-    return start + " \\\n  ".join(lines) + "\n"
-
-
-def container(pool: Pool, name: str, image: str, lines: Sequence[str], port: int | None) -> Document:
-    """Return the container that serves ``pool`` with a command; ``port`` is where every pod answers, if it does."""
-    gpus = sum(len(group.devices) for group in pool.replicas[0] if pool.hosts[0] in group.hosts)
-    found: Document = {
-        "name": name,
-        "image": image or IMAGE,
-        "command": ["/bin/bash", "-c"],
-        "args": [script(lines)],
-        "resources": {"limits": {_RESOURCES.get(pool.gpu_vendor, RESOURCE): str(gpus)}},
-        "volumeMounts": [
-            {"name": "experts", "mountPath": FOLDER, "readOnly": True},
-            {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - inside the container
-        ],
+def _llm_d(pool: Pool, image: str) -> Pod:
+    framework = _framework(pool, tuple(_CONNECTORS), "llm-d")
+    behind = pool.role == "decode"
+    labels = {
+        "llm-d.ai/inference-serving": "true",
+        "llm-d.ai/model": _label(pool.launch.model.rpartition("/")[2]),
+        "llm-d.ai/role": "prefill" if pool.role == "prefill" else "decode",
+        "llm-d.ai/engine-type": framework,
     }
-    if port is not None:
-        found["ports"] = [{"name": "http", "containerPort": port}]
-        found["readinessProbe"] = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10}
-    return found
+    connector = _CONNECTORS[framework] if behind else ""
+    return _leader_worker_set(pool, image, BEHIND if behind else PORT, labels, connector)
 
 
-def affinity(pool: Pool) -> Document:
-    """Return what keeps pods on the hosts of the plan; nothing where their names are not the user's."""
-    if not pool.named:
-        return {}
-    hosts = sorted({host for group in pool.groups for host in group.hosts})
-    one = {"key": "kubernetes.io/hostname", "operator": "In", "values": hosts}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [one]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+def _dynamo(pool: Pool, image: str) -> Pod:
+    framework = _framework(pool, _DYNAMO, "dynamo")
+    launch = pool.launched(file=f"{FOLDER}/{pool.map_name}", module=f"dynamo.{framework}")
+    reason = pool.engine.cannot_spread(launch) if framework == "vllm" else ""
+    if reason:
+        raise InputError(f"{input_name('launch')} dynamo, {pool.engine.title}: {reason}.")
+    return Pod(pool, "main", image, pool.engine.command(launch), shared_memory=False)
 
 
-def notes_of(pools: Iterable[Pool], image: str) -> list[str]:
+KUBERNETES: Mapping[str, Callable[[Pool, str], Pod]] = {"lws": _lws, "dynamo": _dynamo, "llm-d": _llm_d}
+"""The kinds of manifests: each has a template of its name, and says what its pods are."""
+
+
+def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[str]]:
+    """Return the manifest of a kind that starts ``pools``, and what a person must do first.
+
+    Raises
+    ------
+    InputError
+        If an engine cannot be started so.
+    """
+    pods = [KUBERNETES[kind](pool, image or IMAGE) for pool in pools]
+    text = render(
+        f"{kind}.yaml.j2",
+        pods=pods,
+        name=dns_name(pools[0].launch.model.rpartition("/")[2]),
+        framework=pools[-1].engine.framework,
+        folder=FOLDER,
+        claim=CLAIM,
+        sidecar=SIDECAR,
+        port=PORT,
+        behind=BEHIND,
+    )
+    return text.removeprefix("---\n"), [*_notes(pods, image), *_notes_of(kind, pools, image)]
+
+
+def _notes(pods: Sequence[Pod], image: str) -> list[str]:
     """Return what a person must do before the manifest starts anything, and what it cannot say."""
     found = [] if image else [f"{IMAGE} stands for the image: give option `image`"]
-    for pool in pools:
-        size = sum(len(text.encode()) for text in files_of(pool).values())
-        if not fits_config_map(files_of(pool)):
+    for pod in pods:
+        pool = pod.pool
+        if not pod.fits:
+            size = sum(len(text.encode()) for text in pod.files.values())
             found.append(
                 f"{pool.map_name} has {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}: {CLAIM} stands for a volume "
-                f"claim that has {', '.join(files_of(pool))}"
+                f"claim that has {', '.join(pod.files)}"
             )
-        if pool.gpu_vendor not in _RESOURCES:
+        if pod.resource == RESOURCE:
             found.append(f"{RESOURCE} stands for what the device plug-in of {pool.gpu_vendor} calls a GPU")
         if not pool.whole_hosts:
             devices = ", ".join(map(str, pool.groups[0].devices))
@@ -122,45 +202,40 @@ def notes_of(pools: Iterable[Pool], image: str) -> list[str]:
                 f"{pool.name}: pods are numbered as hosts of the plan, and Kubernetes chooses the host of each: all "
                 "pods of a replica must come to hosts that are linked as the plan's are"
             )
-    if not any(pool.named for pool in pools):
+    if not any(pod.pool.named for pod in pods):
         found.append("hosts have the names of the plan's cluster: with option `hosts` pods are kept on yours")
     return list(dict.fromkeys(found))
 
 
-def require_framework(pool: Pool, known: Sequence[str], what: str) -> str:
-    """Return the framework of a pool's engine, as ``what`` calls it.
+def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
+    """Return what else a kind of manifest needs."""
+    if kind == "dynamo" and image:
+        return ["an image whose tag is no version of Dynamo needs runtimeVersionOverride in each component"]
+    if kind == "dynamo":
+        return [
+            "the image is one of Dynamo with the engine; a tag that is no version needs runtimeVersionOverride"
+        ]
+    found = []
+    if kind == "llm-d":
+        found.append(
+            "llm-d's router (InferencePool, gateway) is installed by its guide; it finds the pods by these labels"
+        )
+        if any(pool.role == "decode" for pool in pools):
+            found.append(f"{SIDECAR} stands for llm-d's image of the sidecar that fetches the prefill")
+    return found
 
-    Raises
-    ------
-    InputError
-        If ``what`` does not run it.
-    """
+
+def _label(text: str) -> str:
+    """Return ``text`` as the value of a label."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[-63:].strip("-._")
+
+
+def _framework(pool: Pool, known: Sequence[str], kind: str) -> str:
+    """Return the framework of a pool's engine, which ``kind`` must run."""
     if pool.engine.framework in known:
         return pool.engine.framework
     raise InputError(
         f"it runs {', '.join(known)}, not {pool.engine.title}; lws or slurm may start it.",
         field="launch",
-        value=what,
+        value=kind,
     )
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML without aliases, texts of several lines as they are."""
-
-    def ignore_aliases(self, data: object) -> bool:
-        del data
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def yaml_of(documents: Iterable[Document], header: Sequence[str]) -> str:
-    """Return documents as one YAML file, with comments first."""
-    head = "".join(f"# {line}\n" for line in header)
-    parts = [yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10**6) for document in documents]
-    return head + "---\n".join(parts)

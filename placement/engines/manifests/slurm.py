@@ -1,8 +1,4 @@
-"""Slurm: a batch script with the hosts of each stage and expert group, and a step for each replica.
-
-Slurm sorts the hosts of a step; ``--distribution=arbitrary`` with ``SLURM_HOSTFILE`` keeps the order of a file, one
-line a task (https://slurm.schedmd.com/srun.html).
-"""
+"""Slurm: what a batch script says of the steps that start replicas."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from placement.engines.manifests.pools import ExpertGroup, Pool
+from placement.engines.manifests.templates import render
 from topology.base.errors import InputError, input_name
-from topology.importers.hostlist import compress_hosts
 
 VISIBLE = {
     "NVIDIA": "CUDA_VISIBLE_DEVICES",
@@ -31,51 +27,38 @@ def batch_script(pools: Sequence[Pool]) -> str:
     InputError
         If an engine cannot be started on several hosts with ranks in the plan's order.
     """
-    hosts = list(dict.fromkeys(host for pool in pools for group in pool.groups for host in group.hosts))
-    most = max(max(group.devices) + 1 for pool in pools for group in pool.groups)
-    head = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={pools[0].name}",
-        f"#SBATCH --nodes={len(hosts)}",
-        f"#SBATCH --nodelist={compress_hosts(hosts)}",
-        f"#SBATCH --gpus-per-node={most}",
-        "#SBATCH --exclusive",
-        "",
-        "# stages and expert groups of the plan, hosts in the order of their ranks",
-        *(f"# {pool.name}, {group.words}" for pool in pools for group in pool.groups),
-        "",
-        "set -euo pipefail",
-    ]
-    steps: list[str] = []
-    for pool in pools:
-        for replica in pool.replicas:
-            steps += ["", *_step(pool, replica)]
-    return "\n".join([*head, *steps, "", "wait"]) + "\n"
+    return render(
+        "slurm.sh.j2",
+        pools=pools,
+        hosts=list(dict.fromkeys(host for pool in pools for group in pool.groups for host in group.hosts)),
+        gpus_per_node=max(max(group.devices) + 1 for pool in pools for group in pool.groups),
+        steps=[_step(pool, replica) for pool in pools for replica in pool.replicas],
+    )
 
 
-def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> list[str]:
-    """Return the lines of one replica: its hosts in a file, its processes in the background."""
+def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, object]:
+    """Return what starts one replica: its hosts, one for each task, its files and its command."""
+    engine, replica = pool.engine, groups[0].replica
     hosts = list(dict.fromkeys(host for group in groups for host in group.hosts))
-    offset = 0 if pool.whole_hosts else PORT_STEP * groups[0].replica
+    offset = 0 if pool.whole_hosts else PORT_STEP * replica
     launch = pool.launched(rank="$SLURM_PROCID", address=hosts[0], offset=offset)
-    reason = pool.engine.cannot_spread(launch)
-    if reason and not pool.engine.ranks_are_tasks:
-        raise InputError(f"{input_name('launch')} slurm, {pool.engine.title}: {reason}.")
-    each = pool.launch.gpus_per_node if pool.engine.ranks_are_tasks else 1
-    lines = [*pool.engine.command(launch), pool.engine.listen(pool.engine.port + offset)]
-    name = f"{pool.name}-{groups[0].replica}"
-    written = [
-        f"cat > {name}.hosts <<'HOSTS'",
-        *(host for host in hosts for _ in range(each)),
-        "HOSTS",
-        *_other_files(pool),
-    ]
-    start = " \\\n  ".join(lines)
+    reason = engine.cannot_spread(launch)
+    if reason and not engine.ranks_are_tasks:
+        raise InputError(f"{input_name('launch')} slurm, {engine.title}: {reason}.")
+    each = pool.launch.gpus_per_node if engine.ranks_are_tasks else 1
     options = ["--distribution=arbitrary", f"--ntasks={len(hosts) * each}"]
-    options += ["--mpi=pmix"] * pool.engine.ranks_are_tasks + ["--overlap"] * (not pool.whole_hosts)
-    step = f"{_visible(pool, groups)}SLURM_HOSTFILE={name}.hosts srun {' '.join(options)} \\"
-    run = f"  bash -c {shlex.quote(start)} &"
-    return [f"# {pool.name}, replica {groups[0].replica}", *written, step, run]
+    options += ["--mpi=pmix"] * engine.ranks_are_tasks + ["--overlap"] * (not pool.whole_hosts)
+    lines = [*engine.command(launch), engine.listen(engine.port + offset)]
+    return {
+        "pool": pool,
+        "replica": replica,
+        "name": f"{pool.name}-{replica}",
+        "tasks": [host for host in hosts for _ in range(each)],
+        "files": engine.files(pool.launch),
+        "visible": _visible(pool, groups),
+        "options": options,
+        "command": shlex.quote(" \\\n  ".join(lines)),
+    }
 
 
 def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
@@ -92,10 +75,3 @@ def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
             value="slurm",
         )
     return f"{VISIBLE[pool.gpu_vendor]}={','.join(map(str, devices))} "
-
-
-def _other_files(pool: Pool) -> list[str]:
-    found: list[str] = []
-    for file, text in pool.engine.files(pool.launch).items():
-        found += [f"cat > {file} <<'FILE'", text.rstrip("\n"), "FILE"]
-    return found

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from placement.engines.engine import Engine, Role
 from placement.engines.export import Exported, export_plan
-from placement.engines.manifests import KINDS, dynamo, leader_worker_set, llm_d, slurm
-from placement.engines.manifests.kubernetes import dns_name, notes_of, yaml_of
+from placement.engines.manifests import KINDS
+from placement.engines.manifests.kubernetes import dns_name, manifest
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
+from placement.engines.manifests.slurm import batch_script
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
 from topology.importers.hostlist import expand_hosts
@@ -173,14 +174,12 @@ def write_manifest(kind: str, pools: Sequence[Pool], image: str = "") -> Manifes
         notes = ["the script runs on hosts that see the plan file under the name it has here"]
         if not any(pool.named for pool in pools):
             notes.append("hosts have the names of the plan's cluster: give yours with option `hosts`")
-        return Manifest(kind, slurm.batch_script(pools), "slurm.sh", "sbatch", tuple(notes))
-    made = {"lws": leader_worker_set.documents, "llm-d": llm_d.documents, "dynamo": dynamo.documents}[kind]
-    documents = made(pools, image)
-    more = {"llm-d": llm_d.notes(pools), "dynamo": dynamo.notes(image), "lws": []}[kind]
+        return Manifest(kind, batch_script(pools), "slurm.sh", "sbatch", tuple(notes))
+    text, notes = manifest(kind, pools, image)
     header = [
         "stages and expert groups of the plan: pod n of a replica is the n-th of its hosts",
         *(f"{pool.name}, {group.words}" for pool in pools for group in pool.groups),
         *(line.lstrip("# ") for pool in pools for line in pool.exported.flags if line.startswith("# NOT")),
     ]
-    notes = [*notes_of(pools, image), *more]
-    return Manifest(kind, yaml_of(documents, header), f"{kind}.yaml", "kubectl apply -f", tuple(notes))
+    head = "".join(f"# {line}\n" for line in header)
+    return Manifest(kind, head + text, f"{kind}.yaml", "kubectl apply -f", tuple(notes))

@@ -33,7 +33,7 @@ class ServiceLevel:
     def of(cls, plan: Plan) -> ServiceLevel:
         """Return the time per token that a plan was made for; its own where its batch was chosen otherwise."""
         asked = plan.limit_s
-        if not plan.deployment.workload.decodes or plan.request.get("goal") == "latency":
+        if not plan.deployment.workload.decodes or plan.request.goal == "latency":
             return cls(None, asked=False)
         full = plan.score.batch >= plan.score.max_batch
         if asked is not None and plan.over_limit is None:
@@ -52,7 +52,7 @@ def rate_of(plan: Plan) -> str:
     That of a GPU of the cluster, of those in use where the goal leaves some idle, of a user for the least latency.
     """
     special = dict.fromkeys(("gpus", "usd", "power"), "tok_s_per_gpu_used") | {"latency": "tok_s_per_user"}
-    return special.get(str(plan.request.get("goal")), "tok_s_per_gpu")
+    return special.get(plan.request.goal, "tok_s_per_gpu")
 
 
 @dataclass(frozen=True)

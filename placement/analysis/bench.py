@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,11 +17,10 @@ from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.step.score import LayoutScorer, Score
+from placement.analysis.layouts import PlacedLayout, placed_experts
+from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
-from placement.levers.changes import machines, other_context, other_formats
-from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
-from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
 from placement.placing import Known
 from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, placement_scorer
@@ -42,8 +41,7 @@ class Bench:
     level: ServiceLevel = field(init=False)
     rate: str = field(init=False)
     _known: Known = field(default_factory=dict, init=False)
-    _base: Sweep | None = field(default=None, init=False)
-    _first: dict[int, tuple[Deployment, Mapping[Shape, float]]] = field(default_factory=dict, init=False)
+    _first: list[tuple[Deployment, Mapping[Shape, float]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.level = ServiceLevel.of(self.plan)
@@ -53,56 +51,23 @@ class Bench:
         """Return the plan as it is, and the best layout at its service level."""
         plan = self.plan
         kept, grown = self._kept(plan.deployment, plan.layout, plan.experts)
-        there = self._best_of(self._unchanged, grown) if self.free else None
+        there = self.best_of(self.base, grown) if self.free else None
         return Lever("nothing", "layout", "", "", kept, grown, there)
 
-    def hardware(self) -> Iterator[Lever]:
-        """Yield the levers of the machine."""
-        for one in machines(self.plan.deployment.cluster):
-            changed = one.why or replace(self.plan.deployment, cluster=one.cluster)
-            yield self._row(one.name, "hardware", one.change, one.to, changed)
-
-    def workload(self) -> Iterator[Lever]:
-        """Yield the levers of what is served: batch, context, formats."""
-        plan, batch = self.plan, self.plan.score.batch
-        for change, many in self._batches().items():
-            kept = self._at(plan.deployment, plan.layout, plan.experts, many)
-            there = self._best_of(self._unchanged, kept, batch=many) if self.free else None
-            yield Lever("batch", "workload", change, f"{many:,} from {batch:,}", kept, kept, there)
-        for name, change, to, changed in other_context(plan.deployment):
-            row = self._row(name, "workload", change, to, changed)
-            odd = "" if isinstance(changed, str) else changed.model.beyond(changed.workload.context)
-            yield replace(row, note=odd)
-        for name, change, to, changed in other_formats(plan.deployment):
-            yield self._row(name, "precision", change, to, changed)
-
-    def layouts(self) -> Iterator[Lever]:
-        """Yield the levers of the layout: the next widths and numbers of stages, and copies."""
-        if not self.free:
-            return
-        plan = self.plan
-        for name, of, value, placed in other_widths(plan):
-            now = getattr(plan.layout, of)
-            kept, grown = self._placed(placed)
-            there = self._best_of(self._unchanged, grown, which=getattr(self._unchanged, of) == value)
-            yield Lever(name, "layout", _step(now, value), f"{value} from {now}", kept, grown, there)
-        for copies, now, placed in more_or_fewer_copies(plan):
-            kept, grown = self._placed(placed)
-            there = self._freed(plan.deployment, grown, copies=copies)
-            yield Lever("copies", "layout", _step(now, copies), f"{copies} from {now}", kept, grown, there)
-
-    def _placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
+    def placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
+        """Return what another layout reaches at the plan's batch and at its largest, or why it cannot be."""
         return (placed, placed) if isinstance(placed, str) else self._kept(self.plan.deployment, *placed)
 
-    def _row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
+    def row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
         """Return one lever; ``changed`` is the deployment under it, or why it cannot be."""
         if isinstance(changed, str):
             return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
         kept, grown = self._kept(changed, self.plan.layout, self.plan.experts)
-        there = self._freed(changed, grown) if self.free else None
+        there = self.freed(changed, grown) if self.free else None
         return Lever(name, kind, change, to, kept, grown, there)
 
-    def _batches(self) -> dict[str, int]:
+    @cached_property
+    def batches(self) -> dict[str, int]:
         """Return other batches by what they are of the plan's: a tenth more (or one), twice, half."""
         batch = self.plan.score.batch
         found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
@@ -113,7 +78,7 @@ class Bench:
     ) -> tuple[Reached | str, Reached | str]:
         """Return what a placement reaches at the plan's batch, and at the largest within the service level."""
         batch = self.plan.score.batch
-        kept = self._at(deployment, layout, experts, batch)
+        kept = self.at(deployment, layout, experts, batch)
         if not deployment.workload.decodes or self.rate == "tok_s_per_user":
             return kept, kept
         try:
@@ -138,7 +103,7 @@ class Bench:
         unlike = plan.unlike if layout is plan.layout else NONE_UNLIKE
         return placement_scorer(deployment, layout, experts, plan.loads, plan.split, unlike=unlike)[0]
 
-    def _at(
+    def at(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: int
     ) -> Reached | str:
         """Return what a placement reaches at a batch."""
@@ -166,13 +131,10 @@ class Bench:
             getattr(score, self.rate) / getattr(self.plan.score, self.rate) - 1,
         )
 
-    @property
-    def _unchanged(self) -> Sweep:
+    @cached_property
+    def base(self) -> Sweep:
         """Every layout of the plan's deployment, at the batches that are looked at too."""
-        if self._base is None:
-            batches = list(self._batches().values())
-            self._base = self._sweep(self.plan.deployment, self._copies, batches)
-        return self._base
+        return self._sweep(self.plan.deployment, self._copies, list(self.batches.values()))
 
     def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
         limit = self.level.tpot_s
@@ -190,21 +152,20 @@ class Bench:
         """The groups of GPUs of all sweeps: a change is of all GPUs, so unlike domains keep their order."""
         return arranged_in(Pricer(self.plan.deployment, self._copies))
 
-    def _freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
+    def freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
         """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""
         copies = self._copies if copies is None else copies
         try:
-            return self._best_of(self._sweep(deployment, copies), kept, copies=copies)
+            return self.best_of(self._sweep(deployment, copies), kept, copies=copies)
         except InputError as error:
             return str(error)
 
     @property
     def _copies(self) -> int | None:
         """Copies that the plan was asked for; None where they are left to a rule."""
-        asked = self.plan.request.get("redundant")
-        return asked if isinstance(asked, int) else None
+        return self.plan.request.copies
 
-    def _best_of(
+    def best_of(
         self,
         found: Sweep,
         kept: Reached | str,
@@ -276,15 +237,15 @@ class Bench:
     @property
     def _ttft_s(self) -> float | None:
         """The time to the first token that a decode plan was made for."""
-        asked = self.plan.request.get("ttft_s")
-        decodes = self.plan.deployment.workload.decodes
-        return float(asked) if decodes and isinstance(asked, int | float) else None
+        return self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[Shape, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
-        if id(deployment) not in self._first:
-            self._first[id(deployment)] = deployment, first_tokens(deployment, copies)
-        return self._first[id(deployment)][1]
+        known = next((found for one, found in self._first if one is deployment), None)
+        if known is None:
+            known = first_tokens(deployment, copies)
+            self._first.append((deployment, known))
+        return known
 
     def _late(self, deployment: Deployment, layout: Layout) -> str:
         """Return why a layout is too late with the first token; empty where it is not, or nobody asked."""
@@ -307,7 +268,3 @@ class Bench:
         most = min(most, scorer.max_batch)
         batch = batch_within(scorer, most, limit) if most else 0
         return self._of(scorer.at(batch), layout) if batch else "its experts placed, it is too slow"
-
-
-def _step(now: int, value: int) -> str:
-    return "next up" if value > now else "next down"

@@ -19,7 +19,7 @@ from cost.inputs.layout import Layout
 from cost.step.memory import weight_sizes
 from placement.arrays import Ints
 from placement.budget import Budget
-from placement.findings import RedundancyCurve, RedundancyPoint
+from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.fitting import Shape, stage_slots
 from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
@@ -84,7 +84,7 @@ def choose_redundant(
                 break
     if budget.interrupted:
         points = points or [_point_of(deployment, base, moe.experts)]
-    return RedundancyCurve(tuple(points), layout.ep, layout.tp, layout.stages, budget.interrupted)
+    return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
 def copies_tried(experts: int, gpus: int) -> Iterator[int]:

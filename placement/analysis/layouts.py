@@ -99,10 +99,9 @@ def _too_many(plan: Plan) -> str:
 
 
 def _options(plan: Plan) -> PlanOptions:
-    seed = plan.request.get("seed", 0)
     return PlanOptions(
         time_limit_s=0.0,
-        seed=seed if isinstance(seed, int) else 0,
+        seed=plan.request.seed,
         spread=plan.spread,
         objective=plan.objective,
         scenario_weights=plan.scenario_weights,
@@ -120,8 +119,8 @@ def _experts(
 
 def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
     """Return a shape with its layers split and its experts placed, or why it cannot be."""
-    deployment, redundant = plan.deployment, plan.request.get("redundant")
-    slots = stage_slots(deployment, shape, redundant if isinstance(redundant, int) else None, plan.spread)
+    deployment = plan.deployment
+    slots = stage_slots(deployment, shape, plan.request.copies, plan.spread)
     if slots is None:
         return _too_many(plan)
     most = batch_that_fits(deployment, shape, slots)

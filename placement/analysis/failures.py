@@ -61,7 +61,13 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
     experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
     loss = _Loss(plan)
     what_if = tuple(_what_if(plan, loss, unit, say) for unit in SPREADS)
-    return Failures(plan.spread, tuple(layers), tuple(experts[:TOP]), what_if, count_spread(plan))
+    return Failures(
+        spread=plan.spread,
+        what_if=what_if,
+        experts=tuple(experts[:TOP]),
+        layers=tuple(layers),
+        copies=count_spread(plan),
+    )
 
 
 def count_spread(plan: Plan) -> SpreadCounts | None:

@@ -1,0 +1,1 @@
+"""What a plan would do if something changed: a failure, more copies, another cluster, a lever."""

@@ -20,16 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from placement.arrays import Floats
+from placement.arrays import Bools, Floats, Ints
 from placement.traffic.exchange import HARD, Exchange
-from placement.traffic.groups import whole_groups
-from placement.traffic.parts import Parts
-from placement.traffic.place import SLACKS, front, place
-from placement.traffic.places import Places
-from placement.traffic.reach import reach
-from placement.traffic.spare import shares_of
-from placement.traffic.task import TrafficTask
-from placement.traffic.tokens import MOST_EXPERTS, Tokens
+from placement.traffic.place import (
+    Places,
+    domains_by_tokens,
+    first_copies,
+    shares_of,
+    used_domain,
+    whole_groups,
+    with_far_copies,
+)
+from placement.traffic.tokens import MOST_EXPERTS, Partition, Tokens
 from topology.base.errors import InputError
 
 MOST_EXCHANGES = 5000
@@ -49,7 +51,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--layer", type=int, default=0)
     parser.add_argument("--slack", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--front", action="store_true", help="ours at several slacks")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(words)
     try:
@@ -103,51 +104,53 @@ def layer_of(path: str, layer: int) -> np.ndarray:
 def compare(train: Tokens, test: Tokens, places: Places, options: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of each way to place, by name."""
     missing: dict[str, str] = {}
+    domains, load = places.domains, train.load[None]
 
-    def row(make: Callable[[], np.ndarray | None]) -> dict[str, Any] | None:
+    def row(make: Callable[[], Bools | None]) -> dict[str, Any] | None:
         start = time.process_time()
-        slot_expert = make()
+        held = make()
         seconds = time.process_time() - start
-        if slot_expert is None:
+        if held is None:
             return None
-        before, after = reach(train, slot_expert, places), reach(test, slot_expert, places)
+        reached, crossings = reach(test, held)
         return {
-            "domains_per_token": after.domains,
-            "crossings_per_token": after.crossings,
-            "load": before.domain_peak,
-            "load_held_out": after.domain_peak,
+            "domains_per_token": reached,
+            "crossings_per_token": crossings,
+            "load": peak(train, held, places),
+            "load_held_out": peak(test, held, places),
             "seconds": seconds,
-            "domains_per_token_in_training": before.domains,
-            "experts": [slot_expert[places.slot_domain == d].tolist() for d in range(places.domains)],
+            "domains_per_token_in_training": reach(train, held)[0],
+            "experts": [np.flatnonzero(held[:, d]).tolist() for d in range(domains)],
         }
 
-    # the goal of this page is domains; crossings, which `plan` counts, spare a token its own domain
-    task = TrafficTask(train, places, slack=options.slack, own=1.0)
     sizes = shares_of(places.domain_slots, train.experts)
-    parts: dict[str, np.ndarray] = {}
+    parts: dict[str, Ints] = {}
 
-    def hypergraph() -> np.ndarray | None:
+    def ours() -> Bools:
+        part = domains_by_tokens(train, places, load, slack=options.slack, seed=options.seed)
+        return with_far_copies(train, first_copies(part, domains), places, load, slack=options.slack)
+
+    def hypergraph() -> Bools:
         parts["free"] = mt_kahypar(train, sizes, options.seed)
-        return in_slots(parts["free"], places)
+        return first_copies(parts["free"], domains)
 
-    def repaired() -> np.ndarray:
-        limit = (1 + options.slack) * places.fair(places.domain)
-        search = Exchange(Parts.free(train, sizes, train.load[None], limit), parts["free"])
+    def repaired() -> Bools:
+        search = Exchange(Partition.of(train, sizes, load, (1 + options.slack) * places.fair), parts["free"])
         search.descend(price=HARD, most=MOST_EXCHANGES)
-        return in_slots(search.part[:-1].astype(np.int64), places)
+        return first_copies(search.part[:-1].astype(np.int64), domains)
 
-    def grouped() -> np.ndarray | None:
-        part = whole_groups(train.load, options.groups, places.domains)
-        if part is None or (np.bincount(part, minlength=places.domains) > places.domain_slots).any():
+    def grouped() -> Bools | None:
+        part = whole_groups(train.load, options.groups, domains)
+        if part is None or (np.bincount(part, minlength=domains) > places.domain_slots).any():
             missing["whole_groups"] = (
-                f"{options.groups} groups of {train.experts} experts are not whole in {places.domains} domains"
+                f"{options.groups} groups of {train.experts} experts are not whole in {domains} domains"
             )
             return None
-        return in_slots(part, places)
+        return first_copies(part, domains)
 
     rows: dict[str, Any] = {
-        "ours": row(lambda: place(task, seed=options.seed).slot_expert),
-        "contiguous": row(lambda: np.arange(places.slots, dtype=np.int32) % train.experts),
+        "ours": row(ours),
+        "contiguous": row(lambda: first_copies(np.repeat(np.arange(domains), sizes), domains)),
         "whole_groups": row(grouped),
     }
     try:
@@ -156,33 +159,29 @@ def compare(train: Tokens, test: Tokens, places: Places, options: argparse.Names
     except ImportError:
         rows["mt_kahypar"] = rows["mt_kahypar_repaired"] = None
         missing["mt_kahypar"] = "mtkahypar is not installed (pip install mtkahypar)"
-    spare = places.slots > train.experts
-    limit = np.inf if spare else (1 + options.slack) * float(train.load.sum()) / places.domains
+    spare = int(places.domain_slots.sum()) > train.experts
+    limit = np.inf if spare else (1 + options.slack) * float(train.load.sum()) / domains
     rows["bound_in_training"] = least_domains(train, int(places.domain_slots.max()), train.load, limit)
-    if options.front:
-        rows["front"] = [
-            {
-                "slack": slack if np.isfinite(slack) else None,
-                "domains_per_token": reach(test, each.slot_expert, places).domains,
-                "load": each.reach.domain_peak,
-            }
-            for slack, each in zip(SLACKS, front(task, seed=options.seed), strict=True)
-        ]
     rows["missing"] = missing
     rows["tokens"] = {"train": len(train), "held_out": len(test)}
     rows["schema_version"] = 1
     return rows
 
 
-def in_slots(part: np.ndarray, places: Places) -> np.ndarray:
-    """Return slots filled domain by domain; what stays free takes the first experts that the domain lacks."""
-    slot_expert = np.empty(places.slots, dtype=np.int32)
-    for domain in range(places.domains):
-        mine = np.flatnonzero(part == domain)
-        others = np.flatnonzero(part != domain)
-        slots = np.flatnonzero(places.slot_domain == domain)
-        slot_expert[slots] = np.concatenate((mine, others))[: slots.size]
-    return slot_expert
+def reach(tokens: Tokens, held: Bools) -> tuple[float, float]:
+    """Return domains a token, and those other than its own, with tokens from every domain as often."""
+    used, domains = used_domain(held), held.shape[1]
+    reached = [tokens.reach(used[:, source], domains).mean() for source in range(domains)]
+    own = [
+        np.append(used[:, s] == s, values=False)[tokens.choices].any(axis=1).mean() for s in range(domains)
+    ]
+    return float(np.mean(reached)), float(np.mean(reached) - np.mean(own))
+
+
+def peak(tokens: Tokens, held: Bools, places: Places) -> float:
+    """Return the largest load of a domain over what is even for it."""
+    share = (used_domain(held)[:, :, None] == np.arange(places.domains)).mean(axis=1)
+    return float((tokens.load @ share / tokens.load.sum() / places.fair).max())
 
 
 def mt_kahypar(tokens: Tokens, sizes: np.ndarray, seed: int) -> np.ndarray:
@@ -219,11 +218,6 @@ def table(found: dict[str, Any]) -> str:
             )
     ours, bound = found["ours"]["domains_per_token_in_training"], found["bound_in_training"]
     lines.append(f"\nIn training ours is {ours:.3f}; no placement is below {bound:.3f} there.")
-    for point in found.get("front", []):
-        slack = "any" if point["slack"] is None else f"{point['slack']:.0%}"
-        lines.append(
-            f"slack {slack}: {point['domains_per_token']:.3f} domains a token, load {point['load']:.3f}"
-        )
     return "\n".join(lines)
 
 

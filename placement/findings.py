@@ -62,24 +62,6 @@ class TrafficRow:
     bytes_per_step: dict[str, Number] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class FrontPoint:
-    """The fewest domains a token that were found within a balance slack.
-
-    Attributes
-    ----------
-    slack:
-        How far loads may be above even, as a fraction; null: any.
-    balancedness, domains_per_token, step_s:
-        Mean over max GPU load, domains that a token needs, and the step.
-    """
-
-    slack: NotNegative | None
-    balancedness: Fraction
-    domains_per_token: NotNegative
-    step_s: NotNegative
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrafficReport:
     """Placements compared by the step that they are predicted to take, as tokens choose experts together.
@@ -96,8 +78,6 @@ class TrafficReport:
         How far loads may be above even, as a fraction, for fewer domains a token.
     rows:
         A row for each placement, balance alone first.
-    front:
-        Balance against domains a token, where asked for; else empty.
     """
 
     known: str
@@ -105,7 +85,6 @@ class TrafficReport:
     chosen: str
     slack: NotNegative
     rows: Annotated[tuple[TrafficRow, ...], Field(min_length=1)]
-    front: tuple[FrontPoint, ...] = ()
 
     @property
     def before(self) -> TrafficRow:

@@ -45,10 +45,6 @@ USUAL_TPOT = Figure(
 )
 """Longest time per output token where nobody says."""
 
-
-BALANCE_SLACK = 0.05
-"""Of the mean load: what a domain may take more for fewer domains a token. The step decides if it is worth it."""
-
 _Word = TypeVar("_Word", Spread, Objective, Goal, ScenarioWeights)
 
 
@@ -135,11 +131,6 @@ class PlanOptions:
     ttft_s:
         Longest time to the first token, in seconds: of decode a prompt of the context's length that is prefilled
         alone on the same GPUs, of prefill the step; None for no limit.
-    balance_slack:
-        How far loads of domains and GPUs may be above even, as a fraction, for tokens to reach fewer domains
-        (:mod:`placement.traffic`).
-    front:
-        Whether to find what other slacks would give.
     """
 
     redundant: int | Literal["auto"] | None = None
@@ -155,8 +146,6 @@ class PlanOptions:
     split: DispatchPolicy = "even"
     goal: Goal = "throughput"
     ttft_s: float | None = None
-    balance_slack: float = BALANCE_SLACK
-    front: bool = False
     scenario_weights: ScenarioWeights = "grouped"
 
     def service_level(self, workload: Workload) -> ServiceLevel:
@@ -202,8 +191,6 @@ class PlanOptions:
             raise InputError(
                 "expected a fraction, 0 or more and below 1.", field="tolerance", value=f"{self.tolerance:g}"
             )
-        if not (0 <= self.balance_slack < math.inf):
-            raise InputError(f"`balance_slack` {self.balance_slack:g}: expected a fraction, 0 or more.")
         if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
                 "expected 0 or more copies above one of each expert, or auto.",

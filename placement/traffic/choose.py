@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -12,38 +14,37 @@ from cost.experts.loads import EARLIER, ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
-from cost.terms.alltoall import group_limit, vector_sizes
-from placement.arrays import Experts, Ints
-from placement.baselines import balanced_packing
+from cost.terms.alltoall import group_limit
+from placement.arrays import Bools, Experts, Ints
 from placement.budget import Budget
-from placement.findings import FrontPoint, TrafficReport, TrafficRow
+from placement.findings import TrafficReport, TrafficRow
 from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
-from placement.problem import make_problem
 from placement.progress import Say
 from placement.result import ExpertResult, checked_result
-from placement.scoring import placement_scorer, routed_traffic
-from placement.solve import solve
-from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
-from placement.traffic.grouping import Work
-from placement.traffic.place import SLACKS, TrafficPlacement, front
-from placement.traffic.places import Places
-from placement.traffic.task import Limit, Rates, TrafficTask
+from placement.scoring import moe_rows, placement_scorer, routed_traffic
+from placement.traffic.place import (
+    SLACK,
+    Places,
+    domains_by_tokens,
+    first_copies,
+    in_domains,
+    used_domain,
+    whole_groups,
+    with_far_copies,
+)
 from placement.traffic.tokens import Tokens
 from topology.base.units import mean_of
 
-BALANCE, TRAFFIC, ALIGNED, EXCHANGED = "balance", "traffic", "groups in domains", "exchanged"
-ABOVE = "traffic, uneven"
-"""Of layers where no loads within the slack were found: as near as was found."""
-_BY_TRACE = (TRAFFIC, ABOVE, EXCHANGED)
+BALANCE, ALIGNED = "balance", "groups in domains"
+TRAFFIC, FAR_COPIES = "traffic", "traffic, copies in several domains"
+_BY_TRACE = TRAFFIC, FAR_COPIES
 _TOKENS = 20_000  # of a layer, over all traces
 _WORTH = 1e-6  # of the step: by less nothing is better
-_LAYER_S = (
-    10.0  # of search, where nobody says: far more than its work takes, so the answer is always the same
-)
-_HURRIED = 0.3  # of the work, where the fast path alone is asked for
+_HURRIED = 0.3  # of the work, where the answer is only judged, or the fast path alone is wanted
+_SURE = 4.0  # standard errors that make a gain no accident
 _DIGITS = 3  # of domains a token
 
 
@@ -72,6 +73,10 @@ class _Judged:
             )
         return traffic
 
+    def slower(self, other: _Judged, batch: int) -> bool:
+        """Whether its step is longer: what only looked faster is no comparison."""
+        return self.scorer.at(batch).step_s >= other.scorer.at(batch).step_s
+
     def row(self, placed: Placed, loads: ExpertLoads, batch: int) -> TrafficRow:
         traffic = self.traffic(placed, loads, batch)
         return TrafficRow(
@@ -88,23 +93,20 @@ class _Judged:
 def knows_traffic(placed: Placed, loads: ExpertLoads | None) -> str:
     """Say what is known of which experts tokens choose together where that matters; empty where it does not.
 
-    It matters where the experts of a layer lie in several nodes or domains. Without traces it is the model's limit on
-    groups of experts, which is looked at where they lie in several domains.
+    It matters where experts of a layer are in several domains: traces, else the model's limit on groups of experts.
     """
-    deployment, layout = placed.candidate.deployment, placed.candidate.layout
+    deployment = placed.candidate.deployment
     moe = deployment.model.moe
     if loads is None or moe is None or not placed.results:
         return ""
-    stages = [
-        stage for stage, part in zip(layout.replicas[0], placed.experts, strict=True) if part is not None
-    ]
-    node = deployment.numbered("node")
-    if loads.routing and any(len(set(node[list(stage.gpus)].tolist())) > 1 for stage in stages):
+    if not any(
+        len(deployment.domain_set(stage_of(placed, index))) > 1 for index, *_ in placed_stages(placed)
+    ):
+        return ""
+    if loads.routing:
         return ", ".join(trace.name for trace in loads.routing)
-    if group_limit(moe)[0] and any(len(deployment.domain_set(stage)) > 1 for stage in stages):
-        groups, chosen = group_limit(moe)
-        return f"{deployment.model.name} uses experts of {chosen} of {groups} groups a token"
-    return ""
+    groups, chosen = group_limit(moe)
+    return f"{deployment.model.name} uses experts of {chosen} of {groups} groups a token" if groups else ""
 
 
 def choose_by_traffic(
@@ -115,9 +117,9 @@ def choose_by_traffic(
     Beside it what was compared, and where its tokens go; None where nothing is known of that.
 
     Compared are balance alone, the rivals' placements, whole groups of experts in domains, and, of routing traces,
-    the fewest domains a token within the slack. Of all the least step is taken, so that no rival is ahead. Of loads
-    with tokens held out these judge, and what was found by a trace has to be faster than balance alone on the later
-    half of them too: a gain that drift has used up by then is none.
+    few domains a token within the slack. Of all the least step is taken, so that no rival is ahead. Of loads with
+    tokens held out these judge, and what was found by a trace has to be faster than balance alone on the later half
+    of them too: a gain that drift has used up by then is none.
     """
     known = knows_traffic(placed, loads)
     if not known:
@@ -126,45 +128,24 @@ def choose_by_traffic(
         plain = _judge(placed, Candidate(BALANCE, placed.experts), loads, options)
         return placed, None, plain.traffic(placed, loads, placed.score.batch)
     say("placing experts by what tokens choose together")
-    candidates = [Candidate(BALANCE, placed.experts), *_rivals(placed, loads, options)]
-    aligned = _aligned(placed, loads, options)
-    if aligned is not None:
-        candidates.append(aligned)
-    slacks = sorted({*SLACKS, options.balance_slack}) if options.front else [options.balance_slack]
-    by_slack: dict[str, float] = {}
-    any_: Candidate | None = None
-    if loads.routing:
-        held, any_ = _by_traffic(placed, loads, options, slacks, budget, say)
-        for slack, found in zip(slacks, held, strict=True):
-            if found is not None:
-                name = TRAFFIC if slack == options.balance_slack else f"{TRAFFIC}, slack {_percent(slack)}"
-                by_slack[name] = slack
-                candidates.append(replace(found, name=name))
-        if any_ is not None:
-            candidates.append(any_)
+    candidates = [
+        Candidate(BALANCE, placed.experts),
+        *_rivals(placed, loads, options),
+        *_aligned(placed, loads, options),
+        *_by_traces(placed, loads, options, budget, say),
+    ]
     judged = [_judge(placed, candidate, loads, options) for candidate in candidates]
-    if by_slack or any_ is not None or not loads.routing or depends(placed, loads):
-        starts = [one.experts for one in candidates if by_slack.get(one.name, 0.0) <= options.balance_slack]
-        exchanged = exchange_by_step(placed, starts, loads, options, budget)
-        if exchanged is not None:
-            judged.append(_judge(placed, Candidate(EXCHANGED, exchanged), loads, options))
-    # of a front, what was not asked for is shown, not taken
-    able = [one for one in judged if by_slack.get(one.candidate.name, 0.0) <= options.balance_slack]
-    batch = placed.score.batch
-    best = _best(_lasting(able, placed, loads, options), placed, loads, batch)
+    able = _lasting(judged, placed, loads, options)
+    best = _best(able, placed, loads, placed.score.batch)
     chosen = _taken(placed, best, loads, options)
     batch = chosen.score.batch
-    rows = tuple(one.row(placed, loads, batch) for one in judged)
-    of_slack = {by_slack[row.placement]: row for row in rows if row.placement in by_slack}
-    points = tuple(_front_point(slack, of_slack.get(slack, rows[0])) for slack in slacks)
     traces = tuple(trace.name for trace in loads.routing)
     report = TrafficReport(
         known=f"{known}, judged by the last {1 - EARLIER:.0%} of the tokens" if traces else known,
         traces=traces,
         chosen=best.candidate.name,
-        slack=options.balance_slack,
-        rows=rows,
-        front=points if options.front and loads.routing else (),
+        slack=SLACK,
+        rows=tuple(one.row(placed, loads, batch) for one in judged if one in able or one.slower(best, batch)),
     )
     return chosen, report, best.traffic(chosen, loads, batch)
 
@@ -183,28 +164,40 @@ def place_by_all(
     What it promises (score, balancedness) stays that of ``trial``, which did not see the tokens that judged it.
     """
     placed = replace(placed, candidate=trial.candidate, score=trial.score, balancedness=trial.balancedness)
-    if report is None:
-        return placed, None
-    best = Candidate(BALANCE, placed.experts)
-    if report.chosen in _BY_TRACE:
-        (held,), any_ = _by_traffic(placed, loads, options, [options.balance_slack], budget, say)
-        best = (report.chosen == ABOVE and any_) or held or any_ or best
-        if report.chosen == EXCHANGED:
-            starts = [placed.experts, best.experts]
-            best = Candidate(
-                EXCHANGED, exchange_by_step(placed, starts, loads, options, budget) or best.experts
-            )
-    elif report.chosen == ALIGNED:
-        best = _aligned(placed, loads, options) or best
-    elif report.chosen != BALANCE:
-        best = next(one for one in _rivals(placed, loads, options) if one.name == report.chosen)
-    return _placed_as(placed, best.experts, loads, options), report
+    if report is None or report.chosen == BALANCE:
+        return placed, report
+    again = (
+        _by_traces(placed, loads, options, budget, say)
+        if report.chosen in _BY_TRACE
+        else chain(_aligned(placed, loads, options), _rivals(placed, loads, options))
+    )
+    best = next((one.experts for one in again if one.name == report.chosen), placed.experts)
+    return _placed_as(placed, best, loads, options), report
+
+
+def placed_stages(placed: Placed) -> Iterator[tuple[int, list[int], StageGroup, Assignment]]:
+    """Yield the number of each stage with experts, its rows of the loads, its group and its placement."""
+    for group in placed.groups:
+        for index in group.stages:
+            ours = placed.experts[index]
+            if ours is not None:
+                rows = moe_rows(placed.candidate.deployment, stage_of(placed, index).layers)
+                yield index, rows, group, ours
+
+
+def stage_of(placed: Placed, index: int) -> StageSpec:
+    """Return a stage of the first replica."""
+    return placed.candidate.layout.replicas[0][index]
 
 
 def _lasting(
     able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, options: PlanOptions
 ) -> list[_Judged]:
-    """Leave out what was found by a trace and is not faster than balance alone on the last of the held-out tokens."""
+    """Leave out what was found by a trace and the last of the held-out tokens do not confirm.
+
+    They confirm it where it is faster than balance alone on them, and its tokens reach fewer domains by more than
+    :data:`_SURE` standard errors.
+    """
     if loads.held_out is None:
         return list(able)
     late = replace(loads, held_out=loads.held_out.part(0.5, 1))
@@ -217,8 +210,33 @@ def _lasting(
     return [
         one
         for one in able
-        if not one.candidate.name.startswith(_BY_TRACE) or step(one) <= least * (1 - _WORTH)
+        if one.candidate.name not in _BY_TRACE
+        or (step(one) <= least * (1 - _WORTH) and _reaches_fewer(placed, one.candidate, late.judged))
     ]
+
+
+def _reaches_fewer(placed: Placed, candidate: Candidate, judged: ExpertLoads) -> bool:
+    """Whether tokens reach fewer domains than in ``placed``, by more than is chance."""
+    gain, variance = 0.0, 0.0
+    for index, rows, group, ours in placed_stages(placed):
+        places, theirs = _places(placed, index, group), candidate.experts[index]
+        for at, row in enumerate(rows):
+            tokens = Tokens.of(_sample(judged, row), ours.experts)
+            saved = np.zeros(len(tokens))
+            for sign, part in ((1, ours), (-1, theirs)):
+                if part is not None:
+                    used = used_domain(_held(part.slot_expert[at], places, ours.experts))
+                    for source in range(places.domains):
+                        saved += sign * tokens.reach(used[:, source], places.domains) / places.domains
+            gain += float(saved.mean())
+            variance += float(saved.var()) / len(tokens)
+    return gain > _SURE * math.sqrt(variance)
+
+
+def _held(slot_expert: Experts, places: Places, experts: int) -> Bools:
+    held = np.zeros((experts, places.domains), dtype=bool)
+    held[slot_expert, places.slot_domain] = True
+    return held
 
 
 def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: int) -> _Judged:
@@ -227,17 +245,7 @@ def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: in
     alike = [one for one in able if one.scorer.at(batch).step_s <= least * (1 + _WORTH)]
     if len(alike) == 1:
         return alike[0]
-    rows = {id(one): one.row(placed, loads, batch) for one in alike}
-    return min(alike, key=lambda one: round(rows[id(one)].domains_per_token, _DIGITS))
-
-
-def _front_point(slack: float, row: TrafficRow) -> FrontPoint:
-    known = None if slack == np.inf else slack
-    return FrontPoint(known, row.balancedness, row.domains_per_token, row.step_s)
-
-
-def _percent(slack: float) -> str:
-    return "any" if slack == np.inf else f"{slack:.3g}" if slack > 1 else f"{slack * 100:.3g} %"
+    return min(alike, key=lambda one: round(one.row(placed, loads, batch).domains_per_token, _DIGITS))
 
 
 def _judge(placed: Placed, candidate: Candidate, loads: ExpertLoads, options: PlanOptions) -> _Judged:
@@ -287,177 +295,88 @@ def _result(
     return replace(found, search=before.search)
 
 
-def _legal(
-    group: StageGroup,
-    loads: ExpertLoads,
-    options: PlanOptions,
-    rows: list[int],
-    slot_expert: Experts,
-    otherwise: Experts,
-) -> Experts:
-    """Return ``[layers, slots]`` with copies moved apart; layers where that fails are as ``otherwise``."""
-    problem = group_problem(replace(group, rows=(tuple(rows),)), loads, options)
-    found = slot_expert.copy()
-    bad = np.flatnonzero(problem.over_cap(found) > 0)
-    if bad.size and not problem.can_be_apart:
-        found[bad] = otherwise[bad]
-    elif bad.size:
-        trial, fits = distinct_copies(problem.average.rows(bad), found[bad])
-        legal = fits & (problem.over_cap(trial) == 0)
-        found[bad] = np.where(legal[:, None], trial, otherwise[bad])
-    return found
-
-
 def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[Candidate]:
     """Yield the rivals' placements, made legal: two copies of an expert on one GPU are moved apart."""
-    by_group = {id(group): result for group, result in zip(placed.groups, placed.results, strict=True)}
     for name in placed.results[0].baselines:
-        if any(result.baselines[name].assignment is None for result in placed.results):
-            continue
-        experts: list[Assignment | None] = [None] * placed.candidate.layout.stages
-        theirs = {
-            (id(group), index): part
-            for group in placed.groups
-            if (rival := by_group[id(group)].baselines[name].assignment) is not None
-            for index, part in group.by_stage(rival)
-        }
-        for index, rows, group, ours in placed_stages(placed):
-            part = theirs[id(group), index]
-            legal = _legal(group, loads, options, rows, part.slot_expert, ours.slot_expert)
-            experts[index] = replace(part, slot_expert=legal.astype(np.int32))
-        yield Candidate(name, tuple(experts))
+        theirs: dict[int, Assignment] = {}
+        for group, result in zip(placed.groups, placed.results, strict=True):
+            rival = result.baselines[name].assignment
+            theirs.update(() if rival is None else group.by_stage(rival))
+        stages = list(placed_stages(placed))
+        if all(index in theirs for index, *_ in stages):
+            found = {index: theirs[index].slot_expert for index, *_ in stages}
+            yield _candidate(name, found, placed, loads, options)
 
 
-def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Candidate | None:
-    """Return whole groups of experts in domains, balanced inside each; None where they do not come out even."""
-    deployment = placed.candidate.deployment
-    moe = deployment.model.moe
-    experts = list(placed.experts)
-    any_ = False
+def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[Candidate]:
+    """Yield whole groups of experts in domains, balanced inside each; nothing where they do not come out even."""
+    moe = placed.candidate.deployment.model.moe
+    found: dict[int, Experts] = {}
     for index, rows, group, ours in placed_stages(placed):
-        stage = stage_of(placed, index)
-        domain = np.unique(deployment.domains(stage), return_inverse=True)[1].reshape(-1)
-        domains = int(domain.max()) + 1
-        if domains == 1:
-            continue
-        if moe is None or moe.groups < 2 or moe.groups % domains:
-            return None
-        found = _in_domains(group, loads.normalised[:, rows], domain, domains, moe.groups)
-        if found is None:
-            return None
-        any_ = True
-        legal = _legal(group, loads, options, rows, found, ours.slot_expert)
-        experts[index] = replace(ours, slot_expert=legal.astype(np.int32))
-    return Candidate(ALIGNED, tuple(experts)) if any_ else None
+        places, load = _places(placed, index, group), loads.normalised[:, rows]
+        parts = [whole_groups(row, moe.groups if moe else 0, places.domains) for row in load.mean(axis=0)]
+        held = [None if part is None else first_copies(part, places.domains) for part in parts]
+        found[index] = in_domains(held, load, places, ours.slot_expert)
+    if any((found[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
+        yield _candidate(ALIGNED, found, placed, loads, options)
 
 
-def _in_domains(
-    group: StageGroup, load: np.ndarray, domain: Ints, domains: int, groups: int
-) -> Experts | None:
-    """Return ``[layers, slots]`` with whole groups in each domain; None where domains differ or are too small."""
-    members = [np.flatnonzero(domain == one) for one in range(domains)]
-    slots = [group.slots[gpus] for gpus in members]
-    _, layers, experts = load.shape
-    each = experts // domains
-    if any(not np.array_equal(part, slots[0]) for part in slots) or int(slots[0].sum()) < each:
-        return None
-    if int(slots[0].max()) > each:
-        return None
-    by_group = load.mean(axis=0).reshape(layers, groups, -1).sum(axis=2)
-    order = balanced_packing(by_group, domains)  # [layers, groups], in the order of domains
-    size = experts // groups
-    expert = (order[:, :, None] * size + np.arange(size)).reshape(layers * domains, each)
-    row = np.repeat(np.arange(layers), domains)
-    inside = load[:, row[:, None], expert]
-    inside = np.maximum(inside, inside.max() * 1e-12)
-    solved = solve(make_problem(inside, slots[0])).assignment.slot_expert.astype(np.int64)
-    placed = np.take_along_axis(expert, solved, axis=1).reshape(layers, domains, -1)
-    slot_gpu = np.repeat(np.arange(len(domain)), group.slots)
-    found = np.empty((layers, slot_gpu.size), dtype=np.int32)
-    for one in range(domains):
-        found[:, domain[slot_gpu] == one] = placed[:, one]
-    return found
+def _by_traces(
+    placed: Placed, loads: ExpertLoads, options: PlanOptions, budget: Budget, say: Say
+) -> Iterator[Candidate]:
+    """Yield experts in domains so that tokens reach few; with a split by source also with copies in several domains.
 
-
-def _by_traffic(
-    placed: Placed,
-    loads: ExpertLoads,
-    options: PlanOptions,
-    slacks: Sequence[float],
-    budget: Budget,
-    say: Say,
-) -> tuple[list[Candidate | None], Candidate | None]:
-    """Return the fewest domains a token, then nodes, within each of ``slacks``; None where that is balance alone.
-
-    Beside it the same within the options' slack with layers whose loads came out above it, as near as was found; None
-    without such layers. In the others those are as balance alone has them, and so are layers still to do at the end.
+    Layers still to do at an interruption are as balance alone has them.
     """
-    slacks = [*slacks, options.balance_slack]  # the last: loads above it, too
-    deployment = placed.candidate.deployment
-    experts = [list(placed.experts) for _ in slacks]
-    known: dict[tuple[bytes, ...], list[Experts]] = {}
-    moe = deployment.model.moe
-    groups = moe.groups if moe is not None and moe.groups > 1 else 0
+    if not loads.routing:
+        return
+    moe = placed.candidate.deployment.model.moe
+    hurried = budget.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
-    changed = [False] * len(slacks)
-    until = budget.search(_LAYER_S * total)
-    hurried = budget.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
-
-    def goes_on(units: float) -> bool:
-        if hurried:
-            return not budget.interrupted
-        if until.goes_on():
-            until.spend(units)
-        return until.goes_on()
-
-    work = Work(_HURRIED if hurried else 1.0, goes_on)
+    known: dict[tuple[bytes, ...], tuple[Bools, Bools]] = {}
+    found: dict[str, dict[int, Experts]] = {TRAFFIC: {}, FAR_COPIES: {}}
     for index, rows, group, ours in placed_stages(placed):
-        stage = stage_of(placed, index)
-        node = deployment.numbered("node")[list(stage.gpus)]
-        places = Places.of(group.slots, deployment.domains(stage), node, group.speed)
-        found = [ours.slot_expert.copy() for _ in slacks]
-        rates = _rates(placed, stage)
-        for at, row in enumerate(rows):
-            say(f"placing experts by what tokens choose together: layer {done + 1} of {total}")
+        places = _places(placed, index, group)
+        held: list[tuple[Bools, Bools] | None] = []
+        for row in rows:
             done += 1
+            say(f"placing experts by what tokens choose together: layer {done} of {total}")
+            layer: tuple[Bools, Bools] | None = None
             with budget, budget.keeping():
-                if budget.cut:
-                    break
-                tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
-                load = loads.normalised[:, row]
-                key = tuple(each.tobytes() for each in (tokens.choices, load, group.slots, places.domain))
-                if key not in known:
-                    task = TrafficTask(
-                        tokens, places, load, rates=rates, nearest=options.split == "source", groups=groups
+                if not budget.cut:
+                    tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
+                    load = loads.normalised[:, row]
+                    key = tuple(
+                        each.tobytes()
+                        for each in (tokens.choices, load, group.slots, places.domain, places.speed)
                     )
-                    balanced = ours.slot_expert[at]
-                    points = front(task, slacks[:-1], seed=options.seed, work=work, balanced=balanced)
-                    known[key] = [point.slot_expert if _allowed(point) else balanced for point in points]
-                    known[key].append(points[slacks.index(options.balance_slack)].slot_expert)
-                for each, slot_expert in zip(found, known[key], strict=True):
-                    each[at] = slot_expert
-        for which, each in enumerate(found):
-            legal = _legal(group, loads, options, rows, each, ours.slot_expert)
-            changed[which] |= bool((legal != ours.slot_expert).any())
-            experts[which][index] = replace(ours, slot_expert=legal.astype(np.int32))
-    found_at = [
-        Candidate(TRAFFIC, tuple(each)) if differs else None
-        for each, differs in zip(experts, changed, strict=True)
-    ]
-    held, any_ = found_at[:-1], found_at[-1]
-    at = slacks.index(options.balance_slack)
-    same = all(
-        one is None or (two is not None and np.array_equal(one.slot_expert, two.slot_expert))
-        for one, two in zip(experts[-1], experts[at], strict=True)
-    )
-    return held, None if same or any_ is None else replace(any_, name=ABOVE)
+                    if key not in known:
+                        part = domains_by_tokens(
+                            tokens,
+                            places,
+                            load,
+                            groups=moe.groups if moe else 0,
+                            seed=options.seed,
+                            share=_HURRIED if hurried else 1.0,
+                        )
+                        one = first_copies(part, places.domains)
+                        far = one if options.split != "source" else with_far_copies(tokens, one, places, load)
+                        known[key] = one, far
+                    layer = known[key]
+            held.append(layer)
+        for name, which in ((TRAFFIC, 0), (FAR_COPIES, 1)):
+            some = [None if layer is None else layer[which] for layer in held]
+            found[name][index] = in_domains(some, loads.normalised[:, rows], places, ours.slot_expert)
+    plain = {index: ours.slot_expert for index, _, _, ours in placed_stages(placed)}
+    for name, others in ((TRAFFIC, plain), (FAR_COPIES, found[TRAFFIC])):
+        if any((each != others[index]).any() for index, each in found[name].items()):
+            yield _candidate(name, found[name], placed, loads, options)
 
 
-def _allowed(point: TrafficPlacement) -> bool:
-    """Whether loads are under the limit, or no higher than balance alone has them."""
-    most = Limit(max(point.limit.domain, point.balanced.domain_peak), point.limit.gpu)
-    return most.kept(point.reach)
+def _places(placed: Placed, index: int, group: StageGroup) -> Places:
+    domain: Ints = placed.candidate.deployment.domains(stage_of(placed, index))
+    return Places.of(group.slots, domain, group.speed)
 
 
 def _sample(loads: ExpertLoads, row: int) -> Ints:
@@ -467,14 +386,20 @@ def _sample(loads: ExpertLoads, row: int) -> Ints:
     return np.concatenate([trace.sample(each).choices[row] for trace in loads.routing]).astype(np.int64)
 
 
-def _rates(placed: Placed, stage: StageSpec) -> Rates:
-    """What a domain more and a mean load more cost in a layer, in seconds, at the rates of the links and the HBM."""
-    deployment = placed.candidate.deployment
-    machine = deployment.machine(stage)
-    workload = deployment.workload
-    tokens = max(1, placed.score.batch) * workload.tokens_per_pass
-    vectors = sum(vector_sizes(deployment.model, machine))
-    out = machine.rates.out_bytes_per_s or machine.rates.alltoall_bytes_per_s
-    layers = max(1, len(deployment.model.moe_layers))
-    busy = sum(placed.score.terms_s.get(term, 0.0) for term in ("experts", "dispatch", "combine"))
-    return Rates(imbalance_s=busy / layers, crossing_s=tokens * vectors / out)
+def _candidate(
+    name: str, found: dict[int, Experts], placed: Placed, loads: ExpertLoads, options: PlanOptions
+) -> Candidate:
+    """Return a placement ``found[stage]`` made legal; layers where that fails are as balance alone has them."""
+    experts = list(placed.experts)
+    for index, rows, group, ours in placed_stages(placed):
+        problem = group_problem(replace(group, rows=(tuple(rows),)), loads, options)
+        row = found[index].copy()
+        bad = np.flatnonzero(problem.over_cap(row) > 0)
+        if bad.size and not problem.can_be_apart:
+            row[bad] = ours.slot_expert[bad]
+        elif bad.size:
+            trial, fits = distinct_copies(problem.average.rows(bad), row[bad])
+            fits &= problem.over_cap(trial) == 0
+            row[bad] = np.where(fits[:, None], trial, ours.slot_expert[bad])
+        experts[index] = replace(ours, slot_expert=row.astype(np.int32))
+    return Candidate(name, tuple(experts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.traffic.parts import Parts
+from placement.traffic.tokens import Partition
 
 _HOT, _COLD = 1.2, 0.07  # first and last temperature, in that at which parts begin to differ
 _NOISE = 0.05  # of the chances, relative: without it equal parts would stay equal
@@ -16,7 +16,7 @@ _GRID = 2.0**24  # chances are cut to that, so that the last bit of a machine's 
 _SURE = 1e-3  # no chance counts as more than 1 - that: the logarithm stays finite
 
 
-def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int, melting: float) -> Ints:
+def mean_field(task: Partition, rng: np.random.Generator, *, steps: int, inner: int, melting: float) -> Ints:
     """Return a part for each expert, ``[experts]``, of exact sizes; loads are near their limits, not always below.
 
     With ``x[e, d]`` the chance that expert e lies in part d, independent of others, a token reaches d with chance
@@ -28,12 +28,11 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int,
 
     tokens, size, parts = task.tokens, task.size.astype(np.float64), task.parts
     table, by_expert = tokens.table, tokens.by_expert
-    allowed = task.allowed
     each = tokens.load.sum() / tokens.experts  # tokens of an average expert
     load = task.load.mean(axis=0) / each
     fair = task.limit / each
     goal = _with_room(fair, float(load.sum()))
-    noise = np.where(allowed, _NOISE * rng.standard_normal((tokens.experts, parts)), -np.inf)
+    noise = _NOISE * rng.standard_normal((tokens.experts, parts))
     chance = size * np.exp(noise)
     chance /= chance.sum(axis=1, keepdims=True)
     slot_price, load_price = np.zeros(parts), np.zeros(parts)
@@ -54,14 +53,13 @@ def mean_field(task: Parts, rng: np.random.Generator, *, steps: int, inner: int,
             np.minimum(load_price, 0.0, out=load_price)
         chance = np.round((_KEPT * chance + (1 - _KEPT) * weight) * _GRID) / _GRID
     column = np.repeat(np.arange(parts), task.size)
-    cost = np.where(allowed, -chance, 2.0)[:, column]
-    expert, slot = linear_sum_assignment(np.round(cost * _GRID))
+    expert, slot = linear_sum_assignment(np.round(-chance[:, column] * _GRID))
     part = np.empty(tokens.experts, dtype=np.int64)
     part[expert] = column[slot]
     return part
 
 
-def melting_heat(task: Parts) -> float:
+def melting_heat(task: Partition) -> float:
     """Return the temperature below which even chances no longer last, in tokens of an average expert.
 
     A small change of the chances ``x`` of a part comes back times ``x (1 - x)^(k - 2) w / heat``, with w an
@@ -71,7 +69,7 @@ def melting_heat(task: Parts) -> float:
     both = tokens.together.copy()
     np.fill_diagonal(both, 0.0)
     second = _second(both, tokens.load)
-    share = 1.0 / np.bincount(task.part_of).max()
+    share = 1.0 / task.parts
     melting = share * (1 - share) ** max(tokens.k - 2, 0) * second * tokens.experts / tokens.load.sum()
     return float(f"{max(melting, 1e-3):.3g}")  # no last bits
 

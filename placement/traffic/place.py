@@ -1,191 +1,255 @@
-"""Place the experts of one layer by what its tokens choose together; never worse than what balance alone gives."""
+"""Experts of layers placed by what tokens choose together: few domains a token, loads of domains under a limit."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from numpy.typing import NDArray
 
-from placement.arrays import Experts, Floats, Ints
-from placement.local_search import swap_down
-from placement.pack import pack
+from placement.arrays import Bools, Experts, Floats, Ints
+from placement.baselines import balanced_packing
 from placement.problem import make_problem
-from placement.replication import replicate
-from placement.scenario_search import descend
-from placement.traffic.fill import fill, twice
-from placement.traffic.grouping import Work, group, improve
-from placement.traffic.groups import whole_groups
-from placement.traffic.parts import Parts, reach_of_tokens
-from placement.traffic.places import Places
-from placement.traffic.reach import Reach, held_in, reach, used_domain
-from placement.traffic.spare import shares_of
-from placement.traffic.task import Limit, TrafficTask
-from placement.traffic.tokens import Tokens
+from placement.solve import solve
+from placement.traffic.exchange import partition
+from placement.traffic.tokens import Partition, Tokens
 
+SLACK = 0.05
+"""The load of a domain may be this much above what is even for its GPUs."""
 _SEARCHED = 20_000  # tokens that a search counts on
-_CHECKED = 0.2  # of them, the last, only check that what was found is no accident
-_SURE = 4.0  # standard errors that make it none
-_DOMAIN_ROOM = 0.6  # of the slack, where a domain has several GPUs: what is packed into it needs some
-_AGAIN = 0.2  # of heat and exchanges, when what was found is improved on all tokens
-
-SLACKS = (0.0, 0.01, 0.02, 0.05, 0.10, 0.20, np.inf)
-"""Those of a front between balance and domains."""
-
-TOO_FEW = "too few tokens to plan by"
-ONE_NODE = "all GPUs are in one node: no placement lets tokens reach fewer"
-CROWDED = "so many spare copies could not be kept on different GPUs"
-INDEPENDENT = "what tokens chose together does not make domains fewer on tokens that were not planned with"
+_ROOM = 0.6  # of the slack, where a domain has several GPUs: what is packed into it needs some
+_COUNTED = 4096  # tokens that gains of spare copies are counted on
+_ROUNDS = 8  # in each, gains are counted anew
 
 
 @dataclass(frozen=True, eq=False)
-class TrafficPlacement:
-    """A layer placed.
+class Places:
+    """The GPUs of one EP group.
 
     Attributes
     ----------
-    slot_expert:
-        int32 ``[slots]``.
-    reach, balanced:
-        What the tokens reach, and what they would where balance alone counts.
-    limit:
-        The largest load of a domain and of a GPU that were asked for, 1 is even.
-    reason:
-        Why it is the placement of balance alone; empty where it is not.
+    slots_per_gpu, domain:
+        int64 ``[gpus]``; domains are numbered from 0. A GPU may have no slots.
+    speed:
+        float64 ``[gpus]``: relative speed of each GPU; loads are even where each takes as long.
     """
 
-    slot_expert: Experts
-    reach: Reach
-    balanced: Reach
-    limit: Limit
-    reason: str = ""
+    slots_per_gpu: Ints
+    domain: Ints
+    speed: Floats
+
+    @staticmethod
+    def of(slots_per_gpu: Ints, domain: NDArray[np.integer], speed: Floats | None = None) -> Places:
+        """Number the domains; without ``speed`` all GPUs are as fast."""
+        number: Ints = np.unique(domain, return_inverse=True)[1].reshape(-1)
+        return Places(slots_per_gpu, number, np.ones(slots_per_gpu.size) if speed is None else speed)
 
     @property
-    def held(self) -> bool:
-        """Whether the limits are kept; where they are not, no exchange of two experts came nearer."""
-        return self.limit.kept(self.reach)
+    def domains(self) -> int:
+        """Number of domains."""
+        return int(self.domain.max()) + 1
+
+    @property
+    def slot_domain(self) -> Ints:
+        """Domain of each slot, ``[slots]``."""
+        return np.repeat(self.domain, self.slots_per_gpu)
+
+    @property
+    def domain_slots(self) -> Ints:
+        """Slots of each domain, ``[domains]``."""
+        return np.bincount(self.domain, self.slots_per_gpu).astype(np.int64)
+
+    @property
+    def fair(self) -> Floats:
+        """Share of the load that is even for each domain, ``[domains]``: the speed of its GPUs with slots."""
+        used = np.where(self.slots_per_gpu > 0, self.speed, 0.0)
+        share: Floats = np.bincount(self.domain, used) / used.sum()
+        return share
 
 
-def place(
-    task: TrafficTask, *, seed: int = 0, work: Work | None = None, balanced: Experts | None = None
-) -> TrafficPlacement:
-    """Return a placement whose tokens reach few domains, then few nodes, with loads under the limit.
+def shares_of(weight: Ints, total: int) -> Ints:
+    """Split ``total`` in proportion to ``weight`` in whole numbers; what is left goes by largest remainder."""
+    exact = weight * total / weight.sum()
+    share: Ints = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - share), kind="stable")
+    share[order[: total - int(share.sum())]] += 1
+    return share
 
-    Deterministic for a ``seed`` and the ``work``; names of experts and domains decide nothing. Where the last tokens
-    do not confirm what the others promise, it is the placement by balance alone.
+
+def whole_groups(load: Floats, groups: int, domains: int) -> Ints | None:
+    """Return the domain of each expert, ``[experts]``, with groups kept whole; None where they cannot be.
+
+    Groups go to domains as EPLB's hierarchical policy deals them: heaviest first to the lightest domain with room.
+    """
+    if groups < 1 or load.size % groups or groups % domains:
+        return None
+    order = balanced_packing(load.reshape(1, groups, -1).sum(axis=2), domains)[0]
+    domain = np.empty(groups, dtype=np.int64)
+    domain[order] = np.repeat(np.arange(domains), groups // domains)
+    return np.repeat(domain, load.size // groups)
+
+
+def domains_by_tokens(
+    tokens: Tokens,
+    places: Places,
+    load: Floats,
+    *,
+    slack: float = SLACK,
+    groups: int = 0,
+    seed: int = 0,
+    share: float = 1.0,
+) -> Ints:
+    """Return a domain for each expert, ``[experts]``, so that tokens reach few with loads under the limit.
 
     Parameters
     ----------
-    balanced:
-        The placement where balance alone counts, ``[slots]``; None: made here.
+    load:
+        float64 ``[scenarios, experts]``.
+    slack:
+        The load of a domain is at most ``1 + slack`` of what is even, if exchanges of two experts get there.
+    groups:
+        Groups of consecutive experts that routing is limited by; whole groups are tried as a start. 0: none.
+    share:
+        Of the work of a full search.
     """
-    return front(task, (task.slack,), seed=seed, work=work, balanced=balanced)[0]
+    size = shares_of(places.domain_slots, tokens.experts)
+    room = 1 + slack * (1.0 if len(places.domain) == places.domains else _ROOM)
+    task = Partition.of(tokens.sample(_SEARCHED), size, load, room * places.fair)
+    whole = whole_groups(load.mean(axis=0), groups, places.domains)
+    fits = whole is not None and np.array_equal(np.bincount(whole, minlength=places.domains), size)
+    starts = [whole] if whole is not None and fits else []
+    return partition(task, np.random.default_rng(seed), starts, share=share)
 
 
-def front(
-    task: TrafficTask,
-    slacks: Sequence[float] = SLACKS,
-    *,
-    seed: int = 0,
-    work: Work | None = None,
-    balanced: Experts | None = None,
-) -> list[TrafficPlacement]:
-    """Return a placement for each of ``slacks`` (growing), in place of the task's own: what less balance buys.
+def used_domain(held: Bools) -> Ints:
+    """Return the domain whose copy tokens from each domain use, ``[..., domains]``.
 
-    Each is searched anew and annealed from its neighbour, whichever is better; one that reaches more domains than a
-    tighter one, whose loads are allowed too, is that one. Otherwise as :func:`place`.
+    ``held`` ``[..., domains]`` says where copies are. A domain with one uses its own; the first of those without
+    uses the first domain with one, the second the second, and so on round.
     """
-    layer = _Layer(task, work or Work(), seed, balanced)
-    found: list[TrafficPlacement] = []
-    for slack in slacks:
-        placed = layer.place(slack)
-        if found and _cost(task, found[-1]) <= _cost(task, placed):
-            placed = replace(found[-1], limit=placed.limit)
-        found.append(placed)
+    domains = held.shape[-1]
+    holders = np.argsort(~held, axis=-1, kind="stable")
+    turn = (np.cumsum(~held, axis=-1) - 1) % np.maximum(held.sum(axis=-1, keepdims=True), 1)
+    far = np.take_along_axis(holders, np.maximum(turn, 0), axis=-1)
+    used: Ints = np.where(held, np.arange(domains), far)
+    return used
+
+
+def first_copies(part: Ints, domains: int) -> Bools:
+    """Return which domains hold a copy of each expert, ``[experts, domains]``, with expert e in ``part[e]`` alone."""
+    held: Bools = part[:, None] == np.arange(domains)
+    return held
+
+
+def with_far_copies(
+    tokens: Tokens, held: Bools, places: Places, load: Floats, *, slack: float = SLACK
+) -> Bools:
+    """Return ``held`` ``[experts, domains]`` with copies in more domains, where they save crossings.
+
+    Free slots are filled as long as domains stay under the limit of their loads. What a copy saves is exact for the
+    tokens counted: those of its domain use it, and the far ones take the domains in turn (:func:`used_domain`).
+    Copies of one round are chosen as if alone.
+    """
+    held, domains = held.copy(), held.shape[1]
+    free = places.domain_slots - held.sum(axis=0)
+    most = int(free.sum())
+    limit = (1 + slack) * places.fair
+    load = load / load.sum(axis=1, keepdims=True)
+    sample = tokens.sample(_COUNTED)
+    for _ in range(_ROUNDS):
+        saved, used = _saved(sample, held)
+        saved[held] = -np.inf
+        saved[:, free == 0] = -np.inf
+        busy = load @ _source_share(used)
+        taken = set[int]()
+        for best in np.argsort(-saved, axis=None, kind="stable"):
+            expert, domain = divmod(int(best), domains)
+            if not saved[expert, domain] > 0 or len(taken) >= -(-most // _ROUNDS):
+                break
+            if expert in taken or free[domain] == 0:
+                continue
+            after = held[expert].copy()
+            after[domain] = True
+            change = _source_share(used_domain(after)[None]) - _source_share(used[expert][None])
+            then = busy + load[:, expert, None] * change
+            if (
+                np.maximum(then - limit, 0).sum(axis=1) > np.maximum(busy - limit, 0).sum(axis=1) + 1e-12
+            ).any():
+                continue
+            busy = then
+            held[expert, domain] = True
+            free[domain] -= 1
+            taken.add(expert)
+        if not taken:
+            break
+    return held
+
+
+def _source_share(used: Ints) -> Floats:
+    """Share of the sources of tokens that use each domain's copy, ``[experts, domains]``."""
+    share: Floats = (used[:, :, None] == np.arange(used.shape[1])).mean(axis=1)
+    return share
+
+
+def _saved(tokens: Tokens, held: Bools) -> tuple[Floats, Ints]:
+    """Return crossings a token that one more copy of an expert in a domain saves, and the domains used now."""
+    experts, domains = held.shape
+    used = used_domain(held)
+    after = used_domain(
+        held[:, None, :] | np.eye(domains, dtype=bool)
+    )  # [experts, domain of the copy, source]
+    rows, token = np.arange(experts), np.arange(len(tokens))[:, None]
+    saved = np.zeros((experts, domains))
+    for source in range(domains):
+        where = np.append(used[:, source], domains)[tokens.choices]
+        count = np.bincount((where + (domains + 1) * token).ravel(), minlength=(domains + 1) * len(tokens))
+        count = count.reshape(-1, domains + 1)
+        alone = tokens.by_expert @ (count[:, :domains] == 0).astype(np.float64)
+        single = (count[token, where] == 1) & tokens.chosen
+        alone[rows, used[:, source]] = np.bincount(tokens.choices[single], minlength=experts)
+        alone[:, source] = 0.0  # a token's own domain is no crossing
+        saved += alone[rows, used[:, source]][:, None] - alone[rows[:, None], after[:, :, source]]
+    return saved / (domains * len(tokens)), used
+
+
+def in_domains(held: Sequence[Bools | None], load: Floats, places: Places, otherwise: Experts) -> Experts:
+    """Return ``[layers, slots]`` with the experts of each domain placed on its GPUs, evenly loaded.
+
+    Parameters
+    ----------
+    held:
+        Of each layer which domains hold an expert, ``[experts, domains]``; None: a layer to leave as it is.
+    load:
+        float64 ``[scenarios, layers, experts]``.
+    otherwise:
+        int32 ``[layers, slots]``: of layers without ``held``, and of those whose domains have too few slots, or slots
+        that only two copies of an expert on a GPU would fill.
+    """
+    found = otherwise.copy()
+    domains = [np.flatnonzero(places.domain == one) for one in range(places.domains)]
+    least = np.array([places.slots_per_gpu[gpus].max() for gpus in domains])
+    homogeneous: dict[tuple[bytes, bytes, int], list[tuple[int, int, Ints, Floats]]] = {}
+    for layer, each in enumerate(held):
+        if each is None:
+            continue
+        count = each.sum(axis=0)
+        if (count < least).any() or (count > places.domain_slots).any():
+            continue
+        share = _source_share(used_domain(each))
+        for one in np.flatnonzero(least).tolist():
+            slots, speed = places.slots_per_gpu[domains[one]], places.speed[domains[one]]
+            key = slots.tobytes(), speed.tobytes(), int(count[one])
+            mine = np.flatnonzero(each[:, one])
+            homogeneous.setdefault(key, []).append((layer, one, mine, share[mine, one]))
+    for rows in homogeneous.values():
+        layers = np.array([layer for layer, *_ in rows])
+        experts = np.stack([mine for _, _, mine, _ in rows])
+        inside = load[:, layers[:, None], experts] * np.stack([share for *_, share in rows])
+        inside = np.maximum(inside, inside.max() * 1e-12)  # experts without load
+        gpus = domains[rows[0][1]]
+        solved = solve(make_problem(inside, places.slots_per_gpu[gpus], places.speed[gpus]))
+        placed = np.take_along_axis(experts, solved.assignment.slot_expert.astype(np.int64), axis=1)
+        for (layer, one, *_), row in zip(rows, placed, strict=True):
+            found[layer, places.slot_domain == one] = row
     return found
-
-
-def _cost(task: TrafficTask, placed: TrafficPlacement) -> tuple[bool, float]:
-    return not placed.held, placed.reach.domains if task.own else placed.reach.crossings
-
-
-class _Layer:
-    """A layer under names that do not depend on those that its experts came with, and what was found so far."""
-
-    def __init__(self, task: TrafficTask, work: Work, seed: int, balanced: Experts | None) -> None:
-        name = task.tokens.sample(_SEARCHED).ranks()
-        self.back = np.argsort(name)
-        self.task = task.named(name)
-        self.load = self.task.loads
-        self.work, self.rng = work, np.random.default_rng(seed)
-        places = task.places
-        self.plain = _balanced(self.load, places) if balanced is None else name[balanced].astype(np.int32)
-        self.before = reach(self.task.tokens, self.plain, places, self.load)
-        grouped = whole_groups(task.loads.mean(axis=0), task.groups, places.domains)
-        size = shares_of(places.domain_slots, task.tokens.experts)
-        fits = grouped is not None and (np.bincount(grouped, minlength=places.domains) == size).all()
-        self.starts = [grouped[self.back]] if grouped is not None and fits else []
-        self.size = size
-        self.sample = self.task.tokens.sample(_SEARCHED)
-        self.part: Ints | None = None
-
-    def place(self, slack: float) -> TrafficPlacement:
-        """Return the layer placed under a limit."""
-        task = replace(self.task, slack=slack)
-        limit = Limit(1 + task.most, max(1 + task.most, self.before.gpu_peak))
-        slot_expert, reason = self._search(task, limit)
-        after = self.before if reason else reach(task.tokens, slot_expert, task.places, self.load)
-        return TrafficPlacement(self.back[slot_expert].astype(np.int32), after, self.before, limit, reason)
-
-    def _search(self, task: TrafficTask, limit: Limit) -> tuple[Experts, str]:
-        places = task.places
-        if places.nodes < 2:
-            return self.plain, ONE_NODE
-        cut = int(len(self.sample) * (1 - _CHECKED))
-        fit, check = self.sample.rows(slice(0, cut)), self.sample.rows(slice(cut, None))
-        if len(fit) == 0 or len(check) == 0:
-            return self.plain, TOO_FEW
-        room = 1 + (limit.domain - 1) * (1.0 if places.gpus == places.domains else _DOMAIN_ROOM)
-        domains = Parts.free(fit, self.size, self.load, room * places.fair(places.domain))
-        part = group(domains, self.rng, self.work, self.starts)
-        ways = float(gammaln(task.tokens.experts + 1) - gammaln(self.size + 1).sum())
-        if places.domains > 1 and not (
-            _confirmed(check, part, self.plain, places, _SURE)
-            or _confirmed(fit, part, self.plain, places, _SURE + math.sqrt(2 * ways))
-        ):
-            return self.plain, INDEPENDENT
-        whole = domains.of_tokens(self.sample)
-        part = improve(whole, part, self.rng, self.work, heat=_AGAIN, share=_AGAIN)
-        if self.part is not None:
-            other = improve(whole, self.part, self.rng, self.work, heat=_AGAIN, share=_AGAIN)
-            part = min((part, other), key=lambda each: (whole.excess(each) > 0, whole.reached(each)))
-        self.part = part
-        searched = replace(task, tokens=self.sample)
-        slot_expert = fill(searched, limit, part, self.rng, self.work)
-        return (self.plain, CROWDED) if twice(slot_expert, places) else (slot_expert, "")
-
-
-def _confirmed(check: Tokens, part: Ints, plain: Experts, places: Places, errors: float) -> bool:
-    """Whether tokens reach fewer domains than under balance alone, by more than so many standard errors.
-
-    Of N ways to place experts the best is by chance ``sqrt(2 ln N)`` of them better on the tokens that were searched.
-    """
-    ours = reach_of_tokens(check, part, places.domains).astype(np.float64)
-    used = used_domain(held_in(plain, places, check.experts) > 0)
-    theirs = np.mean(
-        [reach_of_tokens(check, used[:, s], places.domains) for s in range(places.domains)], axis=0
-    )
-    saved = theirs - ours
-    error = float(saved.std()) / np.sqrt(len(check))
-    return bool(float(saved.mean()) > errors * error)
-
-
-def _balanced(load: Floats, places: Places) -> Experts:
-    """Return the placement of balance alone, ``[slots]``: greedy copies, packed, then pair exchanges."""
-    problem = make_problem(load[:, None, :], places.slots_per_gpu, places.speed)
-    average = problem.average
-    packed = swap_down(average, pack(average, replicate(average)))
-    row: Experts = (descend(problem, packed) if problem.scenarios > 1 else packed)[0]
-    return row

@@ -1,4 +1,4 @@
-"""The choices of tokens in one layer, as arrays that searches count with."""
+"""The choices of tokens in one layer, as arrays that searches count with, and the parts that they reach."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tokens:
     ----------
     choices:
         int32 ``[tokens, k]``; a token's experts are different and sorted. ``experts`` itself, one past the last,
-        stands where a token has fewer than ``k``.
+        fills the row of a token with fewer than ``k``.
     experts:
         Logical experts of the layer.
     """
@@ -48,17 +48,17 @@ class Tokens:
             If they are not whole numbers below ``experts`` in two dimensions, or there is none.
         """
         raw = np.asarray(choices)
-        if raw.ndim != 2 or not (np.issubdtype(raw.dtype, np.integer)):
+        if raw.ndim != 2 or not np.issubdtype(raw.dtype, np.integer):
             raise InputError(
                 f"choices of tokens: expected whole numbers [tokens, k] of one layer, got {raw.dtype} "
                 f"{list(raw.shape)}."
             )
         if not 1 <= experts <= MOST_EXPERTS:
             raise InputError(f"{experts} experts in a layer: expected 1 to {MOST_EXPERTS}.")
-        if raw.size and (int(raw.min()) < NONE or int(raw.max()) >= experts):
-            bad = int(raw.max()) if int(raw.max()) >= experts else int(raw.min())
+        wrong = raw[(raw < NONE) | (raw >= experts)]
+        if wrong.size:
             raise InputError(
-                f"choices of tokens: expert {bad} is not one of the {experts} (0 to {experts - 1})."
+                f"choices of tokens: expert {wrong[0]} is not one of the {experts} (0 to {experts - 1})."
             )
         rows = np.sort(np.where(raw < 0, experts, raw), axis=1).astype(np.int32)
         rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = experts
@@ -115,23 +115,69 @@ class Tokens:
 
     def sample(self, most: int) -> Tokens:
         """Return ``most`` tokens at equal distances, or all where there are no more."""
-        if len(self) <= most:
-            return self
-        return self.rows(np.arange(most) * len(self) // most)
+        return self if len(self) <= most else self.rows(np.arange(most) * len(self) // most)
 
-    def renamed(self, name: Ints) -> Tokens:
-        """Return the same with expert ``e`` called ``name[e]``."""
-        names = np.append(name, self.experts).astype(np.int32)
-        return Tokens(np.sort(names[self.choices], axis=1), self.experts)
+    def reach(self, part: Ints, parts: int) -> Ints:
+        """Return how many parts each token reaches, ``[tokens]``, with expert e in ``part[e]``."""
+        reached = np.zeros(len(self), dtype=np.int64)
+        for first in range(0, parts, 64):  # 64 parts a word
+            bit = np.zeros(self.experts + 1, dtype=np.uint64)  # none for no choice
+            mine = np.flatnonzero((part >= first) & (part < first + 64))
+            bit[mine] = np.uint64(1) << (part[mine] - first).astype(np.uint64)
+            reached += np.bitwise_count(np.bitwise_or.reduce(bit[self.choices], axis=1))
+        return reached
 
-    def ranks(self) -> Ints:
-        """A name for each expert that does not depend on those they came with, ``[experts]``.
 
-        By falling load, then by how uneven their company is: what is searched under these names finds the same
-        groups however experts were numbered.
-        """
-        company = np.sort(self.together, axis=1)
-        order = np.lexsort((*company.T, -self.load))
-        rank = np.empty(self.experts, dtype=np.int64)
-        rank[order] = np.arange(self.experts)
-        return rank
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Experts to be spread over parts (domains) of given sizes so that a token's experts are in few.
+
+    Attributes
+    ----------
+    tokens:
+        What is counted.
+    size:
+        int64 ``[parts]``: experts that each part takes, exactly; they add up to the experts.
+    load:
+        float64 ``[scenarios, experts]``: each scenario adds up to the choices of ``tokens``.
+    limit:
+        float64 ``[parts]``: the load that a part should not exceed, in any scenario.
+    """
+
+    tokens: Tokens
+    size: Ints
+    load: Floats
+    limit: Floats
+
+    @staticmethod
+    def of(tokens: Tokens, size: Ints, load: Floats, limit: Floats) -> Partition:
+        """Return the task with ``load`` scaled to the tokens', ``limit`` ``[parts]`` being shares of the whole."""
+        whole = tokens.load.sum()
+        return Partition(tokens, size, load * (whole / load.sum(axis=1, keepdims=True)), limit * whole)
+
+    def sampled(self, most: int) -> Partition:
+        """Return the same task counted on ``most`` of the tokens."""
+        return Partition.of(
+            self.tokens.sample(most), self.size, self.load, self.limit / self.tokens.load.sum()
+        )
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        return int(self.size.size)
+
+    def in_order(self) -> Ints:
+        """Return experts in order into parts in order, ``[experts]``: what linear placement does."""
+        return np.repeat(np.arange(self.parts), self.size)
+
+    def part_load(self, part: Ints) -> Floats:
+        """Load of each part, ``[scenarios, parts]``."""
+        return np.stack([np.bincount(part, weights=row, minlength=self.parts) for row in self.load])
+
+    def excess(self, part: Ints) -> float:
+        """Load above the limits, in tokens' choices, over all parts and scenarios."""
+        return float(np.maximum(self.part_load(part) - self.limit, 0.0).sum())
+
+    def reached(self, part: Ints) -> int:
+        """Parts reached, over all tokens."""
+        return int(self.tokens.reach(part, self.parts).sum())

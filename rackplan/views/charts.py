@@ -14,7 +14,7 @@ from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from placement.analysis.compare import CompareRow
-from placement.findings import RedundancyCurve, TrafficReport
+from placement.findings import RedundancyCurve
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
@@ -366,24 +366,6 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
         axis_of("tok/s/GPU", rangemode="tozero"),
     )
     return chart_of([line, *marks], xaxis=across, yaxis=up)
-
-
-def traffic_chart(report: TrafficReport) -> Figure:
-    """Return balancedness against domains a token over the slacks, the placement taken marked."""
-    points = report.front
-    line = _curve(
-        "fewest domains a token",
-        [point.domains_per_token for point in points],
-        [point.balancedness for point in points],
-        [["any" if point.slack is None else f"{point.slack:.0%}", point.step_s * 1e3] for point in points],
-        "slack %{customdata[0]}: %{x:.3f} domains a token, balancedness %{y:.4f}, step %{customdata[1]:.3f} ms",
-    )
-    taken, before = report.after, report.before
-    marks = [
-        _mark("taken", taken.domains_per_token, taken.balancedness, "star"),
-        _mark("balance alone", before.domains_per_token, before.balancedness, "circle-open"),
-    ]
-    return chart_of([line, *marks], xaxis=axis_of("domains a token"), yaxis=axis_of("balancedness"))
 
 
 def front_chart(found: Replanned) -> Figure:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from placement.findings import TrafficReport
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled
-from rackplan.views.charts import traffic_chart
+from rackplan.views.blocks import Block, Heading, Table, Text, labelled
 from rackplan.views.words import baseline_name
 from topology.base.units import plural
 
@@ -75,30 +74,14 @@ def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
     over = ", ".join(f"{fabric} {name[3:]}".rstrip() for fabric, name in zip(fabrics, sent, strict=False))
     title = f"Placements by the predicted step (GB of a step over {over}):"
     of = f"{report.known}; taken: {_name(report.chosen)}, {gain}"
-    blocks: list[Block] = [
+    return [
         Heading("Where tokens go", 2),
         *labelled("Traffic", f"{of} (loads up to {report.slack:.3g} above even)" if report.traces else of),
         Table(columns, rows, title),
     ]
-    if report.front:
-        points = [
-            (
-                "any" if point.slack is None else f"{point.slack:.0%}",
-                f"{point.balancedness:.4f}",
-                f"{point.domains_per_token:.3f}",
-                f"{point.step_s * 1e3:.3f}",
-            )
-            for point in report.front
-        ]
-        says = "Balance of the experts against domains a token"
-        blocks += [
-            Chart("traffic-front", traffic_chart(report), says, 360),
-            Table(("slack", "balancedness", "domains", "step ms"), points, f"{says}, by slack:"),
-        ]
-    return blocks
 
 
 def _name(placement: str) -> str:
-    return {"balance": "balance alone", "traffic": "fewest domains", "exchanged": "exchanged by step"}.get(
+    return {"balance": "balance alone", "traffic": "fewest domains"}.get(
         placement, baseline_name(placement).replace("traffic,", "fewest domains,")
     )

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from helpers import script
 from placement.arrays import Ints
-from placement.traffic.exchange import Exchange
-from placement.traffic.grouping import Work, group
-from placement.traffic.parts import Parts
-from placement.traffic.tokens import Tokens
+from placement.traffic.exchange import Exchange, partition
+from placement.traffic.tokens import Partition, Tokens
 
 least_domains = script("benchmarks/domains_per_token.py").least_domains
 
@@ -29,8 +27,8 @@ def drawn(seed: int, experts: int, k: int, tokens: int = 60) -> Tokens:
     return Tokens.of(choices, experts)
 
 
-def free(tokens: Tokens, size: list[int], limit: float = np.inf) -> Parts:
-    return Parts.free(
+def free(tokens: Tokens, size: list[int], limit: float = np.inf) -> Partition:
+    return Partition.of(
         tokens, np.array(size), tokens.load[None], np.full(len(size), min(limit, 1e6) / len(size))
     )
 
@@ -79,7 +77,7 @@ def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) ->
         excess = np.array([task.excess(way) for way in ways])
         reached = np.array([task.reached(way) for way in ways])
         best = reached[excess <= excess.min() + 1e-9].min()
-        part = group(task, np.random.default_rng(seed), Work(0.4))
+        part = partition(task, np.random.default_rng(seed), share=0.4)
         assert np.bincount(part).tolist() == size
         if excess.min() < 1e-9:
             assert task.excess(part) < 1e-9
@@ -87,14 +85,3 @@ def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) ->
             limit = float(task.limit[0])
             assert least_domains(tokens, max(size), task.load[0], limit) <= best / len(tokens) + 1e-9
         assert least_domains(tokens, max(size)) <= reached.min() / len(tokens) + 1e-9
-
-
-def test_experts_stay_within_what_their_part_belongs_to() -> None:
-    tokens = drawn(3, 8, 3)
-    task = free(tokens, [2, 2, 2, 2])
-    inside = Parts(tokens, task.size, task.load, task.limit, np.arange(8) % 2, np.array([0, 0, 1, 1]))
-    part = group(inside, np.random.default_rng(0), Work(0.4))
-    assert (inside.part_of[part] == inside.within).all()
-    assert np.bincount(part).tolist() == [2, 2, 2, 2]
-    ways = [way for way in all_parts([2, 2, 2, 2]) if (inside.part_of[way] == inside.within).all()]
-    assert inside.reached(part) == min(inside.reached(way) for way in ways)

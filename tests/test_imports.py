@@ -119,8 +119,8 @@ def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
         "placement/cpsat.py",
         "placement/fleet/cpsat.py",
         "placement/migrate/fewest.py",
-        "placement/stage_order/cpsat.py",
-        "placement/stage_order/runs.py",
+        "placement/layouts/order_model.py",
+        "placement/layouts/order_runs.py",
     }
 
 

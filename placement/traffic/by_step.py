@@ -14,7 +14,7 @@ from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Experts, Floats, Ints
 from placement.budget import Budget
-from placement.layout_choice import Placed
+from placement.layouts.choose import Placed
 from placement.options import PlanOptions
 from placement.placing import StageGroup, group_problem
 from placement.scoring import layers_use, moe_rows, placement_uses

@@ -17,7 +17,7 @@ from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
 from placement.budget import Budget
 from placement.findings import FrontPoint, TrafficReport, TrafficRow
-from placement.layout_choice import Placed, largest_batch_held
+from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem

@@ -15,9 +15,9 @@ from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
 from cost.serving.limits import rounded_up
-from placement.fitting import fitted_layouts
-from placement.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas
-from placement.layout_choice import choose_layout
+from placement.layouts.choose import choose_layout
+from placement.layouts.fitting import fitted_layouts
+from placement.layouts.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
 from placement.planner import make_plan
 from placement.verify import verify_plan
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cost.experts.loads import ExpertLoads
-    from placement.fitting import Fitted
-    from placement.layout_choice import Placed
+    from placement.layouts.choose import Placed
+    from placement.layouts.fitting import Fitted
 
 MODEL = resolve_model("mixtral-8x7b")
 LOADS = read_loads(["uniform"], moe_layers=MODEL.moe_layers, layers=32, experts=8, seed=0)

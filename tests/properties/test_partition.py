@@ -15,7 +15,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.step.memory import replica_max_batch, replica_memory
 from helpers import few_layers
-from placement.partition import (
+from placement.layouts.partition import (
     StageProblem,
     equal_ranges,
     largest_batch,

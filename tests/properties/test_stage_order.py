@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from cost.layouts.order_search import split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.budget import Budget
-from placement.stage_order import _which, solve_order
-from placement.stage_order.bounds import least_seconds, most_seconds
-from placement.stage_order.cpsat import counts_within, search_order
-from placement.stage_order.runs import runs_within
+from placement.layouts.order_bounds import least_seconds, most_seconds
+from placement.layouts.order_model import counts_within, search_order
+from placement.layouts.order_runs import runs_within
+from placement.layouts.order_search import _which, solve_order
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from cost.layouts.unlike_stages import order_problem
 from helpers import few_layers
 from placement import fitting
 from placement.budget import Budget
+from placement.layouts.order import order_stages
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
-from placement.stage_order.stages import order_stages
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.base.errors import InfeasibleError
@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placement.stage_order.stages.solve_order", interrupted)
+    monkeypatch.setattr("placement.layouts.order.solve_order", interrupted)
     plan = plan_of(unlike())
     assert plan.interrupted
     assert plan.order is None

@@ -12,7 +12,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
-from placement.layout_choice import choose_layout
+from placement.layouts.choose import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.redundancy import choose_redundant

@@ -22,8 +22,8 @@ from cost.layouts.candidates import (
 )
 from cost.model import Model
 from cost.step.score import Score
-from placement.fitting import Fitted, fitted_layouts
-from placement.infeasible import refuse_first_token
+from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.infeasible import refuse_first_token
 from placement.options import USUAL_TPOT, Goal, PlanOptions
 from topology.base.errors import MissingFigureError
 from topology.cluster import Cluster

@@ -17,8 +17,8 @@ from cost.layouts.stage_order import Order, OrderProblem
 from placement.arrays import Bools, Floats
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.stage_order.bounds import least_tour
-from placement.stage_order.cpsat import STEPS
+from placement.layouts.order_bounds import least_tour
+from placement.layouts.order_model import STEPS
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -19,7 +19,7 @@ from cost.layouts.stage_order import OrderProblem
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.stage_order.bounds import least_tour, most_seconds
+from placement.layouts.order_bounds import least_tour, most_seconds
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -18,8 +18,8 @@ from cost.serving.limits import relax_default_limits
 from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget
-from placement.fitting import Fitted, fitted_layouts
-from placement.goals import (
+from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.goals import (
     Aim,
     Shape,
     aim_of,
@@ -32,14 +32,14 @@ from placement.goals import (
     soon_enough,
     with_parts,
 )
-from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.layouts.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.layouts.partition import last_within
+from placement.layouts.splits import faster_splits, promised
 from placement.options import PlanOptions, ServiceLevel
-from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.progress import Say, silent
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
-from placement.splits import faster_splits, promised
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -86,7 +86,7 @@ def choose_layout(
     Candidates come with their score under perfect balance, best first. They are placed in that order until
     none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
     one is still alike with experts really placed. ``layouts`` are those of
-    :func:`placement.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
+    :func:`placement.layouts.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
     another choice on the same cluster and loads; ``say`` is told how many were tried. A time per token that nobody
     asked for gives way where no layout holds it.
 

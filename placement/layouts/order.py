@@ -14,12 +14,12 @@ from cost.layouts.stage_order import OrderProblem, StageOrder
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget
-from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
-from placement.layout_choice import Placed, candidates, place
+from placement.layouts.choose import Placed, candidates, place
+from placement.layouts.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+from placement.layouts.order_search import solve_order
+from placement.layouts.partition import stage_specs
 from placement.options import PlanOptions
-from placement.partition import stage_specs
 from placement.plan import OrderProof
-from placement.stage_order import solve_order
 from topology.base.errors import InfeasibleError
 
 ORDER_S = 5.0

@@ -10,7 +10,7 @@ from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints
-from placement.fitting import Fitted, split_otherwise
+from placement.layouts.fitting import Fitted, split_otherwise
 
 
 def promised(

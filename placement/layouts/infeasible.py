@@ -11,9 +11,9 @@ from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.model import Layer, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
 from cost.step.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
-from placement.fitting import fitting_shapes, tightest
+from placement.layouts.fitting import fitting_shapes, tightest
+from placement.layouts.partition import last_where
 from placement.options import PlanOptions, Spread
-from placement.partition import last_where
 from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import added
@@ -21,7 +21,7 @@ from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
-    from placement.fitting import Fitted
+    from placement.layouts.fitting import Fitted
 
 
 MOST_NODES = 4096

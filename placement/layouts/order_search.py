@@ -11,7 +11,7 @@ from cost.layouts.order_search import exchanged_order, split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
-from placement.stage_order.bounds import least_seconds, least_tour, most_seconds
+from placement.layouts.order_bounds import least_seconds, least_tour, most_seconds
 from topology.base.errors import InfeasibleError
 
 COUNTS = 0.6
@@ -47,7 +47,7 @@ def solve_order(
     InfeasibleError
         If no order and no split has room, proven; or none was found in time.
     """
-    from placement.stage_order.cpsat import search_order
+    from placement.layouts.order_model import search_order
 
     budget = (budget or Budget(None)).fixed(worth_s)
     best, least_s = exchanged_order(problem, known), least_seconds(problem)
@@ -98,8 +98,8 @@ _Ask = Callable[[OrderProblem, float, Budget, int], tuple[bool, StageOrder | Non
 
 def _which(problem: OrderProblem, most_s: float) -> _Ask:
     """Whether to ask by counts of layers, or where many kinds come in turn by runs, if these are not too many."""
-    from placement.stage_order.cpsat import MOST_RUNS as FEW_RUNS
-    from placement.stage_order.runs import MOST_RUNS, runs_that_fit
+    from placement.layouts.order_model import MOST_RUNS as FEW_RUNS
+    from placement.layouts.order_runs import MOST_RUNS, runs_that_fit
 
     in_turn = int(np.count_nonzero(np.diff(problem.kind_of))) + 1 > FEW_RUNS
     return _by_runs if in_turn and runs_that_fit(problem, most_s)[1].sum() <= MOST_RUNS else _by_counts
@@ -109,7 +109,7 @@ def _by_counts(
     problem: OrderProblem, step_s: float, budget: Budget, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """Whether no step is so short, proven; an order, and its seconds but for longer hops, infinite where none is."""
-    from placement.stage_order.cpsat import counts_within
+    from placement.layouts.order_model import counts_within
 
     none, counts = counts_within(problem, step_s, budget, seed=seed)
     if counts is None:
@@ -123,7 +123,7 @@ def _by_runs(
     problem: OrderProblem, step_s: float, budget: Budget, seed: int
 ) -> tuple[bool, StageOrder | None, float]:
     """The same, by runs of layers."""
-    from placement.stage_order.runs import runs_within
+    from placement.layouts.order_runs import runs_within
 
     none, found = runs_within(problem, step_s, budget, seed=seed)
     if found is None:

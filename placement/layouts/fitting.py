@@ -18,8 +18,8 @@ from cost.step.memory import StageMemory, replica_memory, weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.failure_domains import domain_name, require_apart, stage_domains
+from placement.layouts.partition import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.options import Spread
-from placement.partition import equal_ranges, largest_batch, split_layers, stage_specs
 from placement.problem import spread_slots
 from placement.scoring import stage_speed
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -158,7 +158,7 @@ def stage_slots(
     """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
 
     ``spread``: the failure domains that copies are spread over. ``equal``: as
-    :func:`placement.fitting.slots_of_stage` takes it.
+    :func:`placement.layouts.fitting.slots_of_stage` takes it.
     """
     moe = deployment.model.moe
     groups = shape.replicas[0]

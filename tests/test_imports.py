@@ -120,7 +120,6 @@ def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
         "placement/fleet/cpsat.py",
         "placement/migrate/fewest.py",
         "placement/layouts/order_model.py",
-        "placement/layouts/order_runs.py",
     }
 
 

@@ -1,4 +1,4 @@
-"""The order of stages as a CP-SAT model: a circuit over the groups in use, cut points, and the step that follows.
+"""The order of stages as one CP-SAT model: a circuit over the groups in use, cut points, and the step that follows.
 
 One integer for the layers of each kind on each group, a circuit through a depot for the order, and two lower bounds
 on the step: ``stages`` times each stage, and the sum of all with the hops. Each rule is one function.
@@ -7,243 +7,192 @@ on the step: ``stages`` times each stage, and the sum of all with the hops. Each
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse.csgraph import minimum_spanning_tree
 
 from cost.layouts.order_search import split_in_order
-from cost.layouts.partition import Split
-from cost.layouts.stage_order import OrderProblem
+from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.arrays import Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.layouts.order_bounds import least_tour, most_seconds
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
-
-Ordered = tuple[tuple[int, ...], Split]
 
 STEPS = 1e10
 """Integer steps of the time of the best known step: rounding is lost in the figures."""
 MEMORY_STEPS = 1e9
 """The same of the largest capacity; needs are rounded up, so that what is accepted does fit."""
 MOST_RUNS = 8
-"""Runs of equal layers up to which it is said how often they may meet: of layers in turns it is no help."""
+"""Runs of equal layers up to which it is stated how often they may meet: of layers in turns it is no help."""
+HEADROOM = 1.03
+"""The step may rise this far above the best known: a tight bound on it loses the hint (solver rule)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """The problem in whole numbers: seconds rounded down (bounds stay bounds), bytes needed up."""
+def least_tour(problem: OrderProblem) -> float:
+    """Seconds of hops that no order is below.
 
-    unit_s: float
-    least_s: float
-    most_s: float
-    seconds: Ints
-    first_seconds: Ints
-    last_seconds: Ints
-    hop_seconds: Ints
-    back_seconds: Ints
-    memory: Ints
-    first_memory: Ints
-    last_memory: Ints
-    room: Ints
-
-
-def scaled(problem: OrderProblem, least_s: float, most_s: float) -> Scaled:
-    """Return the whole numbers for a problem whose step is between the two."""
-    unit_s = max(most_s, 1e-300) / STEPS
-    largest = float(max(problem.capacity.max(), 1.0))
-    unit = largest / MEMORY_STEPS
-
-    def down(values: Floats) -> Ints:
-        # what takes longer than the step that is known is out anyhow
-        return np.floor(np.minimum(values / unit_s, 2 * STEPS)).astype(np.int64)
-
-    def up(values: Floats) -> Ints:
-        return np.ceil(np.minimum(values / unit, 4 * MEMORY_STEPS)).astype(np.int64)
-
-    room = np.floor((problem.capacity - problem.fixed_memory) / unit).astype(np.int64)
-    return Scaled(
-        unit_s,
-        least_s,
-        most_s,
-        down(problem.seconds),
-        down(problem.first_seconds),
-        down(problem.last_seconds),
-        down(problem.hop_seconds),
-        down(problem.back_seconds),
-        up(problem.memory),
-        up(problem.first_memory),
-        up(problem.last_memory),
-        room,
-    )
+    Its hops forward are at least the nearest of each group, of as many groups as there are stages; and they are a
+    tree, so at least as long as the shortest edges of the minimum spanning tree (Kruskal: of all forests of so many
+    edges the first ones are the least).
+    """
+    if problem.stages == 1:
+        return 0.0
+    many, none = problem.stages - 1, np.where(np.eye(problem.groups, dtype=bool), np.inf, 0.0)
+    hops = problem.hop_seconds + none
+    nearest = max(float(np.sort(hops.min(axis=axis))[:many].sum()) for axis in (0, 1))
+    # scipy takes 0 for no edge
+    edges = minimum_spanning_tree(np.maximum(np.minimum(hops, hops.T), 1e-300)).data
+    return max(nearest, float(np.sort(edges)[:many].sum())) + float((problem.back_seconds + none).min())
 
 
-@dataclass(frozen=True, eq=False)
+def least_seconds(problem: OrderProblem) -> float:
+    """Seconds of a step that no order and split is below, as if each layer were on the group that is best at it."""
+    totals, depth = problem.before[:, -1], problem.stages
+    fastest = problem.seconds.min(axis=1)
+    total = float((totals * fastest).sum()) + float(problem.first_seconds.min() + problem.last_seconds.min())
+    return max(total + least_tour(problem), depth * float(fastest[totals > 0].max()))
+
+
+def most_seconds(problem: OrderProblem) -> float:
+    """Return seconds that no step exceeds: every layer on the slowest group, over the longest hops."""
+    depth, totals = problem.stages, problem.before[:, -1]
+    most = float((totals * problem.seconds.max(axis=1)).sum())
+    most += float(problem.first_seconds.max() + problem.last_seconds.max())
+    return depth * (most + float(problem.hop_seconds.max() + problem.back_seconds.max()))
+
+
+@dataclass(eq=False)
 class OrderModel:
     """The model and its variables.
 
     Attributes
     ----------
+    least_s, most_s:
+        Seconds that the step is between.
+    ordered:
+        Whether the groups are put in order. Without it hops are as short as any are: a bound, far sooner.
     count:
         Layers of each kind on each group, ``[kinds][groups]``.
     used, first, last:
         Whether a group is a stage, the first one, the last one.
     arcs:
         Whether one group hands over to another, by the pair.
-    start, stop:
-        Cuts before and after a group's run; empty where layers are all of a kind and their place does not matter.
+    cuts:
+        Cuts before and after a group's run, ``[groups]`` each.
     """
 
+    problem: OrderProblem
     model: cp_model.CpModel
-    count: list[list[cp_model.IntVar]]
-    used: list[cp_model.IntVar]
-    first: list[cp_model.IntVar]
-    last: list[cp_model.IntVar]
-    arcs: dict[tuple[int, int], cp_model.IntVar]
-    start: list[cp_model.IntVar]
-    stop: list[cp_model.IntVar]
-    back: cp_model.IntVar
-    step: cp_model.IntVar
-    before: list[tuple[cp_model.IntVar, cp_model.IntVar, int]]
+    least_s: float
+    most_s: float
+    ordered: bool
+    count: list[list[cp_model.IntVar]] = field(default_factory=list)
+    used: list[cp_model.IntVar] = field(default_factory=list)
+    first: list[cp_model.IntVar] = field(default_factory=list)
+    last: list[cp_model.IntVar] = field(default_factory=list)
+    arcs: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
+    step: Any = None
+
+    @property
+    def unit_s(self) -> float:
+        """Seconds of an integer step: seconds are rounded down, so that bounds stay bounds."""
+        return max(self.most_s, 1e-300) / STEPS
+
+    def whole(self, seconds: Floats) -> Ints:
+        """Seconds in whole steps; what takes longer than the step may is out anyhow."""
+        return np.floor(np.minimum(seconds / self.unit_s, 2 * STEPS)).astype(np.int64)
 
 
-def build(problem: OrderProblem, whole: Scaled, hint: Ordered | None) -> OrderModel:
-    """Return the model with all its constraints, its objective and a split in order as a hint."""
-    built = variables(problem, whole)
-    share_layers(built, problem)
-    meet_once(built, problem)
-    order_groups(built, problem)
-    if built.start:
-        follow_on(built, problem)
-    keep_in_memory(built, problem, whole)
-    bound_step(built, problem, whole)
-    if hint is not None:
-        give_hint(built, problem, whole, hint)
-    built.model.minimize(built.step)
-    return built
+def build(problem: OrderProblem, least_s: float, most_s: float, *, ordered: bool = True) -> OrderModel:
+    """Return the model with all its constraints; the shortest step is its objective if it is ``ordered``.
 
-
-def build_counts(problem: OrderProblem, whole: Scaled) -> OrderModel:
-    """Return the model without the order: how many layers of each kind on which group, hops as short as any are.
-
-    A step that it has no answer for, no order has. Of layers in two runs at most, any answer can be put in order:
-    only hops may be longer.
+    Without order it is asked only whether a step is possible: the best takes the solver far longer to prove.
     """
-    built = variables(problem, whole, ordered=False)
-    share_layers(built, problem)
-    meet_once(built, problem)
-    name_ends(built, problem)
-    share_of_runs(built, problem)
-    keep_in_memory(built, problem, whole)
-    bound_step(built, problem, whole)
-    return built
-
-
-def variables(problem: OrderProblem, whole: Scaled, *, ordered: bool = True) -> OrderModel:
-    """Make the variables; without those of the order unless ``ordered``."""
     from ortools.sat.python import cp_model
 
-    model = cp_model.CpModel()
-    groups, kinds = range(problem.groups), range(len(problem.seconds))
-    totals = problem.before[:, -1]
-    count = [[model.new_int_var(0, int(totals[k]), f"layers{k}_on{g}") for g in groups] for k in kinds]
-    used, first, last = (
+    built = OrderModel(problem, cp_model.CpModel(), least_s, most_s, ordered)
+    variables(built)
+    share_layers(built)
+    name_ends(built)
+    meet_once(built)
+    share_of_runs(built)
+    if ordered:
+        order_groups(built)
+        follow_on(built)
+    keep_in_memory(built)
+    bound_step(built)
+    if ordered:
+        built.model.minimize(built.step)
+    return built
+
+
+def variables(built: OrderModel) -> None:
+    """Make the variables."""
+    problem, model = built.problem, built.model
+    groups = range(problem.groups)
+    built.count = [
+        [model.new_int_var(0, total, f"layers{kind}_on{g}") for g in groups]
+        for kind, total in enumerate(problem.before[:, -1].tolist())
+    ]
+    built.used, built.first, built.last = (
         [model.new_bool_var(f"{word}{g}") for g in groups] for word in ("used", "first", "last")
     )
-    pairs = ((g, h) for g in groups for h in groups if g != h and ordered)
-    arcs = {(g, h): model.new_bool_var(f"arc{g}_{h}") for g, h in pairs}
-    start, stop = [], []
-    if ordered and np.count_nonzero(totals) > 1:
-        start = [model.new_int_var(0, problem.layers, f"start{g}") for g in groups]
-        stop = [model.new_int_var(0, problem.layers, f"stop{g}") for g in groups]
-    back = model.new_int_var(int(whole.back_seconds.min()), int(whole.back_seconds.max()), "back")
-    least = math.floor(whole.least_s / whole.unit_s)
-    step = model.new_int_var(least, max(least, math.floor(whole.most_s / whole.unit_s)), "step")
-    return OrderModel(model, count, used, first, last, arcs, start, stop, back, step, [])
+    if built.ordered:
+        pairs = ((g, h) for g in groups for h in groups if g != h)
+        built.arcs = {(g, h): model.new_bool_var(f"arc{g}_{h}") for g, h in pairs}
+    least = math.floor(built.least_s / built.unit_s)
+    built.step = model.new_int_var(least, max(least, math.floor(built.most_s / built.unit_s)), "step")
 
 
-def share_layers(built: OrderModel, problem: OrderProblem) -> None:
+def share_layers(built: OrderModel) -> None:
     """Give every layer to one group, a stage at least one layer and an idle group none."""
-    for row, total in zip(built.count, problem.before[:, -1], strict=True):
-        built.model.add(sum(row) == int(total))
+    problem, model = built.problem, built.model
+    for row, total in zip(built.count, problem.before[:, -1].tolist(), strict=True):
+        model.add(sum(row) == total)
     for g, used in enumerate(built.used):
         held = sum(row[g] for row in built.count)
-        built.model.add(held >= used)
-        built.model.add(held <= problem.layers * used)
-    built.model.add(sum(built.used) == problem.stages)
+        model.add(held >= used)
+        model.add(held <= problem.layers * used)
+    model.add(sum(built.used) == problem.stages)
 
 
-def meet_once(built: OrderModel, problem: OrderProblem) -> None:
-    """Let runs of unlike layers meet inside a stage no more often than they meet at all."""
-    model = built.model
-    runs = int(np.count_nonzero(np.diff(problem.kind_of))) + 1
-    held = [kind for kind, total in enumerate(problem.before[:, -1].tolist()) if total]
-    if runs == 1 or runs > MOST_RUNS:
-        return
-    has = [[model.new_bool_var(f"has{kind}_{g}") for g in range(problem.groups)] for kind in held]
-    for kind, row in zip(held, has, strict=True):
-        for g, flag in enumerate(row):
-            model.add(built.count[kind][g] <= int(problem.before[kind, -1]) * flag)
-            model.add(built.count[kind][g] >= flag)
-    model.add(sum(flag for row in has for flag in row) <= problem.stages + runs - 1)
-    for ends, kind in ((built.first, problem.kind_of[0]), (built.last, problem.kind_of[-1])):
-        for g, end in enumerate(ends):
-            model.add_implication(end, has[held.index(int(kind))][g])
-
-
-def name_ends(built: OrderModel, problem: OrderProblem) -> None:
+def name_ends(built: OrderModel) -> None:
     """Make one stage the first and one the last, which is another unless there is one alone."""
     for used, first, last in zip(built.used, built.first, built.last, strict=True):
         built.model.add_implication(first, used)
         built.model.add_implication(last, used)
-        if problem.stages > 1:
+        if built.problem.stages > 1:
             built.model.add_at_most_one(first, last)
     built.model.add_exactly_one(built.first)
     built.model.add_exactly_one(built.last)
 
 
-def order_groups(built: OrderModel, problem: OrderProblem) -> None:
-    """Make the stages one circuit through a depot, which stands before the first and after the last."""
-    depot = problem.groups
-    arcs: list[tuple[int, int, Any]] = [(g, h, literal) for (g, h), literal in built.arcs.items()]
-    for g, used in enumerate(built.used):
-        arcs += [(depot, g, built.first[g]), (g, depot, built.last[g]), (g, g, used.negated())]
-    built.model.add_circuit(arcs)
+def meet_once(built: OrderModel) -> None:
+    """Let runs of unlike layers meet inside a stage no more often than they meet at all."""
+    problem, model = built.problem, built.model
+    runs = int(np.count_nonzero(np.diff(problem.kind_of))) + 1
+    if runs == 1 or runs > MOST_RUNS:
+        return
+    has: dict[int, list[cp_model.IntVar]] = {}
+    for kind in np.unique(problem.kind_of).tolist():
+        has[kind] = [model.new_bool_var(f"has{kind}_{g}") for g in range(problem.groups)]
+        for flag, count in zip(has[kind], built.count[kind], strict=True):
+            model.add(count <= int(problem.before[kind, -1]) * flag)
+            model.add(count >= flag)
+    model.add(sum(flag for row in has.values() for flag in row) <= problem.stages + runs - 1)
+    for ends, kind in ((built.first, problem.kind_of[0]), (built.last, problem.kind_of[-1])):
+        for end, flag in zip(ends, has[int(kind)], strict=True):
+            model.add_implication(end, flag)
 
 
-def follow_on(built: OrderModel, problem: OrderProblem) -> None:
-    """Make runs follow each other without a gap, and count the layers of each kind between their cuts."""
-    model, kinds = built.model, range(len(problem.seconds))
-    for g in range(problem.groups):
-        model.add(built.stop[g] - built.start[g] == sum(row[g] for row in built.count))
-        model.add(built.start[g] == 0).only_enforce_if(built.first[g])
-        model.add(built.stop[g] == problem.layers).only_enforce_if(built.last[g])
-        model.add(built.start[g] == 0).only_enforce_if(built.used[g].negated())
-    for (g, h), literal in built.arcs.items():
-        model.add(built.start[h] == built.stop[g]).only_enforce_if(literal)
-    share_of_runs(built, problem)
-    # the kind with most layers is what is left of the length
-    most = int(np.argmax(problem.before[:, -1]))
-    for kind in kinds:
-        total = int(problem.before[kind, -1])
-        if kind == most or not total:
-            continue
-        table = problem.before[kind].tolist()
-        for g in range(problem.groups):
-            before = model.new_int_var(0, total, f"before{kind}_{g}")
-            after = model.new_int_var(0, total, f"after{kind}_{g}")
-            model.add_element(built.start[g], table, before)
-            model.add_element(built.stop[g], table, after)
-            model.add(built.count[kind][g] == after - before)
-            built.before.extend([(built.start[g], before, kind), (built.stop[g], after, kind)])
-
-
-def share_of_runs(built: OrderModel, problem: OrderProblem) -> None:
-    """Say how far the share of a kind in any run can be from its share of all layers: it tightens relaxations."""
+def share_of_runs(built: OrderModel) -> None:
+    """State how far the share of a kind in any run can be from its share of all layers: it tightens relaxations."""
+    problem = built.problem
     layers, cuts = problem.layers, np.arange(problem.layers + 1)
     for kind, total in enumerate(problem.before[:, -1].tolist()):
         drift = problem.before[kind] * layers - total * cuts
@@ -253,119 +202,140 @@ def share_of_runs(built: OrderModel, problem: OrderProblem) -> None:
             built.model.add_linear_constraint(uneven, -widest, widest)
 
 
-def keep_in_memory(built: OrderModel, problem: OrderProblem, whole: Scaled) -> None:
+def order_groups(built: OrderModel) -> None:
+    """Make the stages one circuit through a depot, which comes before the first and after the last."""
+    depot = built.problem.groups
+    arcs: list[tuple[int, int, Any]] = [(g, h, literal) for (g, h), literal in built.arcs.items()]
+    for g, used in enumerate(built.used):
+        arcs += [(depot, g, built.first[g]), (g, depot, built.last[g]), (g, g, used.negated())]
+    built.model.add_circuit(arcs)
+
+
+def follow_on(built: OrderModel) -> None:
+    """Make runs follow each other without a gap, and count the layers of each kind between their cuts."""
+    problem, model = built.problem, built.model
+    totals = problem.before[:, -1].tolist()
+    if np.count_nonzero(totals) == 1:
+        return  # where a run begins makes no difference
+    start, stop = (
+        [model.new_int_var(0, problem.layers, f"{word}{g}") for g in range(problem.groups)]
+        for word in ("start", "stop")
+    )
+    for g in range(problem.groups):
+        model.add(stop[g] - start[g] == sum(row[g] for row in built.count))
+        model.add(start[g] == 0).only_enforce_if(built.first[g])
+        model.add(stop[g] == problem.layers).only_enforce_if(built.last[g])
+        model.add(start[g] == 0).only_enforce_if(built.used[g].negated())
+    for (g, h), literal in built.arcs.items():
+        model.add(start[h] == stop[g]).only_enforce_if(literal)
+    # the kind with most layers is what is left of the length
+    most = int(np.argmax(totals))
+    for kind, total in enumerate(totals):
+        if kind == most or not total:
+            continue
+        table = problem.before[kind].tolist()
+        for g in range(problem.groups):
+            before, after = (model.new_int_var(0, total, f"{word}{kind}_{g}") for word in ("before", "after"))
+            model.add_element(start[g], table, before)
+            model.add_element(stop[g], table, after)
+            model.add(built.count[kind][g] == after - before)
+
+
+def keep_in_memory(built: OrderModel) -> None:
     """Keep what each group holds within its memory."""
-    for g in range(problem.groups):
-        held = sum(int(whole.memory[k, g]) * row[g] for k, row in enumerate(built.count))
-        ends = int(whole.first_memory[g]) * built.first[g] + int(whole.last_memory[g]) * built.last[g]
-        if whole.room[g] < 0:
-            built.model.add(built.used[g] == 0)
-        else:
-            built.model.add(held + ends <= int(whole.room[g]))
+    problem = built.problem
+    unit = float(max(problem.capacity.max(), 1.0)) / MEMORY_STEPS
+
+    def up(values: Floats) -> Ints:
+        return np.ceil(np.minimum(values / unit, 4 * MEMORY_STEPS)).astype(np.int64)
+
+    room = np.floor((problem.capacity - problem.fixed_memory) / unit).astype(np.int64).tolist()
+    used = _on_groups(built, up(problem.memory), up(problem.first_memory), up(problem.last_memory))
+    for g, held in enumerate(used):
+        built.model.add(built.used[g] == 0 if room[g] < 0 else held <= room[g])
 
 
-def bound_step(built: OrderModel, problem: OrderProblem, whole: Scaled) -> None:
+def bound_step(built: OrderModel) -> None:
     """Keep the step at or above each stage times their number, and the sum of stages and hops."""
-    model = built.model
-    each: list[Any] = []
-    for g in range(problem.groups):
-        held = sum(int(whole.seconds[k, g]) * row[g] for k, row in enumerate(built.count))
-        ends = int(whole.first_seconds[g]) * built.first[g] + int(whole.last_seconds[g]) * built.last[g]
-        each.append(held + ends)
-        model.add(built.step >= problem.stages * each[g])
+    problem, model, whole = built.problem, built.model, built.whole
+    each = _on_groups(
+        built, whole(problem.seconds), whole(problem.first_seconds), whole(problem.last_seconds)
+    )
+    for stage in each:
+        model.add(built.step >= problem.stages * stage)
     if problem.stages == 1:
         return
-    least = math.floor(least_tour(problem) / whole.unit_s)
+    least = math.floor(least_tour(problem) / built.unit_s)
     model.add(built.step >= sum(each) + max(0, least - 2 * problem.stages))
-    if not built.arcs:
+    if not built.ordered:
         return
-    hops = sum(int(whole.hop_seconds[g, h]) * literal for (g, h), literal in built.arcs.items())
+    hop_s, back_s = whole(problem.hop_seconds), whole(problem.back_seconds)
+    back = model.new_int_var(int(back_s.min()), int(back_s.max()), "back")
     for g, last in enumerate(built.last):
-        here = sum(int(whole.back_seconds[g, h]) * first for h, first in enumerate(built.first))
-        model.add(built.back >= here).only_enforce_if(last)
-    model.add(built.step >= sum(each) + hops + built.back)
+        here = sum(int(back_s[g, h]) * first for h, first in enumerate(built.first))
+        model.add(back >= here).only_enforce_if(last)
+    hops = sum(int(hop_s[g, h]) * literal for (g, h), literal in built.arcs.items())
+    model.add(built.step >= sum(each) + hops + back)
 
 
-def give_hint(built: OrderModel, problem: OrderProblem, whole: Scaled, hint: Ordered) -> None:
-    """Start from a split in order: every variable has its value there."""
-    order, ranges = hint
-    model, place = built.model, {g: p for p, g in enumerate(order)}
-    counts, after = problem.counts(ranges), dict(pairwise(order))
-    cuts: dict[int, int] = {}
-    for g in range(problem.groups):
+def _on_groups(built: OrderModel, layer: Ints, first: Ints, last: Ints) -> list[Any]:
+    """What the layers on each group take (``layer[kind, group]`` each), and the first and the last stage besides."""
+    return [
+        sum(int(layer[kind, g]) * row[g] for kind, row in enumerate(built.count))
+        + int(first[g]) * built.first[g]
+        + int(last[g]) * built.last[g]
+        for g in range(built.problem.groups)
+    ]
+
+
+def give_hint(built: OrderModel, hint: StageOrder) -> None:
+    """Start from a split in order."""
+    model, place = built.model, {g: p for p, g in enumerate(hint.order)}
+    counts, after = built.problem.counts(hint.ranges), dict(pairwise(hint.order))
+    for g in range(built.problem.groups):
         p = place.get(g)
         for kind, row in enumerate(built.count):
             model.add_hint(row[g], 0 if p is None else int(counts[kind, p]))
         model.add_hint(built.used[g], p is not None)
-        model.add_hint(built.first[g], g == order[0])
-        model.add_hint(built.last[g], g == order[-1])
-        if built.start:
-            cuts[built.start[g].index] = 0 if p is None else ranges[p].start
-            cuts[built.stop[g].index] = 0 if p is None else ranges[p].stop
-            model.add_hint(built.start[g], cuts[built.start[g].index])
-            model.add_hint(built.stop[g], cuts[built.stop[g].index])
-    for cut, variable, kind in built.before:
-        model.add_hint(variable, int(problem.before[kind, cuts[cut.index]]))
+        model.add_hint(built.first[g], g == hint.order[0])
+        model.add_hint(built.last[g], g == hint.order[-1])
     for (g, h), literal in built.arcs.items():
         model.add_hint(literal, after.get(g) == h)
-    model.add_hint(built.back, int(whole.back_seconds[order[-1], order[0]]))
 
 
-HEADROOM = 1.03
-"""The step may rise this far above that which is known."""
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What CP-SAT found: the best order and split, the bound in seconds, whether it proved that none has room."""
-
-    best: Ordered | None
-    bound_s: float
-    proven: bool
-    search: str
-
-
-def counts_within(
-    problem: OrderProblem, step_s: float, budget: Budget, *, seed: int
-) -> tuple[bool, Ints | None]:
-    """Return whether no order has a step of ``step_s`` or less, proven; and counts of layers that may have one.
-
-    The counts are of layers of each kind on each group, then 1 for the first group and for the last, int64 ``[kinds
-    + 2, groups]``; None where there are none, or none were found within ``budget``. There is no objective: asked for
-    the best, the solver takes far longer to prove the same bound (measured: 6 s against 0.5 s).
-    """
+def none_within(problem: OrderProblem, step_s: float, budget: Budget, *, seed: int) -> bool:
+    """Whether it is proven, with hops as short as any are, that no order has a step of ``step_s`` or less."""
     from ortools.sat.python import cp_model
 
-    built = build_counts(problem, scaled(problem, 0.0, step_s))
-    solver, status = solve_within(built.model, budget, seed=seed)
-    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return status == cp_model.INFEASIBLE, None
-    rows = [*built.count, built.first, built.last]
-    return False, np.array([[solver.value(one) for one in row] for row in rows], dtype=np.int64)
+    built = build(problem, 0.0, step_s, ordered=False)
+    return bool(solve_within(built.model, budget, seed=seed)[1] == cp_model.INFEASIBLE)
 
 
 def search_order(
-    problem: OrderProblem, known: Ordered | None, budget: Budget, *, least_s: float = 0.0, seed: int = 0
-) -> Found:
-    """Search until ``budget`` for an order and split with a shorter step than ``known``, and prove a bound.
+    problem: OrderProblem, known: StageOrder | None, budget: Budget, *, least_s: float = 0.0, seed: int = 0
+) -> tuple[StageOrder | None, float, str]:
+    """Search until ``budget`` for an order and split with a shorter step than ``known``; a bound; what ran.
 
-    ``least_s``: a bound that is proven already.
+    ``least_s`` is a bound that is proven already. The new one is infinite where no order and split is proven to fit.
     """
     from ortools.sat.python import cp_model
 
-    # a tight bound on the step loses the hint (solver rule)
-    most_s = most_seconds(problem) if known is None else problem.step_seconds(*known) * HEADROOM
-    built = build(problem, whole := scaled(problem, least_s, most_s), known)
+    built = build(problem, least_s, most_seconds(problem) if known is None else known.step_s * HEADROOM)
+    if known is not None:
+        give_hint(built, known)
     solver, status = solve_within(built.model, budget, seed=seed)
-    best, bound_s = known, least_s
-    if status in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        bound_s = solver.best_objective_bound * whole.unit_s
-        best = _better(problem, _read(built, solver), known)
-    ran = f"CP-SAT: {solver.status_name(status)}, 1 worker, seed {seed}"
-    return Found(best, bound_s, status == cp_model.INFEASIBLE, ran)
+    search = f"CP-SAT: {solver.status_name(status)}, 1 worker, seed {seed}"
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        return known, np.inf if status == cp_model.INFEASIBLE else least_s, search
+    found = [_read(built, solver), *([] if known is None else [known])]
+    again = split_in_order(problem, found[0].order)  # may be better within the rounding
+    if again is not None:
+        found.append(StageOrder.of(problem, found[0].order, again))
+    best = min((one for one in found if problem.fits(one.order, one.ranges)), key=lambda one: one.step_s)
+    return best, max(least_s, solver.best_objective_bound * built.unit_s), search
 
 
-def _read(built: OrderModel, solver: cp_model.CpSolver) -> Ordered:
+def _read(built: OrderModel, solver: cp_model.CpSolver) -> StageOrder:
     """Return the order along the arcs, and the runs by how many layers each group has."""
     follows = {g: h for (g, h), literal in built.arcs.items() if solver.boolean_value(literal)}
     order = [next(g for g, first in enumerate(built.first) if solver.boolean_value(first))]
@@ -373,11 +343,4 @@ def _read(built: OrderModel, solver: cp_model.CpSolver) -> Ordered:
         order.append(follows[order[-1]])
     many = [sum(solver.value(row[g]) for row in built.count) for g in order]
     stops = np.cumsum([0, *many]).tolist()
-    return tuple(order), tuple(range(a, b) for a, b in pairwise(stops))
-
-
-def _better(problem: OrderProblem, found: Ordered, known: Ordered | None) -> Ordered:
-    """The better of two, by the problem's own seconds; what CP-SAT found may be split better within its rounding."""
-    again = split_in_order(problem, found[0])
-    options = [one for one in (known, found, None if again is None else (found[0], again)) if one is not None]
-    return min((one for one in options if problem.fits(*one)), key=lambda one: problem.step_seconds(*one))
+    return StageOrder.of(built.problem, order, tuple(range(a, b) for a, b in pairwise(stops)))

@@ -16,8 +16,8 @@ from cost.layouts.candidates import domain_gpus
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem
 from helpers import few_layers
-from placement import fitting
 from placement.budget import Budget
+from placement.layouts import fitting
 from placement.layouts.order import order_stages
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions

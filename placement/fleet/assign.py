@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.fleet.blocks import Block, DomainClass, Group
-from placement.fleet.columns import Column
-from placement.fleet.cpsat import Answer, Pattern
+from placement.fleet.model import Answer, Pattern
+from placement.fleet.pricing import Column
+from placement.fleet.shapes import Block, DomainClass, Group
 from topology.cluster import Cluster
 
 

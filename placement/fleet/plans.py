@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget
-from placement.fleet.columns import DECODE, PREFILL
 from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.pricing import DECODE, PREFILL
 from placement.layouts.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan

@@ -9,9 +9,9 @@ from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, Served, merged
 from placement.budget import Budget
-from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import make_fleet
 from placement.fleet.options import WORTH_S, FleetOptions
+from placement.fleet.pricing import DECODE, Traffic
 from topology.base.errors import InfeasibleError, NoAnswerError
 from topology.changes.repeat import repeated
 

@@ -498,8 +498,8 @@ def _plan(asked: Mapping[str, Any]) -> Row:
 
 def _fleet(asked: Mapping[str, Any]) -> Row:
     """A fleet: pools of replicas of different shapes."""
-    from placement.fleet.columns import PREFILL
     from placement.fleet.options import FleetOptions
+    from placement.fleet.pricing import PREFILL
     from rackplan.library import fleet
     from rackplan.options import name_and_share
     from rackplan.views.fleet import fleet_data

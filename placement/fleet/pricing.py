@@ -19,7 +19,7 @@ from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.lengths import serving_workloads
 from cost.serving.packing import Workers
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
-from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
+from placement.fleet.shapes import Block, DomainClass, Shape, shapes_like, stand
 from placement.layouts.fitting import TP_WIDTHS
 from topology.cluster import Cluster
 

@@ -21,7 +21,8 @@ from placement.arrays import Ints
 from placement.budget import Budget
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.layouts.choose import batch_within, choose_layout
-from placement.layouts.fitting import Shape, stage_slots
+from placement.layouts.fitting import stage_slots
+from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.placing import place_stages
 from placement.progress import Say, silent

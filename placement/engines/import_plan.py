@@ -12,9 +12,10 @@ from cost.inputs.layout import Layout
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.failures import find_failures
 from placement.layouts.choose import batch_within
-from placement.layouts.fitting import Shape, batch_that_fits, enumerate_shapes
+from placement.layouts.fitting import batch_that_fits
 from placement.layouts.goals import usual_words
 from placement.layouts.partition import split_layers, stage_specs
+from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals

@@ -10,7 +10,8 @@ from cost.inputs.deployment import Deployment
 from placement.budget import Budget
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.pricing import DECODE, PREFILL
-from placement.layouts.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.shapes import Shape
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

@@ -20,7 +20,7 @@ from cost.serving.lengths import serving_workloads
 from cost.serving.packing import Workers
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
 from placement.fleet.shapes import Block, DomainClass, Shape, shapes_like, stand
-from placement.layouts.fitting import TP_WIDTHS
+from placement.layouts.shapes import TP_WIDTHS
 from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]

@@ -21,20 +21,16 @@ from placement.budget import Budget
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
-    Shape,
     aim_of,
     cheaper_kinds,
     fewer_gpus,
-    first_tokens,
     service_words,
-    shape_of,
-    shortest_s,
     soon_enough,
     with_parts,
 )
-from placement.layouts.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.layouts.partition import last_within
-from placement.layouts.splits import faster_splits, promised
+from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised, shortest_s
+from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions, ServiceLevel
 from placement.placing import Known, StageGroup, place_stages
 from placement.progress import Say, silent
@@ -119,7 +115,7 @@ def choose_layout(
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         chosen = _simplest(best, found, loads, options, fast)
         fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
-        first_s = first.get(shape_of(chosen.candidate.layout))
+        first_s = first.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         return replace(chosen, service_level=words)
 
@@ -128,9 +124,9 @@ def choose_layout(
 
 def _offered(
     deployment: Deployment, asked: Sequence[Fitted], level: ServiceLevel, options: PlanOptions
-) -> tuple[list[Fitted], dict[Shape, float]]:
+) -> tuple[list[Fitted], dict[LayoutKey, float]]:
     """Return the layouts that the goal chooses from, soon enough with the first token, and by shape how soon."""
-    offered, first = list(asked), dict[Shape, float]()
+    offered, first = list(asked), dict[LayoutKey, float]()
     if options.goal == "gpus":
         offered += fewer_gpus(deployment, asked, level.limit_s, options)
     elif options.goal in ("usd", "power"):

@@ -1,69 +1,28 @@
-"""The layouts that fit: groups of GPUs, stages, replicas and tensor parallelism, slots by free HBM, largest batch."""
+"""What fits: slots by free HBM, the largest batch, layers split for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from cost.experts.use import ExpertUse, balanced_use
 from cost.inputs.deployment import USABLE_HBM, Deployment
-from cost.inputs.layout import CutReplicas, Layout
-from cost.layouts.candidates import Arrangement, candidates, widths_of
-from cost.layouts.idle_gpus import arranged_in
-from cost.layouts.stages import Pricer
-from cost.model import Model, MoeFfn
-from cost.step.memory import StageMemory, replica_memory, weight_sizes
+from cost.inputs.layout import Layout
+from cost.layouts.candidates import Arrangement
+from cost.model import MoeFfn
+from cost.step.memory import weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
-from placement.failure_domains import domain_name, require_apart, stage_domains
-from placement.layouts.partition import equal_ranges, largest_batch, split_layers, stage_specs
+from placement.failure_domains import require_apart, stage_domains
+from placement.layouts.partition import equal_ranges, largest_batch, split_layers
+from placement.layouts.shapes import Shape, arranged_shapes, shapes_of
 from placement.options import Spread
 from placement.problem import spread_slots
 from placement.scoring import stage_speed
-from topology.base.errors import InfeasibleError, InputError, input_name
-from topology.base.units import added, plural
-from topology.cluster import Cluster
-
-TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-"""Widths of tensor parallelism that engines take."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
-
-    ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`; empty where nobody has looked. ``what``: the
-    arrangement that it is of, None where it is of none.
-    """
-
-    replicas: tuple[tuple[tuple[int, ...], ...], ...]
-    tp: int
-    alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    what: Arrangement | None = field(default=None, compare=False, repr=False)
-
-    def split(self, ranges: Sequence[range]) -> Layout:
-        """Return the layout whose stages have these layers."""
-        if self.alike:
-            return Layout(CutReplicas(self.replicas, ranges, self.alike), self.tp)
-        return Layout(tuple(stage_specs(groups, ranges) for groups in self.replicas), self.tp)
-
-
-def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
-    """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
-    yield from _shapes(model, candidates(cluster, model).always)
-
-
-def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
-    """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
-    yield from _shapes(deployment.model, arranged_in(Pricer(deployment, redundant), alone=False))
-
-
-def _shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:
-    for one in what:
-        widths, _ = widths_of(model, one, cut_experts=False)
-        yield from (Shape(one.replicas, tp, one.alike, one) for tp in widths if tp in TP_WIDTHS)
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.units import added
 
 
 def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
@@ -190,7 +149,9 @@ def fitting_shapes(
 
     ``arranged``: what they are of; None: of the sweep's arrangements.
     """
-    shapes = shapes_of(deployment, redundant) if arranged is None else _shapes(deployment.model, arranged)
+    shapes = (
+        shapes_of(deployment, redundant) if arranged is None else arranged_shapes(deployment.model, arranged)
+    )
     for shape in shapes:
         found: dict[tuple[bytes, ...], None] = {}
         for equal in (True, False) if deployment.shared.hbm_differs else (True,):
@@ -222,64 +183,6 @@ def _kinds_of_replicas(deployment: Deployment, shape: Shape) -> Iterable[tuple[t
     return kinds.values()
 
 
-def tightest(
-    deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
-) -> tuple[Shape, StageMemory]:
-    """Return the shape that comes nearest to fitting batch 1, and the memory of its fullest stage.
-
-    Raises
-    ------
-    InputError
-        If no shape can hold the experts at all.
-    InfeasibleError
-        If none can with the copies of each expert spread over failure domains.
-    """
-    layers = len(deployment.model.layers)
-    best: tuple[float, Shape, StageMemory] | None = None
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
-        slots = stage_slots(deployment, shape, redundant, spread)
-        if slots is None:
-            continue
-        groups = shape.replicas[0]
-        stages = stage_specs(groups, equal_ranges(layers, len(groups)))
-        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots)
-        fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
-        over = fullest.used(1) - fullest.usable
-        if best is None or over < best[0]:
-            best = over, shape, fullest
-    if best is None:
-        moe = deployment.model.moe
-        if spread != "gpu":
-            _refuse_spread(deployment, redundant, spread)
-        experts = moe.experts if moe else 0
-        raise InputError(
-            f"no group of {deployment.cluster.name}'s GPUs can hold "
-            f"{plural(experts, 'expert')} and "
-            f"{redundant} more copies without two copies of one on a GPU; give fewer.",
-            field="redundant",
-            value=redundant,
-        )
-    return best[1], best[2]
-
-
-def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread) -> None:
-    """Raise InfeasibleError where some shape could hold the experts, if copies may share a failure domain."""
-    moe = deployment.model.moe
-    if moe is None:
-        return
-    names = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
-        slots = stage_slots(deployment, shape, redundant)
-        if slots is not None:
-            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
-                domains = stage_domains(deployment, members, spread)
-                word = (
-                    f"{input_name('spread')} {spread} ({deployment.cluster.name} has {len(names)} "
-                    f"{spread}{'s' * (len(names) > 1)})"
-                )
-                require_apart(moe.experts, row, domains, word)
-
-
 def fitted_layouts(
     deployment: Deployment,
     redundant: int | None,
@@ -300,40 +203,24 @@ def fitted(
 ) -> Fitted | None:
     """Return a shape with its layers split, at the user's batch or else its largest; None where that does not fit.
 
-    ``ranges``: the split; None: the one whose slowest stage is fastest.
+    ``ranges``: the split, at the largest batch that it leaves room for; None: the one whose slowest stage is fastest.
     """
-    batch = deployment.workload.wanted_batch(fitting.max_batch)
-    if batch > fitting.max_batch:
-        return None
-    shape, at_batch = fitting.shape, deployment.with_batch(batch)
+    shape, at_batch, batch = fitting.shape, deployment, 0
     if ranges is None:
+        batch = deployment.workload.wanted_batch(fitting.max_batch)
+        if batch > fitting.max_batch:
+            return None
+        at_batch = deployment.with_batch(batch)
         try:
             ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
         except InfeasibleError:
             return None  # fits to within a rounded kibibyte only
     layout = shape.split(ranges)
     scorer = LayoutScorer(deployment, layout, balanced_uses(at_batch, layout, fitting.slots))
+    batch = batch or deployment.workload.wanted_batch(scorer.max_batch)
     if not 0 < batch <= scorer.max_batch:
         return None
     return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch), shape)
-
-
-def split_otherwise(deployment: Deployment, fit: Fitted, ranges: tuple[range, ...]) -> Fitted | None:
-    """Return the whole shape of ``fit`` with other layers on its stages; None where that does not fit.
-
-    Raises
-    ------
-    InputError
-        If nobody says what the shape is.
-    """
-    if fit.shape is None:
-        raise InputError("another split: the layout has no shape that could be split.")
-    layout = fit.shape.split(ranges)
-    scorer = LayoutScorer(deployment, layout, balanced_uses(deployment, layout, fit.slots))
-    batch = deployment.workload.wanted_batch(scorer.max_batch)
-    if not 0 < batch <= scorer.max_batch:
-        return None
-    return Fitted(layout, fit.slots, scorer, batch, fit.fixed, fit.shape)
 
 
 def balanced_uses(

@@ -17,8 +17,9 @@ from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget
 from placement.layouts.choose import Placed, candidates, place
-from placement.layouts.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.partition import stage_specs
+from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plan import OrderProof
 from topology.base.errors import InfeasibleError

@@ -18,7 +18,7 @@ from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.step.score import LayoutScorer, Score
 from placement.layouts.choose import batch_within
-from placement.layouts.goals import Shape, first_tokens, shape_of, shapes_of
+from placement.layouts.price import LayoutKey, first_tokens, key_of, keys_of
 from placement.levers.changes import machines, other_context, other_formats
 from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
 from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
@@ -43,7 +43,7 @@ class Bench:
     rate: str = field(init=False)
     _known: Known = field(default_factory=dict, init=False)
     _base: Sweep | None = field(default=None, init=False)
-    _first: dict[int, tuple[Deployment, Mapping[Shape, float]]] = field(default_factory=dict, init=False)
+    _first: dict[int, tuple[Deployment, Mapping[LayoutKey, float]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.level = ServiceLevel.of(self.plan)
@@ -270,7 +270,7 @@ class Bench:
                 )
         if self._ttft_s is not None:
             first = self._first_tokens(found.deployment, copies)
-            able = able & np.array([first.get(shape, np.inf) <= self._ttft_s for shape in shapes_of(found)])
+            able = able & np.array([first.get(key, np.inf) <= self._ttft_s for key in keys_of(found)])
         return able, "no layout is soon enough with the first token"
 
     @property
@@ -280,7 +280,7 @@ class Bench:
         decodes = self.plan.deployment.workload.decodes
         return float(asked) if decodes and isinstance(asked, int | float) else None
 
-    def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[Shape, float]:
+    def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[LayoutKey, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
         if id(deployment) not in self._first:
             self._first[id(deployment)] = deployment, first_tokens(deployment, copies)
@@ -291,7 +291,7 @@ class Bench:
         limit = self._ttft_s
         if limit is None:
             return ""
-        seconds = self._first_tokens(deployment, self._copies).get(shape_of(layout), np.inf)
+        seconds = self._first_tokens(deployment, self._copies).get(key_of(layout), np.inf)
         if seconds <= limit:
             return ""
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"

@@ -262,7 +262,8 @@ def _fitted(
 ) -> Fitted:
     """Return one layout over the whole cluster: groups of ``ep`` GPUs, ``stages`` of them a replica."""
     from cost.layouts.candidates import arrangement_of, domain_gpus, equal_groups, replicas_of, widths_of
-    from placement.layouts.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+    from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+    from placement.layouts.shapes import Shape
 
     cluster, model = deployment.cluster, deployment.model
     if not 1 <= stages <= len(model.layers):

@@ -13,7 +13,7 @@ from placement.compare import compare_clusters
 from placement.layouts.choose import candidates, choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.layouts.goals import aim_of
-from placement.layouts.splits import faster_splits, promised
+from placement.layouts.price import faster_splits, promised
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.verify import verify_plan

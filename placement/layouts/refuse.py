@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.model import Layer, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
-from cost.step.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
-from placement.layouts.fitting import fitting_shapes, tightest
-from placement.layouts.partition import last_where
+from cost.step.memory import StageMemory, layer_cache_bytes, layer_weight_bytes, replica_memory, weight_sizes
+from placement.failure_domains import domain_name, require_apart, stage_domains
+from placement.layouts.fitting import fitting_shapes, stage_slots
+from placement.layouts.partition import equal_ranges, last_where, stage_specs
+from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions, Spread
 from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError, input_name
-from topology.base.units import added
+from topology.base.units import added, plural
 from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
 
@@ -70,6 +72,64 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
         f"The smallest whole number of nodes that fits is {nodes} "
         f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1){joined}."
     )
+
+
+def tightest(
+    deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
+) -> tuple[Shape, StageMemory]:
+    """Return the shape that comes nearest to fitting batch 1, and the memory of its fullest stage.
+
+    Raises
+    ------
+    InputError
+        If no shape can hold the experts at all.
+    InfeasibleError
+        If none can with the copies of each expert spread over failure domains.
+    """
+    layers = len(deployment.model.layers)
+    best: tuple[float, Shape, StageMemory] | None = None
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, shape, redundant, spread)
+        if slots is None:
+            continue
+        groups = shape.replicas[0]
+        stages = stage_specs(groups, equal_ranges(layers, len(groups)))
+        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots)
+        fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
+        over = fullest.used(1) - fullest.usable
+        if best is None or over < best[0]:
+            best = over, shape, fullest
+    if best is None:
+        moe = deployment.model.moe
+        if spread != "gpu":
+            _refuse_spread(deployment, redundant, spread)
+        experts = moe.experts if moe else 0
+        raise InputError(
+            f"no group of {deployment.cluster.name}'s GPUs can hold "
+            f"{plural(experts, 'expert')} and "
+            f"{redundant} more copies without two copies of one on a GPU; give fewer.",
+            field="redundant",
+            value=redundant,
+        )
+    return best[1], best[2]
+
+
+def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread) -> None:
+    """Raise InfeasibleError where some shape could hold the experts, if copies may share a failure domain."""
+    moe = deployment.model.moe
+    if moe is None:
+        return
+    names = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, shape, redundant)
+        if slots is not None:
+            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
+                domains = stage_domains(deployment, members, spread)
+                word = (
+                    f"{input_name('spread')} {spread} ({deployment.cluster.name} has {len(names)} "
+                    f"{spread}{'s' * (len(names) > 1)})"
+                )
+                require_apart(moe.experts, row, domains, word)
 
 
 def refuse_speed(

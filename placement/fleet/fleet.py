@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
-from placement.fleet.options import FleetOptions
-from placement.fleet.pricing import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
+from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
+from placement.fleet.pricing import Column, Priced, price, reprice, sweep_shapes
 from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, Shape, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform

@@ -9,7 +9,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget
 from placement.fleet.fleet import Fleet, Pool
-from placement.fleet.pricing import DECODE, PREFILL
+from placement.fleet.options import DECODE, PREFILL
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.shapes import Shape
 from placement.options import NO_LIMIT, PlanOptions

@@ -11,8 +11,8 @@ from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
-from placement.fleet.options import WORTH_S, FleetOptions, Goal
-from placement.fleet.pricing import PREFILL, Priced, Traffic
+from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Goal, Traffic
+from placement.fleet.pricing import Priced
 from placement.fleet.shapes import DomainClass
 from placement.plan import Proof
 from topology.base.errors import InfeasibleError, NoAnswerError, input_name
@@ -80,16 +80,18 @@ def choose(
     built, tok_s, peak = search.built, traffic.osl / problem.scale, options.peak_tok_s
     cost, gpus = built.total(problem.cost_of), built.total(lambda column: column.shape.gpus)
     needed = 1 if peak is None else max(1, math.ceil(peak * (1 - 1e-6) / tok_s))
-    built.model.add(built.requests >= needed)
-    first = search.reach(
-        -built.requests if options.wanted == "throughput" else cost,
-        part=_MAIN,
-        gap=CLOSE,
-        keep=options.wanted == "throughput"
-        or peak is not None,  # else one replica of each pool, to begin with
-    )
-    if search.best is None:
-        search.best = _most_requests(problem, traffic, options, search, needed)
+    if options.wanted == "throughput":
+        first = most = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+    else:
+        built.model.add(built.requests >= needed)
+        # without tokens that are asked for one replica of each pool, to begin with
+        first = most = search.reach(cost, part=_MAIN, gap=CLOSE, keep=peak is not None)
+        if search.best is None:
+            other = build(problem)
+            most = _Search(other, search.clock, options.seed).reach(-other.requests, part=0.5, gap=CLOSE)
+    search.best = search.best or most.answer
+    if search.best is None or search.best.requests < needed:
+        _refuse(problem, traffic, options, most)
     if options.wanted == "throughput":
         bound = problem.steps if math.isnan(first.bound) else -first.bound
         proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=first.optimal)
@@ -205,36 +207,27 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
     return lambda _: 1.0
 
 
-def _most_requests(
-    problem: Problem, traffic: Traffic, options: FleetOptions, search: _Search, needed: int
-) -> Answer:
-    """Return what serves most, where no answer with ``needed`` requests was found; refuse too little."""
-    built = build(problem)
-    most = _Search(built, search.clock, options.seed)
-    found = most.reach(-built.requests, part=0.5, gap=CLOSE)
-    served = 0 if found.answer is None else found.answer.requests
-    if found.answer is not None and served >= needed:
-        return found.answer
-    unknown = math.isnan(found.bound)
+def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Found) -> NoReturn:
+    """Refuse what is out of reach, by the ``most`` requests that were found."""
+    requests = 0 if most.answer is None else most.answer.requests
+    bound = problem.steps if math.isnan(most.bound) else -most.bound
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
-    bound = problem.steps if unknown else -found.bound
-    if served == 0:
+    if peak is None or requests == 0:
         _refuse_none(problem, traffic, proven=bound < 1)
-    assert peak is not None  # noqa: S101 - else one request is enough
     asked = f"{input_name('tok_s')} {options.tok_s:,.0f}" + (
         f" at {input_name('utilization')} {options.utilization:g}, {peak:,.0f} at peak,"
         if options.utilization < 1
         else ""
     )
-    if bound >= needed:
+    if bound * tok_s >= peak:
         raise NoAnswerError(
-            f"{asked}: not reached in the time there was; the best found serves {served * tok_s:,.0f} output tok/s "
+            f"{asked}: not reached in the time there was; the best found serves {requests * tok_s:,.0f} output tok/s "
             f"and nothing serves more than {bound * tok_s:,.0f}; give {input_name('time_limit_s')} more seconds."
         )
     looser = ", or looser limits" if traffic.limits else ""
     raise InfeasibleError(
-        f"{asked} is out of reach: the GPUs there are serve {math.floor(served * tok_s):,} output tok/s at most"
-        f"{traffic.limits} ({served * tok_s / peak:.1%}); take more GPUs{looser}."
+        f"{asked} is out of reach: the GPUs there are serve {math.floor(requests * tok_s):,} output tok/s at most"
+        f"{traffic.limits} ({requests * tok_s / peak:.1%}); take more GPUs{looser}."
     )
 
 

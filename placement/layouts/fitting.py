@@ -31,44 +31,24 @@ def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
     return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
 
 
-def slots_of_stage(
-    deployment: Deployment,
-    groups: Sequence[tuple[int, ...]],
-    ranges: Sequence[range],
-    stage: int,
-    *,
-    redundant: int | None,
-    equal: bool = False,
+def _slots_by_hbm(
+    deployment: Deployment, gpus: Sequence[int], layers: range, experts: int, even: Ints
 ) -> Ints:
-    """Return the slots of each GPU of one stage of a replica, int64 ``[gpus]``.
+    """Return the slots of each GPU of a stage, ``[gpus]``: where HBM differs each goes where most of it is left.
 
-    GPUs with equal HBM get equally many, the first ones more of what does not divide; so do all with ``equal``.
-    Else, where HBM differs, each slot goes where most of it is left, which leaves room for the largest batch.
-
-    Raises
-    ------
-    InputError
-        If there are fewer slots than experts, or a GPU would have more.
+    That leaves room for the largest batch. GPUs with equal HBM get equally many, as in ``even``.
     """
-    moe = deployment.model.moe
-    if moe is None:
-        return np.zeros(len(groups[stage]), dtype=np.int64)
-    gpus = groups[stage]
-    alike = spread_slots(moe.experts, len(gpus), redundant)
-    if equal or not deployment.shared.hbm_differs:
-        return alike
     capacity = gpu_hbm_bytes(deployment, gpus)
     if (capacity == capacity[0]).all():
-        return alike
-    kinds = deployment.model.kind_counts(ranges[stage])
+        return even
     size = weight_sizes(deployment.model)
     per_slot = added(
         float(count) * layer.ffn.expert_params * size["experts"]
-        for layer, count in kinds
+        for layer, count in deployment.model.kind_counts(layers)
         if isinstance(layer.ffn, MoeFfn)
     )
     # what a GPU holds besides is as much on each, and changes no order
-    return slots_by_free_hbm(USABLE_HBM * capacity, per_slot, total=int(alike.sum()), most=moe.experts)
+    return slots_by_free_hbm(USABLE_HBM * capacity, per_slot, total=int(even.sum()), most=experts)
 
 
 def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, most: int) -> Ints:
@@ -114,20 +94,30 @@ def stage_slots(
     *,
     equal: bool = False,
 ) -> tuple[Ints, ...] | None:
-    """Return the slots of each GPU of each stage, ``[gpus]`` each; None where the shape cannot hold them.
+    """Return the slots of each GPU of each stage, int64 ``[gpus]`` each; None where the shape cannot hold them.
 
-    ``spread``: the failure domains that copies are spread over. ``equal``: as
-    :func:`placement.layouts.fitting.slots_of_stage` takes it.
+    Parameters
+    ----------
+    redundant:
+        Extra copies of experts per layer; None: the fewest that divide.
+    spread:
+        The failure domains that copies are spread over.
+    equal:
+        GPUs get equally many, the first ones more of what does not divide; else by free HBM, where it differs.
     """
     moe = deployment.model.moe
     groups = shape.replicas[0]
+    if moe is None:
+        return tuple(np.zeros(len(gpus), dtype=np.int64) for gpus in groups)
     ranges = equal_ranges(len(deployment.model.layers), len(groups))
     try:
-        slots = tuple(
-            slots_of_stage(deployment, groups, ranges, stage, redundant=redundant, equal=equal)
-            for stage in range(len(groups))
-        )
-        if moe is not None and spread != "gpu":
+        slots = tuple(spread_slots(moe.experts, len(gpus), redundant) for gpus in groups)
+        if deployment.shared.hbm_differs and not equal:
+            slots = tuple(
+                _slots_by_hbm(deployment, gpus, layers, moe.experts, even)
+                for gpus, layers, even in zip(groups, ranges, slots, strict=True)
+            )
+        if spread != "gpu":
             for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
                 # left to a rule, copies are as many as lie in different failure domains: one of each always does
                 domains = stage_domains(deployment, members, spread)

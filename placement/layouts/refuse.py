@@ -137,36 +137,32 @@ def refuse_speed(
 ) -> NoReturn:
     """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is.
 
-    ``fewer_s``: the shortest with fewer sequences than GPUs, None where nobody looked.
+    ``fewer_s``: the shortest with fewer sequences than GPUs, None where unknown.
     """
-    wanted = (limit_s or 0.0) * 1e3
-    workload = deployment.workload
+    workload, fastest = deployment.workload, f"{rounded_up(fastest_s * 1e3)} ms"
     batch = f"batch {workload.batch}" if workload.batch else "batch 1"
+    what = f"the fastest layout takes {fastest} per token at {batch}"
     if not workload.decodes:
-        raise LimitError(
-            "limit_s",
-            f"{input_name('ttft_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest "
-            f"layout prefills prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at "
-            f"{batch}; ask for at least that, or use faster GPUs or more of them.",
-        )
-    fewer = ""
-    if fewer_s is not None and fewer_s < fastest_s:
-        fewer = f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
-    raise LimitError(
-        "limit_s",
-        f"{input_name('tpot_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
-        f"{rounded_up(fastest_s * 1e3)} ms per token at {batch}{fewer}; ask for at least that, or use "
-        "faster GPUs or more of them.",
-    )
+        what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} at {batch}"
+    elif fewer_s is not None and fewer_s < fastest_s:
+        what += f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
+    _out_of_reach(deployment, "limit_s", "tpot_ms" if workload.decodes else "ttft_ms", limit_s or 0.0, what)
 
 
 def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
     """Raise LimitError: no layout gives the first token in time, and the fastest there is."""
+    what = (
+        f"a prompt of {deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the "
+        "fastest layout"
+    )
+    _out_of_reach(deployment, "first_s", "ttft_ms", limit_s, what)
+
+
+def _out_of_reach(deployment: Deployment, field: str, name: str, limit_s: float, what: str) -> NoReturn:
     raise LimitError(
-        "first_s",
-        f"{input_name('ttft_ms')} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
-        f"{deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the fastest "
-        "layout; ask for at least that, or use faster GPUs or more of them.",
+        field,
+        f"{input_name(name)} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: {what}; ask for at "
+        "least that, or use faster GPUs or more of them.",
     )
 
 

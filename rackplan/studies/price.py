@@ -499,8 +499,7 @@ def _plan(asked: Mapping[str, Any]) -> Row:
 
 def _fleet(asked: Mapping[str, Any]) -> Row:
     """A fleet: pools of replicas of different shapes."""
-    from placement.fleet.options import FleetOptions
-    from placement.fleet.pricing import PREFILL
+    from placement.fleet.options import PREFILL, FleetOptions
     from rackplan.library import fleet
     from rackplan.options import name_and_share
     from rackplan.views.fleet import fleet_data

@@ -9,8 +9,8 @@ from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
 from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.options import PREFILL
 from placement.fleet.plans import PoolPlan
-from placement.fleet.pricing import PREFILL
 from placement.plan import Plan
 from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.budget import Budget
-from placement.fleet.assign import _Cut, _nearest, assign
+from placement.fleet.assign import assign
 from placement.fleet.model import Answer, FleetModel, Found, Problem, build, solve
-from placement.fleet.pricing import DECODE, PREFILL, Column, drop_dominated
+from placement.fleet.options import DECODE, PREFILL
+from placement.fleet.pricing import Column, drop_dominated
 from placement.fleet.shapes import Block, DomainClass, Shape, even, stand
 from topology import resolve_cluster
 
@@ -151,13 +152,6 @@ def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.Da
     assert found == (
         (tuple(gpu for gpus in expected for gpu in gpus),) if len(expected) == len(blocks) else None
     )
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
-def test_the_nearest_of_places_is_found(places: list[int], place: int) -> None:
-    cuts = [_Cut(one, ()) for one in sorted(places)]
-    assert _nearest(cuts, place) == min(range(len(cuts)), key=lambda at: (abs(cuts[at].place - place), at))
 
 
 def test_all_replicas_keep_the_limits_of_one_group() -> None:

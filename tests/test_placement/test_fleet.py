@@ -14,9 +14,8 @@ from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
 from helpers import few_layers
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
-from placement.fleet.options import FleetOptions
+from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.plans import plan_pool
-from placement.fleet.pricing import DECODE, PREFILL, Traffic
 from placement.fleet.shapes import domain_classes, shapes_of
 from placement.fleet.uniform import best_uniform
 from placement.options import PlanOptions

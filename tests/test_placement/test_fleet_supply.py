@@ -14,8 +14,7 @@ from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand, size
 from placement.fleet.fleet import Fleet, make_fleet
-from placement.fleet.options import FleetOptions
-from placement.fleet.pricing import Traffic
+from placement.fleet.options import FleetOptions, Traffic
 from placement.fleet.supply import FleetOnUnits
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec

@@ -13,7 +13,7 @@ from cost.experts.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.budget import Budget
 from placement.findings import ScenarioReport, ScenarioRow
-from placement.layout_choice import Placed
+from placement.layouts.choose import Placed
 from placement.options import PlanOptions
 from placement.placing import group_problem
 from placement.progress import Say, silent

@@ -16,8 +16,9 @@ from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
 from placement.findings import TrafficReport
-from placement.fitting import Fitted
-from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
+from placement.layouts.choose import Placed, choose_layout, largest_batch_held, place
+from placement.layouts.fitting import Fitted
+from placement.layouts.order import improve_order
 from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
@@ -25,7 +26,6 @@ from placement.problem import proven
 from placement.progress import OnProgress, Say
 from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
-from placement.stage_order.stages import improve_order
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.base.errors import InputError, input_name

@@ -564,9 +564,8 @@ def fleet(
     InfeasibleError
         If nothing fits, or nothing serves what ``options`` ask for.
     """
-    from placement.fleet.columns import Traffic
     from placement.fleet.fleet import make_fleet
-    from placement.fleet.options import FleetOptions
+    from placement.fleet.options import FleetOptions, Traffic
 
     shares: list[tuple[Any, float]] = (
         list(plain(dict(models)).items()) if isinstance(models, Mapping) else [(models, 1.0)]

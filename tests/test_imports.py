@@ -117,10 +117,9 @@ def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
     assert importers("ortools") == {
         "placement/cp_solver.py",
         "placement/cpsat.py",
-        "placement/fleet/cpsat.py",
+        "placement/fleet/model.py",
         "placement/migrate/fewest.py",
-        "placement/stage_order/cpsat.py",
-        "placement/stage_order/runs.py",
+        "placement/layouts/order_model.py",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,6 +74,30 @@ def hand_over(
     tokens = sequences / min(len(stage.gpus), len(after.gpus)) * deployment.workload.tokens_per_pass
     each = TOKEN_ID_BYTES if back else deployment.model.hidden * ACTIVATION_BYTES
     return hop_seconds(deployment, stage, after, moved=tokens * each)
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A hand-over of a micro-batch: its fabric, the bytes of all GPUs together, and expected seconds."""
+
+    fabric: str
+    bytes: float
+    seconds: float
+
+
+def hop_list(deployment: Deployment, stages: Sequence[StageSpec], batch: float) -> list[Hop]:
+    """Return the hops of a micro-batch from stage to stage, at last that of sampled tokens back to the first.
+
+    Parameters as of :func:`hops`.
+    """
+    sequences = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
+    vectors = sequences * deployment.workload.tokens_per_pass * deployment.model.hidden * ACTIVATION_BYTES
+    tokens = sequences * deployment.workload.tokens_per_pass * TOKEN_ID_BYTES
+    found = list(hops(deployment, stages, batch))
+    return [
+        Hop(fabric, tokens if number == len(found) else vectors, seconds)
+        for number, (fabric, seconds, _) in enumerate(found, 1)
+    ]
 
 
 def bubble_seconds(depth: Quantity, slowest_s: Quantity, one_pass_s: Quantity, hops_s: Quantity) -> Quantity:

@@ -19,8 +19,8 @@ from cost.layouts.stages import Pricer
 from cost.step.score import LayoutScorer, Score
 from placement.analysis.layouts import PlacedLayout, placed_experts
 from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of
-from placement.goals import Shape, first_tokens, shape_of, shapes_of
-from placement.layout_choice import batch_within
+from placement.layouts.choose import batch_within
+from placement.layouts.price import LayoutKey, first_tokens, key_of, keys_of
 from placement.placing import Known
 from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, placement_scorer
@@ -41,7 +41,8 @@ class Bench:
     level: ServiceLevel = field(init=False)
     rate: str = field(init=False)
     _known: Known = field(default_factory=dict, init=False)
-    _first: list[tuple[Deployment, Mapping[Shape, float]]] = field(default_factory=list, init=False)
+    _base: Sweep | None = field(default=None, init=False)
+    _first: list[tuple[Deployment, Mapping[LayoutKey, float]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.level = ServiceLevel.of(self.plan)
@@ -231,7 +232,7 @@ class Bench:
                 )
         if self._ttft_s is not None:
             first = self._first_tokens(found.deployment, copies)
-            able = able & np.array([first.get(shape, np.inf) <= self._ttft_s for shape in shapes_of(found)])
+            able = able & np.array([first.get(key, np.inf) <= self._ttft_s for key in keys_of(found)])
         return able, "no layout is soon enough with the first token"
 
     @property
@@ -239,7 +240,7 @@ class Bench:
         """The time to the first token that a decode plan was made for."""
         return self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
-    def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[Shape, float]:
+    def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[LayoutKey, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
         known = next((found for one, found in self._first if one is deployment), None)
         if known is None:
@@ -252,7 +253,7 @@ class Bench:
         limit = self._ttft_s
         if limit is None:
             return ""
-        seconds = self._first_tokens(deployment, self._copies).get(shape_of(layout), np.inf)
+        seconds = self._first_tokens(deployment, self._copies).get(key_of(layout), np.inf)
         if seconds <= limit:
             return ""
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from placement.layout_choice import batch_within
+from placement.layouts.choose import batch_within
 from placement.plan import Plan
 from placement.scoring import placement_scorer
 

@@ -20,8 +20,9 @@ from cost.step.memory import weight_sizes
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
-from placement.fitting import Shape, stage_slots
-from placement.layout_choice import batch_within, choose_layout
+from placement.layouts.choose import batch_within, choose_layout
+from placement.layouts.fitting import stage_slots
+from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.placing import place_stages
 from placement.progress import Say, silent
@@ -29,7 +30,7 @@ from placement.scoring import moe_rows, placement_scorer
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
-    from placement.layout_choice import Placed
+    from placement.layouts.choose import Placed
 
 
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -11,11 +11,12 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
-from placement.fitting import Shape, batch_that_fits, enumerate_shapes
-from placement.goals import usual_words
-from placement.layout_choice import batch_within
+from placement.layouts.choose import batch_within
+from placement.layouts.fitting import batch_that_fits
+from placement.layouts.goals import usual_words
+from placement.layouts.partition import split_layers, stage_specs
+from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions
-from placement.partition import split_layers, stage_specs
 from placement.plan import Plan
 from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
 from placement.verify import verify_plan

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placement.fleet.blocks import Block, DomainClass, Group
-from placement.fleet.columns import Column
-from placement.fleet.cpsat import Answer, Pattern
+from placement.fleet.model import Answer, Pattern
+from placement.fleet.pricing import Column
+from placement.fleet.shapes import Block, DomainClass, Group
 from topology.cluster import Cluster
 
 
@@ -99,20 +98,9 @@ def _take(column: Column, free: dict[Block, list[_Cut]]) -> Replica:
     for index in sorted(range(len(blocks)), key=lambda one: (len(free[blocks[one]]), one)):
         cuts = free[blocks[index]]
         anchor = next(iter(taken.values())).place if taken else cuts[0].place
-        taken[index] = cuts.pop(_nearest(cuts, anchor))
+        nearest = min(range(len(cuts)), key=lambda at: abs(cuts[at].place - anchor))
+        taken[index] = cuts.pop(nearest)
     ordered = [taken[index] for index in range(len(blocks))]
     return Replica(
         column, column.shape.groups([cut.gpus for cut in ordered]), tuple(cut.place for cut in ordered)
     )
-
-
-def _nearest(cuts: Sequence[_Cut], place: int) -> int:
-    """Which of the cuts, in order of their places, is nearest to a place; the first of two as near."""
-    after = bisect_left(cuts, place, key=_place)
-    if after and (after == len(cuts) or place - cuts[after - 1].place <= cuts[after].place - place):
-        return bisect_left(cuts, cuts[after - 1].place, key=_place)
-    return after
-
-
-def _place(cut: _Cut) -> int:
-    return cut.place

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
-from placement.fleet.blocks import DomainClass, Shape, domain_classes, shapes_of
-from placement.fleet.columns import DECODE, PREFILL, Column, Priced, Traffic, price, reprice, sweep_shapes
-from placement.fleet.options import FleetOptions
+from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
+from placement.fleet.pricing import Column, Priced, price, reprice, sweep_shapes
 from placement.fleet.search import Chosen, choose
+from placement.fleet.shapes import DomainClass, Shape, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say
@@ -204,11 +204,15 @@ def _made(
 
 
 def _recomputed(proof: Proof, tok_s: float, options: FleetOptions) -> Proof:
-    """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down."""
+    """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down.
+
+    Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
+    """
     if options.wanted != "throughput":
         return proof
-    bound = tok_s if proof.status == "OPTIMAL" else max(proof.bound, tok_s)
-    return replace(proof, objective=tok_s, bound=bound, gap=1 - tok_s / bound)
+    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
+    bound = tok_s if optimal else max(proof.bound, tok_s)
+    return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
 
 
 def _without_spares(

@@ -1,17 +1,21 @@
-"""What is asked of a fleet besides its cluster and traffic."""
+"""What a fleet serves, and what is best."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
 
+from cost.inputs.deployment import Deployment
+from cost.serving.lengths import serving_workloads
 from topology.base.errors import InputError, input_name
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """Most tokens; or fewest GPUs, least USD or least watts: at the speed asked for, else for each token."""
 
+DECODE, PREFILL = "decode", "prefill"
 WORTH_S = 16.0
 """The solver's own seconds at most where nobody says: about 25 of a core."""
 
@@ -84,3 +88,89 @@ class FleetOptions:
     def peak_tok_s(self) -> float | None:
         """Output tokens per second that the fleet must be able to serve."""
         return None if self.tok_s is None else self.tok_s / self.utilization
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """What is served: lengths, limits, and the models with their shares of the requests.
+
+    Attributes
+    ----------
+    deployments:
+        Of each model, its decode and, where prompts are prefilled too, its prefill.
+    shares:
+        Of the requests, ``[models]``; they add up to 1.
+    isl, osl:
+        Tokens of a prompt and of an answer; 0 and 1 where only decoding is asked for (a request is then a token).
+    tpot_s, ttft_s:
+        Longest time per output token and to the first token (prefill and transfer, without waiting); None: no limit.
+    imbalance:
+        Busiest GPU's expert load over the mean; None: as usual in wide groups.
+    redundant:
+        Extra expert copies of each layer; None: the fewest that divide.
+    usual:
+        Limits that nobody asked for (``tpot_s``, ``ttft_s``): left out where nothing holds them.
+    """
+
+    deployments: tuple[tuple[Deployment, Deployment | None], ...]
+    shares: tuple[float, ...]
+    isl: int
+    osl: int
+    tpot_s: float | None
+    ttft_s: float | None
+    imbalance: float | None = 1.0
+    redundant: int | None = None
+    usual: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        models: Sequence[Deployment],
+        shares: Sequence[float],
+        lengths: tuple[int, int] | None,
+        limits: tuple[float | None, float | None],
+        *,
+        redundant: int | None = None,
+        usual: frozenset[str] = frozenset(),
+    ) -> Self:
+        """Return what ``models`` serve: with ``lengths`` of prompt and answer both phases, else decode as it is.
+
+        ``limits`` are ``tpot_s`` and ``ttft_s``, the second of both phases alone.
+        """
+        pairs: list[tuple[Deployment, Deployment | None]] = []
+        for one in models:
+            if lengths is None:
+                pairs.append((one, None))
+                continue
+            decode, prefill = serving_workloads(one.workload, *lengths)
+            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
+        isl, osl = lengths or (0, 1)
+        return cls(
+            deployments=tuple(pairs),
+            shares=tuple(shares),
+            isl=isl,
+            osl=osl,
+            tpot_s=limits[0],
+            ttft_s=limits[1] if lengths else None,
+            imbalance=None if lengths else 1.0,
+            redundant=redundant,
+            usual=usual,
+        )
+
+    @property
+    def limits(self) -> str:
+        """The limits in words, to stand behind what is so within them; none where there are none."""
+        limits = ((self.tpot_s, "a token"), (self.ttft_s, "to the first token"))
+        words = [f"{limit_s * 1e3:,g} ms {what}" for limit_s, what in limits if limit_s is not None]
+        return f" within {' and '.join(words)}" if words else ""
+
+    @property
+    def first_to_go(self) -> str:
+        """The limit to leave out where not all can be held: one that nobody asked for, to the first token before."""
+        kept = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
+        return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What pools do."""
+        return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)

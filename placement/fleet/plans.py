@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget
-from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
-from placement.fleet.columns import DECODE, PREFILL
 from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.options import DECODE, PREFILL
+from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.shapes import Shape
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

@@ -1,36 +1,38 @@
-"""Choose the replicas of a fleet by its goal: the set partitioning, solved as often as the goal needs."""
+"""Choose the replicas of a fleet: one model, its goals one after the other, each within a slack of the one before."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
-from placement.fleet.blocks import DomainClass
-from placement.fleet.columns import PREFILL, Column, Priced, Traffic
-from placement.fleet.cpsat import COST_STEPS, Answer, Master, Problem, build, hint, solve
-from placement.fleet.greedy import first_answer, thinned
-from placement.fleet.options import WORTH_S, FleetOptions, Goal
+from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
+from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Goal, Traffic
+from placement.fleet.pricing import Priced
+from placement.fleet.shapes import DomainClass
 from placement.plan import Proof
 from topology.base.errors import InfeasibleError, NoAnswerError, input_name
 from topology.base.units import plural
 from topology.spec import GpuSpec
 
-_SLACK = 1e-3
-"""Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for."""
-_ROUNDS = 12
-_START_S, _TIDY_S, _JOINTS_S = 0.5, 4.0, 2.0
-"""The solver's own seconds at most of a first look, to take GPUs out that serve nothing, and to keep replicas inside
-domains."""
+SLACK = 1e-3
+"""Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for; and the relative
+gap at which a later goal is reached."""
+CLOSE = 1e-4
+"""Relative gap at which the first goal is reached."""
 _MAIN = 0.8
-"""Of the work that is left, the part of the search for what is asked; the rest is for that."""
-_CLOSE = 1e-4
-"""Relative gap at which a search ends."""
-_FINE = 10**5
+"""Of the work that is left, the part of the search for the first goal."""
+_START_S, _LATER_S, _JOINTS_S = 0.5, 4.0, 2.0
+"""The solver's own seconds at most of a first look, for a later goal, and for the last."""
+_EQUAL = 1e-5
+"""Costs of a request this close are equal: it is what whole numbers lose."""
+_PART_OF_GAIN = 0.5
+"""Of what a search for less cost could still gain, the part that it may leave to the next one."""
+_ROUNDS = 12
 
 _UNITS: Mapping[Goal, tuple[str, str]] = {
     "throughput": ("output tok/s", ""),
@@ -60,6 +62,10 @@ def choose(
 ) -> Chosen:
     """Return the best replicas that were found in time.
 
+    Goals come one after the other, and none takes from those before it. Throughput: most requests, fewest GPUs. Cost
+    of the tokens asked for: least cost. Cost of a token: least for each, then most requests at :data:`SLACK` more.
+    At last fewest joints: a replica stays inside a domain where that is as good.
+
     Raises
     ------
     LimitError
@@ -70,46 +76,107 @@ def choose(
         If the time is over before the first answer.
     """
     problem = _problem(classes, traffic, priced, options)
-    clock = budget.search(WORTH_S)
-    master = build(problem)
-    tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
-    most = first_answer(problem, cheapest=options.wanted != "throughput" and peak is None)
-    short = most.requests * tok_s < peak if peak is not None else most.requests <= 0
-    if options.wanted == "throughput" or short:
-        most = _most_requests(master, most, clock, options, None if peak is None else peak / tok_s)
-    if most.requests <= 0:
-        _refuse_none(problem, traffic, most)
-    if peak is not None and most.requests * tok_s < peak * (1 - 1e-6):
-        reach, bound = most.requests * tok_s, most.bound * tok_s
-        asked = f"{input_name('tok_s')} {options.tok_s:,.0f}" + (
-            f" at {input_name('utilization')} {options.utilization:g}, {peak:,.0f} at peak,"
-            if options.utilization < 1
-            else ""
-        )
-        if bound >= peak and not most.optimal:
-            raise NoAnswerError(
-                f"{asked}: not reached in the time there was; the best found serves {reach:,.0f} output tok/s and "
-                f"nothing serves more than {bound:,.0f}; give {input_name('time_limit_s')} more seconds."
-            )
-        looser = ", or looser limits" if traffic.limits else ""
-        raise InfeasibleError(
-            f"{asked} is out of reach: the GPUs there are serve {math.floor(reach):,} output tok/s at most"
-            f"{traffic.limits} ({reach / peak:.1%}); take more GPUs{looser}."
-        )
-    goal = options.wanted
-    if goal == "throughput":
-        answer = _fewest_gpus(master, most, clock, options.seed)
-        proof = _proof(most.requests * tok_s, most.bound * tok_s, optimal=most.optimal)
-    elif peak is not None:
-        answer, proof = _least_cost(master, most, math.ceil(peak * (1 - 1e-6) / tok_s), clock, options.seed)
+    search = _Search(build(problem), budget.search(WORTH_S), options.seed)
+    built, tok_s, peak = search.built, traffic.osl / problem.scale, options.peak_tok_s
+    cost, gpus = built.total(problem.cost_of), built.total(lambda column: column.shape.gpus)
+    needed = 1 if peak is None else max(1, math.ceil(peak * (1 - 1e-6) / tok_s))
+    if options.wanted == "throughput":
+        first = most = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
     else:
-        answer, proof = _least_per_token(master, most, tok_s, clock, options.seed)
-    unit = _UNITS[goal][0 if goal == "throughput" or peak is not None else 1]
-    arcs = sum(map(len, master.arcs))
+        built.model.add(built.requests >= needed)
+        # without tokens that are asked for one replica of each pool, to begin with
+        first = most = search.reach(cost, part=_MAIN, gap=CLOSE, keep=peak is not None)
+        if search.best is None:
+            other = build(problem)
+            most = _Search(other, search.clock, options.seed).reach(-other.requests, part=0.5, gap=CLOSE)
+    search.best = search.best or most.answer
+    if search.best is None or search.best.requests < needed:
+        _refuse(problem, traffic, options, most)
+    if options.wanted == "throughput":
+        bound = problem.steps if math.isnan(first.bound) else -first.bound
+        proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=first.optimal)
+        search.reach(gpus, gap=SLACK, most_s=_LATER_S)
+    elif peak is not None:
+        bound = 0.0 if math.isnan(first.bound) else first.bound / COST_STEPS
+        proof = _proof(problem.cost_of_all(search.best) / COST_STEPS, bound, optimal=first.optimal)
+    else:
+        proof = _least_per_request(search, cost, tok_s)
+    if any(
+        len(one.shape.blocks) > 1
+        for one, many in zip(problem.columns, search.best.counts, strict=True)
+        if many
+    ):
+        search.reach(built.total(lambda column: len(column.shape.blocks) - 1), most_s=_JOINTS_S)
+    unit = _UNITS[options.wanted][0 if options.wanted == "throughput" or peak is not None else 1]
+    arcs = sum(map(len, built.arcs))
     counted = f"{len(classes)} class{'es' * (len(classes) > 1)} of domains"
     counts = f"{plural(len(problem.columns), 'column')}, {plural(arcs, 'arc')}, {counted}"
-    search = f"CP-SAT: {counts}, seed {options.seed}"
-    return Chosen(problem, answer, proof, unit, search)
+    return Chosen(problem, search.best, proof, unit, f"CP-SAT: {counts}, seed {options.seed}")
+
+
+@dataclass(eq=False)
+class _Search:
+    """Goals that are reached one after the other on one model, each from the best answer so far."""
+
+    built: FleetModel
+    clock: Budget
+    seed: int
+    best: Answer | None = None
+
+    def reach(
+        self, goal: Any, *, part: float = 1.0, gap: float = 0.0, most_s: float = math.inf, keep: bool = True
+    ) -> Found:
+        """Make ``goal`` least, in a part of the work that is left; ``keep`` it so from now on."""
+        self.built.model.minimize(goal)
+        found = solve(
+            self.built, self.clock.part(part), seed=self.seed, start=self.best, gap=gap, most_s=most_s
+        )
+        if found.answer is not None:
+            self.best = found.answer
+            if keep:
+                self.built.model.add(goal <= round(found.value))
+        return found
+
+
+def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
+    """Reach the least cost of a request (Dinkelbach 1967), then most requests that cost :data:`SLACK` more at most.
+
+    What would cost less at the last ratio is searched for until there is nothing.
+    """
+    built, problem = search.built, search.built.problem
+
+    def ratio() -> float:
+        assert search.best is not None  # noqa: S101 - the search began with one
+        return problem.cost_of_all(search.best) / search.best.requests
+
+    # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
+    bound = sum(
+        min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
+        for key in problem.needs
+    )
+    for _ in range(_ROUNDS):
+        least = ratio()
+        # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
+        most_s = _START_S if least <= bound * (1 + SLACK) else math.inf
+        fine = _fine(problem, least)
+        gain = fine * cost - math.floor(least * fine) * built.requests
+        found = search.reach(gain, part=1 / 3, gap=_PART_OF_GAIN, most_s=most_s, keep=False)
+        if ratio() >= least * (1 - _EQUAL):
+            bound = least if found.optimal else min(bound, least)
+            break
+    if not search.clock.cut:
+        most, fine = ratio() * (1 + SLACK), _fine(problem, ratio())
+        built.model.add(fine * cost <= math.ceil(most * fine) * built.requests)
+        search.reach(-built.requests, gap=SLACK, most_s=_LATER_S)
+        search.reach(cost, most_s=_START_S)
+    steps = COST_STEPS * tok_s
+    reached, bound = ratio() / steps, min(bound, ratio()) / steps
+    return _proof(reached, bound, optimal=bound >= reached * (1 - _EQUAL))
+
+
+def _fine(problem: Problem, ratio: float) -> int:
+    """Whole steps to one of a cost of a request, as fine as 64 bits hold."""
+    return max(1, min(10**5, math.floor(2**60 / (ratio * problem.steps))))
 
 
 def _problem(
@@ -140,10 +207,34 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
     return lambda _: 1.0
 
 
-def _refuse_none(problem: Problem, traffic: Traffic, most: Answer) -> None:
+def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Found) -> NoReturn:
+    """Refuse what is out of reach, by the ``most`` requests that were found."""
+    requests = 0 if most.answer is None else most.answer.requests
+    bound = problem.steps if math.isnan(most.bound) else -most.bound
+    tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
+    if peak is None or requests == 0:
+        _refuse_none(problem, traffic, proven=bound < 1)
+    asked = f"{input_name('tok_s')} {options.tok_s:,.0f}" + (
+        f" at {input_name('utilization')} {options.utilization:g}, {peak:,.0f} at peak,"
+        if options.utilization < 1
+        else ""
+    )
+    if bound * tok_s >= peak:
+        raise NoAnswerError(
+            f"{asked}: not reached in the time there was; the best found serves {requests * tok_s:,.0f} output tok/s "
+            f"and nothing serves more than {bound * tok_s:,.0f}; give {input_name('time_limit_s')} more seconds."
+        )
+    looser = ", or looser limits" if traffic.limits else ""
+    raise InfeasibleError(
+        f"{asked} is out of reach: the GPUs there are serve {math.floor(requests * tok_s):,} output tok/s at most"
+        f"{traffic.limits} ({requests * tok_s / peak:.1%}); take more GPUs{looser}."
+    )
+
+
+def _refuse_none(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
     word = "prefills and decodes" if len(traffic.roles) > 1 else "decodes"
-    if most.bound >= 1:
+    if not proven:
         raise NoAnswerError(f"no fleet that {word} {names} was found in the time there was; give more.")
     least = [
         f"{min(one.shape.gpus for one in problem.columns if (one.model, one.role) == key)} GPUs "
@@ -164,109 +255,3 @@ def _proof(objective: float, bound: float, *, optimal: bool) -> Proof:
     if optimal:
         bound, gap = objective, 0.0
     return Proof("OPTIMAL" if optimal else "FEASIBLE", objective, bound, gap)
-
-
-def _most_requests(
-    master: Master, first: Answer, clock: Budget, options: FleetOptions, enough: float | None
-) -> Answer:
-    """As many requests as can be served; where that is not the goal, ``enough`` of them (None: any at all)."""
-    master.model.maximize(master.requests)
-    # no hint: what it is near keeps the search from better ones (measured)
-    if options.wanted == "throughput":
-        least, part = math.inf if enough is None else math.ceil(enough), clock.part(_MAIN)
-    else:
-        least, part = 1 if enough is None else math.ceil(enough), clock.part(0.5)
-    found = solve(master, part, seed=options.seed, gap=_CLOSE, enough=least)
-    if found.answer is not None and found.answer.requests >= first.requests:
-        return found.answer
-    return replace(first, bound=min(first.bound, found.bound))  # that may be no number: the first one stays
-
-
-def _fewest_gpus(master: Master, most: Answer, budget: Budget, seed: int) -> Answer:
-    """As many requests, on as few GPUs as they take: the rest is idle, and not busy for nothing."""
-    most = thinned(master.problem, most)
-    if budget.cut:
-        return most
-    master.model.add(master.requests >= most.requests)
-    master.model.minimize(master.gpus)
-    hint(master, most)
-    fewest = solve(master, budget.part(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or most
-    gpus = sum(one.shape.gpus * many for one, many in _taken(master, fewest))
-    return _fewest_joints(master, fewest, master.gpus <= gpus, budget, seed)
-
-
-def _taken(master: Master, answer: Answer) -> list[tuple[Column, int]]:
-    """The columns of an answer, and how many replicas of each."""
-    return [(one, many) for one, many in zip(master.problem.columns, answer.counts, strict=True) if many]
-
-
-def _fewest_joints(master: Master, best: Answer, as_good: Any, budget: Budget, seed: int) -> Answer:
-    """Of answers that are as good and serve as much one whose replicas go from domain to domain least."""
-    if budget.cut or not any(len(one.shape.blocks) > 1 for one, _ in _taken(master, best)):
-        return best
-    master.model.add(as_good)
-    master.model.add(master.requests >= best.requests)
-    master.model.minimize(master.joints)
-    hint(master, best)
-    return solve(master, budget.part(1.0), seed=seed, most=_JOINTS_S).answer or best
-
-
-def _least_cost(
-    master: Master, most: Answer, requests: int, budget: Budget, seed: int
-) -> tuple[Answer, Proof]:
-    """As many requests as are asked for at the least cost."""
-    master.model.add(master.requests >= requests)
-    master.model.minimize(master.cost)
-    cheap = thinned(master.problem, replace(most, requests=requests))
-    hint(master, cheap)
-    searched = solve(master, budget.part(_MAIN), seed=seed, gap=_CLOSE)
-    found = searched.answer
-    cost = master.problem.cost_of_all(cheap.counts)
-    if found is None or found.value > cost:
-        bound = 0.0 if math.isnan(searched.bound) else searched.bound
-        return cheap, _proof(cost / COST_STEPS, bound / COST_STEPS, optimal=False)
-    proof = _proof(found.value / COST_STEPS, found.bound / COST_STEPS, optimal=found.optimal)
-    found = replace(found, requests=requests)
-    return _fewest_joints(master, found, master.cost <= round(found.value), budget, seed), proof
-
-
-def _least_per_token(
-    master: Master, most: Answer, tok_s: float, budget: Budget, seed: int
-) -> tuple[Answer, Proof]:
-    """The least cost of a token (Dinkelbach 1967): what would cost less at the last ratio, until there is nothing."""
-    problem = master.problem
-
-    def cost(answer: Answer) -> int:
-        return problem.cost_of_all(answer.counts)
-
-    # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
-    bound = sum(
-        min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
-        for key in problem.needs
-    )
-    best, proven = thinned(problem, most), False
-    for number in range(_ROUNDS):
-        price = cost(best) / best.requests
-        master.model.maximize(math.floor(price * _FINE) * master.requests - _FINE * master.cost)
-        hint(master, best)
-        # as near the bound as a larger fleet may be, long searches gain a millionth of the cost (measured)
-        most_s = _START_S if number == 0 or price <= bound * (1 + _SLACK) else math.inf
-        found = solve(master, budget.part(1 / 3), seed=seed, most=most_s).answer
-        if found is None:
-            break
-        if found.requests <= 0 or cost(found) / found.requests >= price * (1 - 1e-5):
-            proven = found.optimal
-            break
-        best = found
-    least = cost(best) / best.requests
-    if not budget.cut:
-        # of fleets as cheap the largest
-        master.model.add(_FINE * master.cost <= math.ceil(least * (1 + _SLACK) * _FINE) * master.requests)
-        master.model.maximize(master.requests)
-        hint(master, best)
-        best = solve(master, budget.part(1.0), seed=seed, gap=_SLACK, most=_TIDY_S).answer or best
-        best = _fewest_joints(master, best, master.cost <= cost(best), budget, seed)
-    steps = COST_STEPS * tok_s
-    reached, bound = cost(best) / best.requests, least if proven else min(bound, least)
-    # as near as the other goals are solved to
-    return best, _proof(reached / steps, bound / steps, optimal=bound >= reached * (1 - _CLOSE))

@@ -9,9 +9,8 @@ from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, Served, merged
 from placement.budget import Budget
-from placement.fleet.columns import DECODE, Traffic
 from placement.fleet.fleet import make_fleet
-from placement.fleet.options import WORTH_S, FleetOptions
+from placement.fleet.options import DECODE, WORTH_S, FleetOptions, Traffic
 from topology.base.errors import InfeasibleError, NoAnswerError
 from topology.changes.repeat import repeated
 
@@ -58,7 +57,16 @@ class FleetOnUnits:
 
     def _served(self, units: int) -> Served:
         cluster = repeated(self.deployment.cluster, units)
-        traffic = self._traffic(replace(self.deployment, cluster=cluster))
+        lengths, demand = self.lengths, self.demand
+        traffic = Traffic.of(
+            [replace(self.deployment, cluster=cluster)],
+            (1.0,),
+            None if lengths is None else (lengths.isl[0], lengths.osl[0]),
+            (demand.tpot_s, demand.ttft_s),
+            redundant=self.redundant,
+        )
+        if self.imbalance is not None:
+            traffic = replace(traffic, imbalance=self.imbalance)
         budget = Budget(None).part(SEARCH_S / WORTH_S)
         fleet = make_fleet(cluster, traffic, FleetOptions(goal="throughput"), budget=budget)
         if fleet.interrupted:
@@ -89,21 +97,4 @@ class FleetOnUnits:
                 "gap": fleet.proof.gap,
             },
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
-        )
-
-    def _traffic(self, deployment: Deployment) -> Traffic:
-        lengths, usual = self.lengths, 1.0 if self.lengths is None else None
-        decode, prefill = deployment, None
-        if lengths is not None:
-            decoding, [(_, prefilling)] = lengths.workloads(deployment.workload)
-            decode, prefill = (replace(deployment, workload=one) for one in (decoding, prefilling))
-        return Traffic(
-            deployments=((decode, prefill),),
-            shares=(1.0,),
-            isl=0 if lengths is None else lengths.isl[0],
-            osl=1 if lengths is None else lengths.osl[0],
-            tpot_s=self.demand.tpot_s,
-            ttft_s=self.demand.ttft_s,
-            imbalance=usual if self.imbalance is None else self.imbalance,
-            redundant=self.redundant,
         )

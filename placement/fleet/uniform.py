@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
 from cost.serving.pools import match_rates
-from placement.fleet.columns import Traffic
+from placement.fleet.options import Traffic
 from topology.base.errors import InputError
 
 _ALIKE = 1e-9

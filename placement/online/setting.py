@@ -11,7 +11,7 @@ from cost.experts.loads import ExpertLoads
 from cost.step.score import LayoutScorer
 from cost.terms.work import RESOURCES
 from placement.arrays import Floats
-from placement.fitting import balanced_uses
+from placement.layouts.fitting import balanced_uses
 from placement.migrate.moved import expert_bytes
 from placement.online.links import Links, fetched
 from placement.online.policy import Group

@@ -18,7 +18,7 @@ from cost.terms.alltoall import group_limit
 from placement.arrays import Bools, Experts, Ints
 from placement.budget import Budget
 from placement.findings import TrafficReport, TrafficRow
-from placement.layout_choice import Placed, largest_batch_held
+from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem

@@ -17,8 +17,7 @@ from topology.base.errors import InputError
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
-    from placement.fleet.columns import Traffic
-    from placement.fleet.options import FleetOptions
+    from placement.fleet.options import FleetOptions, Traffic
 
 _SUM = 0.005
 """Shares that add up to 1 but for so much were rounded."""
@@ -64,7 +63,7 @@ class Served(Limits):
 
     def traffic(self, models: list[Deployment], shares: tuple[float, ...]) -> Traffic:
         """Return the models with their lengths and limits."""
-        from placement.fleet.columns import Traffic
+        from placement.fleet.options import Traffic
 
         lengths = None if self.isl is None or self.osl is None else (self.isl, self.osl)
         return Traffic.of(models, shares, lengths, self.limits_s, usual=self.usual)

@@ -9,7 +9,7 @@ import numpy as np
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
 from cost.step.score import Score
-from placement.fitting import Fitted, fitted_layouts
+from placement.layouts.fitting import Fitted, fitted_layouts
 from rackplan.serve.asked import Asked, FieldError, PlanOrder, Point
 from rackplan.serve.command import plan_command
 from rackplan.serve.plot import label_of

@@ -16,7 +16,7 @@ from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
 from cost.money.prices import gpu_named
 from cost.serving.pools import TTFT_LIMIT
-from placement.fitting import TP_WIDTHS
+from placement.layouts.shapes import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.serve.asked import Asked, FieldError, clusters_of, model_of

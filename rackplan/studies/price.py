@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cost.model import Model
     from cost.money.bill import Totals
     from cost.step.score import Score
-    from placement.fitting import Fitted
     from placement.fleet.fleet import Fleet
+    from placement.layouts.fitting import Fitted
     from topology.cluster import Cluster
 
 T = TypeVar("T")
@@ -262,7 +262,8 @@ def _fitted(
 ) -> Fitted:
     """Return one layout over the whole cluster: groups of ``ep`` GPUs, ``stages`` of them a replica."""
     from cost.layouts.candidates import arrangement_of, domain_gpus, equal_groups, replicas_of, widths_of
-    from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
+    from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+    from placement.layouts.shapes import Shape
 
     cluster, model = deployment.cluster, deployment.model
     if not 1 <= stages <= len(model.layers):
@@ -498,8 +499,7 @@ def _plan(asked: Mapping[str, Any]) -> Row:
 
 def _fleet(asked: Mapping[str, Any]) -> Row:
     """A fleet: pools of replicas of different shapes."""
-    from placement.fleet.columns import PREFILL
-    from placement.fleet.options import FleetOptions
+    from placement.fleet.options import PREFILL, FleetOptions
     from rackplan.library import fleet
     from rackplan.options import name_and_share
     from rackplan.views.fleet import fleet_data

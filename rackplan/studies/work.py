@@ -37,7 +37,7 @@ _AGAIN_S = 0.1
 """Seconds between the exceptions that such a point gets."""
 
 _NEEDED: Mapping[Kind, Sequence[str]] = {
-    "score": ("rackplan.library", "placement.fitting"),
+    "score": ("rackplan.library", "placement.layouts.fitting"),
     "sweep": ("rackplan.library", "rackplan.work", "cost.layouts"),
     "plan": ("rackplan.library", "placement.planner", "ortools.sat.python.cp_model"),
     "fleet": ("rackplan.library", "placement.fleet.fleet", "ortools.sat.python.cp_model"),

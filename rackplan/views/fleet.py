@@ -8,8 +8,8 @@ from typing import Any
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
-from placement.fleet.columns import PREFILL
 from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.options import PREFILL
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
 from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData

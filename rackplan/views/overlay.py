@@ -13,6 +13,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.layout import Layout, StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
+from rackplan.views.pipeline import bubble_words, domain_words, hop_words, plan_hops
 from topology.draw import Overlay
 
 _MOST_LINES, _MOST_FIRST = 12, 4
@@ -57,7 +58,7 @@ def plan_overlay(plan: Plan) -> Overlay:
         else (),
         spans=(0.8, 1.2) if loaded else None,
         tags=_tags(plan.layout, count),
-        key=_key(plan.layout),
+        key=_key(plan.layout, plan),
     )
 
 
@@ -129,18 +130,29 @@ def _tag(layout: Layout, replica: int, stage: int) -> str:
     return f"R{replica}.S{stage}" if layout.stages > 1 else f"R{replica}"
 
 
-def _key(layout: Layout) -> list[str]:
-    """Return what the tags mean, a line for each stage, as many as can be read."""
-    replicas = layout.replicas
+def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
+    """Return what the tags mean, a line for each stage, as many as can be read.
+
+    With a ``plan`` also the domains of each stage, what it hands on, and the bubble.
+    """
+    replicas, stages = layout.replicas, layout.replicas[0]
     if len(replicas) == 1 and layout.stages == 1:
-        return [f"One stage: {_layers(replicas[0][0])}"]
-    lines = [f"S{s}: {_layers(stage)}" for s, stage in enumerate(replicas[0])] if layout.stages > 1 else []
+        return [f"One stage: {_layers(stages[0])}"]
+    lines = [f"S{s}: {_layers(stage)}" for s, stage in enumerate(stages)] if layout.stages > 1 else []
+    if lines and plan is not None:
+        cluster, first = plan.deployment.cluster, "R0 " * (len(replicas) > 1)
+        lines = [
+            f"{line}, {first}on {domain_words(cluster, stage)}; to S{number % len(lines)} {hop_words(hop)}"
+            for number, (line, stage, hop) in enumerate(zip(lines, stages, plan_hops(plan), strict=True), 1)
+        ]
     if len(replicas) > 1:
-        whole = f": {_layers(replicas[0][0])}" if layout.stages == 1 else ""
+        whole = f": {_layers(stages[0])}" if layout.stages == 1 else ""
         lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
-    if len(lines) <= _MOST_LINES:
-        return lines
-    return [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
+    if layout.stages > 1 and plan is not None:
+        lines.append(f"Pipeline bubble: {bubble_words(plan)}")
+    return lines
 
 
 def _layers(stage: StageSpec) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
 
 from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
@@ -34,6 +33,7 @@ from rackplan.views.explain import (
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
 from rackplan.views.money import totals_blocks
+from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
@@ -51,10 +51,6 @@ from rackplan.views.words import (
     worst_words,
 )
 from topology.base.units import added, mean_of, plural
-
-_SAME = 1e-4  # of the step
-MOST_STAGES_NAMED = 8
-"""Stages whose domains a summary names."""
 
 
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
@@ -187,9 +183,7 @@ def _layout(plan: Plan) -> list[Block]:
     if idle:
         text += f"; {plural(idle, 'GPU')} idle"
     passed = f"the simplest of those about as good; {plan.passed_over}" if plan.passed_over else ""
-    blocks = labelled("Layout", text, passed)
-    if layout.stages > 1:
-        blocks += labelled("Stages", _runs(plan), *_order(plan))
+    blocks = [*labelled("Layout", text, passed), *pipeline_blocks(plan)]
     kinds = {(entry.slots, entry.gpus): entry for entry, _ in plan.parts()}
     for assignment in kinds.values():
         counts = assignment.slots_per_gpu
@@ -217,48 +211,6 @@ def _layout(plan: Plan) -> list[Block]:
         *load_blocks(loads),
         *(Text(note, "") for note in (loads.notes if loads is not None else ())),
     ]
-
-
-def _runs(plan: Plan) -> str:
-    """Layers of each stage; where the order of unlike domains was chosen, on which of them."""
-    stages = plan.layout.replicas[0]
-    if plan.order is None:
-        return "layers " + ", ".join(f"{s.layers.start}-{s.layers.stop - 1}" for s in stages)
-    cluster = plan.deployment.cluster
-    on = [f"{len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name}" for stage in stages]
-    if len(stages) <= MOST_STAGES_NAMED:
-        where = [dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus) for stage in stages]
-        names = ["+".join(f"d{domain}" for domain in domains) for domains in where]
-        runs = [
-            f"{stage.layers.start}-{stage.layers.stop - 1} on {name} ({kind})"
-            for stage, name, kind in zip(stages, names, on, strict=True)
-        ]
-        return "layers " + ", ".join(runs)
-    alike = groupby((len(stage.layers), kind) for stage, kind in zip(stages, on, strict=True))
-    parts = ((len(list(group)), layers, kind) for (layers, kind), group in alike)
-    return "in turn " + ", ".join(
-        f"{plural(many, 'stage')} of {plural(layers, 'layer')} on {kind}" for many, layers, kind in parts
-    )
-
-
-def _order(plan: Plan) -> list[str]:
-    """What is known of the order of stages over unlike domains; nothing where they are alike."""
-    order = plan.order
-    if order is None:
-        return []
-    step = f"{order.objective * 1e3:.2f} ms"
-    if order.in_turn is None:
-        turn = f"a step of {step} (in the order of the cluster no split of the layers fits this batch)"
-    elif order.in_turn > order.objective * (1 + _SAME):
-        longer = order.in_turn / order.objective - 1
-        turn = f"a step of {step} (in the order of the cluster {order.in_turn * 1e3:.2f} ms, {longer:+.1%})"
-    else:
-        turn = f"a step of {step}, as in the order of the cluster"
-    proof = (
-        f"{order.status}: no order and no split is below {order.bound * 1e3:.2f} ms with experts balanced: "
-        f"gap {order.gap:.2%}"
-    )
-    return [f"order of unlike domains free: {turn}; {proof}"]
 
 
 def _precision(plan: Plan) -> str:

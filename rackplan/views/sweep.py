@@ -23,7 +23,7 @@ from cost.serving.pools import (
 )
 from cost.step.fair_sharing import bound_words
 from cost.step.step import token_wait_s
-from placement.fitting import TP_WIDTHS
+from placement.layouts.shapes import TP_WIDTHS
 from rackplan.schemas.clusters import ImbalanceData, SourcedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, picked, sections, thinned
 from rackplan.views.money import money_columns, money_legend, totals_blocks

@@ -10,7 +10,8 @@ from cost.layouts import Sweep, best_at
 from cost.money.bill import Totals
 from cost.serving.pools import RateMatch
 from cost.step.score import Score
-from placement.fitting import TP_WIDTHS, fitted_layouts
+from placement.layouts.fitting import fitted_layouts
+from placement.layouts.shapes import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text
 from rackplan.views.charts import memories_chart, pareto_chart, pools_chart, steps_chart

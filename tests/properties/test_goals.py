@@ -15,9 +15,11 @@ from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
 from cost.resolve import resolve_model
 from cost.serving.limits import rounded_up
-from placement.fitting import fitted_layouts
-from placement.goals import aim_of, first_tokens, of_one_kind, shape_of, single_replicas
-from placement.layout_choice import choose_layout
+from placement.layouts.choose import choose_layout
+from placement.layouts.fitting import fitted_layouts
+from placement.layouts.goals import aim_of
+from placement.layouts.price import first_tokens, key_of
+from placement.layouts.shapes import of_one_kind, single_replicas
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
 from placement.planner import make_plan
 from placement.verify import verify_plan
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cost.experts.loads import ExpertLoads
-    from placement.fitting import Fitted
-    from placement.layout_choice import Placed
+    from placement.layouts.choose import Placed
+    from placement.layouts.fitting import Fitted
 
 MODEL = resolve_model("mixtral-8x7b")
 LOADS = read_loads(["uniform"], moe_layers=MODEL.moe_layers, layers=32, experts=8, seed=0)
@@ -112,10 +114,10 @@ def test_a_time_to_first_token_limits_the_step_of_prefill() -> None:
 def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
     deployment = where()
     first = first_tokens(deployment, None)
-    times = sorted({first[shape_of(fit.layout)] for fit in fits(deployment)})
+    times = sorted({first[key_of(fit.layout)] for fit in fits(deployment)})
     for limit_s in times[:3]:
         found = chosen(deployment, ttft_s=limit_s)
-        assert first[shape_of(found.candidate.layout)] <= limit_s
+        assert first[key_of(found.candidate.layout)] <= limit_s
         assert "for a prompt of 512 tokens alone" in found.service_level
     with pytest.raises(
         InfeasibleError, match=rf"`ttft_ms` .* takes {rounded_up(times[0] * 1e3)} ms on the fastest layout"

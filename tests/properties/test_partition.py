@@ -15,7 +15,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.step.memory import replica_max_batch, replica_memory
 from helpers import few_layers
-from placement.partition import (
+from placement.layouts.partition import (
     StageProblem,
     equal_ranges,
     largest_batch,
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KIB = 1024.0
+
+
+def seconds_of(what: StageProblem, ranges: tuple[range, ...]) -> np.ndarray:
+    """Time of each stage for these runs of layers, ``[stages]``."""
+    return np.array([what.seconds[list(r), s].sum() for s, r in enumerate(ranges)]) + what.fixed_seconds
+
+
+def memory_of(what: StageProblem, ranges: tuple[range, ...]) -> np.ndarray:
+    """Bytes per GPU of each stage for these runs of layers, ``[stages]``."""
+    return np.array([what.memory[list(r), s].sum() for s, r in enumerate(ranges)]) + what.fixed_memory
 
 
 def problem(
@@ -66,7 +76,7 @@ def best_split(what: StageProblem) -> float | None:
     need = np.ceil(what.memory / KIB)
     room = (what.capacity - what.fixed_memory) // KIB
     times = [
-        float(what.stage_seconds(ranges).max())
+        float(seconds_of(what, ranges).max())
         for ranges in splits(what.layers, what.stages)
         if all(need[list(run), s].sum() <= room[s] for s, run in enumerate(ranges))
     ]
@@ -77,8 +87,8 @@ def check(what: StageProblem, ranges: tuple[range, ...]) -> float:
     """A split is into runs, within memory; the seconds of its slowest stage."""
     assert [layer for run in ranges for layer in run] == list(range(what.layers))
     assert all(ranges)
-    assert (what.stage_memory(ranges) <= what.capacity).all()
-    return float(what.stage_seconds(ranges).max())
+    assert (memory_of(what, ranges) <= what.capacity).all()
+    return float(seconds_of(what, ranges).max())
 
 
 tenths = st.integers(0, 40).map(lambda n: n / 10)
@@ -241,14 +251,13 @@ def test_the_problem_counts_memory_as_the_cost_model_does(
 ) -> None:
     deployment = setting_of(model, cluster).with_batch(batch)
     slots = slots_of(deployment, groups)
-    problem = stage_problem(deployment, groups, tp=tp, slots=slots, times=False)
+    problem = stage_problem(deployment, groups, tp=tp, slots=slots)
     ranges = equal_ranges(problem.layers, problem.stages)
     memories = replica_memory(
         deployment, stage_specs(groups, ranges), tp=tp, slots=[int(row.sum()) for row in slots]
     )
-    np.testing.assert_allclose(problem.stage_memory(ranges), [part.used(batch) for part in memories])
+    np.testing.assert_allclose(memory_of(problem, ranges), [part.used(batch) for part in memories])
     np.testing.assert_allclose(problem.capacity, [part.usable for part in memories])
-    assert not problem.seconds.any()
 
 
 def test_one_stage_takes_every_layer() -> None:
@@ -263,9 +272,9 @@ def test_the_split_is_the_fastest_that_fits() -> None:
     slots = slots_of(deployment, groups)
     problem = stage_problem(deployment, groups, tp=1, slots=slots)
     times = {
-        cut: float(problem.stage_seconds((range(cut), range(cut, 9))).max())
+        cut: float(seconds_of(problem, (range(cut), range(cut, 9))).max())
         for cut in range(1, 9)
-        if (problem.stage_memory((range(cut), range(cut, 9))) <= problem.capacity).all()
+        if (memory_of(problem, (range(cut), range(cut, 9))) <= problem.capacity).all()
     }
     chosen = split_layers(deployment, groups, tp=1, slots=slots)
     assert times[len(chosen[0])] == pytest.approx(min(times.values()), rel=1e-4)

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from cost.layouts.order_search import split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from placement.budget import Budget
-from placement.stage_order import _which, solve_order
-from placement.stage_order.bounds import least_seconds, most_seconds
-from placement.stage_order.cpsat import counts_within, search_order
-from placement.stage_order.runs import runs_within
+from placement.layouts.order import solve_order
+from placement.layouts.order_model import least_seconds, most_seconds, none_within, search_order
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -81,12 +79,12 @@ def check(problem: OrderProblem, found: StageOrder) -> float:
 def searched(problem: OrderProblem) -> StageOrder | None:
     """What CP-SAT alone makes of it, from the worst start there is and without bounds from elsewhere."""
     start = max(every(problem), key=lambda one: problem.step_seconds(*one), default=None)
-    found = search_order(problem, start, Budget(10.0), seed=2**40)
-    if found.best is None:
-        assert found.proven
+    known = None if start is None else StageOrder.of(problem, *start)
+    found, bound_s, _ = search_order(problem, known, Budget(10.0), seed=2**40)
+    if found is None:
+        assert bound_s == np.inf
         return None
-    step = problem.step_seconds(*found.best)
-    return StageOrder(*found.best, step, min(step, found.bound_s), "")
+    return replace(found, bound_s=min(found.step_s, bound_s))
 
 
 SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
@@ -123,20 +121,13 @@ def test_the_model_alone_is_exact_too(seed, kinds):
 
 @pytest.mark.parametrize(("groups", "stages", "tight"), [(3, 3, False), (4, 3, True), (4, 2, True)])
 @pytest.mark.parametrize("seed", range(3))
-def test_kinds_in_turn_are_exact_by_runs(seed, groups, stages, tight):
+def test_kinds_in_turn_are_exact(seed, groups, stages, tight):
     problem = random_problem(30 + seed, 10, groups, stages, kind_of=[0, 1] * 5, tight=tight)
     best = brute_force(problem)
-    assert _which(problem, most_seconds(problem)).__name__ == "_by_runs"
     if best is None:
-        assert runs_within(problem, most_seconds(problem), Budget(10.0), seed=0) == (True, None)
         with pytest.raises(InfeasibleError, match="fits in HBM"):
             solve_order(problem, Budget(10.0))
         return
-    none, found = runs_within(problem, best * (1 + 1e-9), Budget(10.0), seed=0)
-    assert not none
-    assert found is not None
-    assert problem.fits(*found)
-    assert [layer for run in found[1] for layer in run] == list(range(10))
     answer = solve_order(problem, Budget(10.0))
     assert check(problem, answer) == pytest.approx(best, rel=1e-6)
     assert answer.status == "OPTIMAL"
@@ -150,13 +141,8 @@ def test_bounds_hold(seed, kinds):
     most = most_seconds(problem)
     if steps:
         assert least_seconds(problem) <= min(steps) * (1 + 1e-9)
-        none, counts = counts_within(problem, min(steps) * (1 + 1e-9), Budget(10.0), seed=0)
-        assert not none
-        assert counts is not None
-        assert counts[:-2].sum() == problem.layers
-        none, counts = counts_within(problem, least_seconds(problem) * 0.99, Budget(10.0), seed=0)
-        assert none
-        assert counts is None
+        assert not none_within(problem, min(steps) * (1 + 1e-9), Budget(10.0), seed=0)
+        assert none_within(problem, least_seconds(problem) * 0.99, Budget(10.0), seed=0)
         assert max(steps) <= most
 
 

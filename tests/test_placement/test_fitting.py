@@ -8,10 +8,11 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.step.memory import replica_max_batch, replica_memory
-from placement.fitting import fitted_layouts, fitting_shapes, stage_slots, tightest
-from placement.goals import aim_of
-from placement.layout_choice import candidates
-from placement.partition import stage_specs
+from placement.layouts.choose import candidates
+from placement.layouts.fitting import fitted_layouts, fitting_shapes, stage_slots
+from placement.layouts.goals import aim_of
+from placement.layouts.partition import stage_specs
+from placement.layouts.refuse import tightest
 from topology import resolve_cluster
 from topology.base.errors import InputError
 
@@ -40,7 +41,7 @@ def test_shapes_left_out_do_not_fit() -> None:
     """One-stage shapes against the memory model itself."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     kept = {fitting.shape for fitting in fitting_shapes(deployment, None)}
-    from placement.fitting import enumerate_shapes
+    from placement.layouts.shapes import enumerate_shapes
 
     checked = 0
     for shape in enumerate_shapes(deployment.cluster, deployment.model):

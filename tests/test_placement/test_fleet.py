@@ -13,11 +13,10 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
 from helpers import few_layers
-from placement.fleet.blocks import domain_classes, shapes_of
-from placement.fleet.columns import DECODE, PREFILL, Traffic
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
-from placement.fleet.options import FleetOptions
+from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.plans import plan_pool
+from placement.fleet.shapes import domain_classes, shapes_of
 from placement.fleet.uniform import best_uniform
 from placement.options import PlanOptions
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster

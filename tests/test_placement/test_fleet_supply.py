@@ -13,9 +13,8 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand, size
-from placement.fleet.columns import Traffic
 from placement.fleet.fleet import Fleet, make_fleet
-from placement.fleet.options import FleetOptions
+from placement.fleet.options import FleetOptions, Traffic
 from placement.fleet.supply import FleetOnUnits
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec

@@ -14,7 +14,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.step.score import LayoutScorer
 from helpers import few_layers
-from placement.fitting import fitted_layouts
+from placement.layouts.fitting import fitted_layouts
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

@@ -11,7 +11,7 @@ from cost.config.build import model_from_config
 from cost.layouts.candidates import MOST_STAGES
 from cost.model import Model
 from cost.resolve import resolve_model
-from placement.fitting import Shape, enumerate_shapes
+from placement.layouts.shapes import Shape, enumerate_shapes
 from topology import build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.cluster import Cluster, ClusterSpec
 

@@ -10,12 +10,12 @@ from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
 from placement.analysis.compare import compare_clusters
-from placement.fitting import fitted_layouts
-from placement.goals import aim_of
-from placement.layout_choice import candidates, choose_layout
+from placement.layouts.choose import candidates, choose_layout
+from placement.layouts.fitting import fitted_layouts
+from placement.layouts.goals import aim_of
+from placement.layouts.price import faster_splits, promised
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.splits import faster_splits, promised
 from placement.verify import verify_plan
 from topology import resolve_cluster
 

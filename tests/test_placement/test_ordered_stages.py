@@ -16,14 +16,14 @@ from cost.layouts.candidates import domain_gpus
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import order_problem
 from helpers import few_layers
-from placement import fitting
 from placement.budget import Budget
+from placement.layouts import fitting, shapes
+from placement.layouts.order import order_stages
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
 from placement.scoring import on_cluster
-from placement.stage_order.stages import order_stages
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.base.errors import InfeasibleError
@@ -72,7 +72,7 @@ def test_a_plan_over_unlike_domains_is_legal_and_its_order_proven(plan: Plan, tm
 def test_it_is_never_slower_than_in_the_order_of_the_cluster(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "shapes_of", lambda d, _: fitting.enumerate_shapes(d.cluster, d.model))
+    monkeypatch.setattr(fitting, "shapes_of", lambda d, _: shapes.enumerate_shapes(d.cluster, d.model))
     monkeypatch.setattr("placement.planner.improve_order", lambda _d, placed, *_: (placed, None))
     assert plan.score.tok_s_per_gpu >= plan_of(unlike()).score.tok_s_per_gpu
 
@@ -81,8 +81,8 @@ def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch)
     """Whatever order the candidates came in, the solver's is as good as the best of all."""
     best = plan.score.tok_s_per_gpu
     for order in permutations(domain_gpus(unlike())):
-        shapes = [fitting.Shape((order,), 1)]
-        monkeypatch.setattr(fitting, "shapes_of", lambda *_, shapes=shapes: shapes)
+        offered = [shapes.Shape((order,), 1)]
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered: offered)
         found = plan_of(unlike())
         assert found.score.tok_s_per_gpu == pytest.approx(best, rel=1e-3)
 
@@ -91,8 +91,8 @@ def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch)
 def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_s = 3 * plan_of(unlike(), batch=4).score.tpot_s
     for order in permutations(domain_gpus(unlike())):
-        shapes = [fitting.Shape((order,), 1)]
-        monkeypatch.setattr(fitting, "shapes_of", lambda *_, shapes=shapes: shapes)
+        offered = [shapes.Shape((order,), 1)]
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered: offered)
         found = plan_of(unlike(), batch=0, tpot_s=limit_s)
         longer = plan_of(unlike(), batch=found.score.batch + 1)
         assert found.score.tpot_s <= limit_s < longer.score.tpot_s
@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placement.stage_order.stages.solve_order", interrupted)
+    monkeypatch.setattr("placement.layouts.order.solve_order", interrupted)
     plan = plan_of(unlike())
     assert plan.interrupted
     assert plan.order is None

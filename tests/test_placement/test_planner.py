@@ -15,8 +15,8 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement import fitting, layout_choice
-from placement.goals import aim_of
+from placement.layouts import choose, fitting
+from placement.layouts.goals import aim_of
 from placement.options import TOLERANCE, PlanOptions
 from placement.plan import Plan
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
@@ -228,13 +228,13 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     path.write_text(WIDE_AND_FAST)
     deployment = Deployment(resolve_cluster(str(path)), resolve_model("mixtral-8x7b"), Workload(), PEAK)
     loads, options = loads_of(deployment, "zipf:1"), PlanOptions(time_limit_s=0.0)
-    found = layout_choice.candidates(
+    found = choose.candidates(
         deployment, fitting.fitted_layouts(deployment, None), None, aim_of(deployment, "throughput")
     )
-    placed = [layout_choice.place(candidate, loads, options) for candidate in found]
+    placed = [choose.place(candidate, loads, options) for candidate in found]
     best = max(trial.score.tok_s_per_gpu for trial in placed)
     assert placed[0].score.tok_s_per_gpu < (1 - TOLERANCE) * best  # else this shows nothing
-    chosen = layout_choice.choose_layout(deployment, loads, options)
+    chosen = choose.choose_layout(deployment, loads, options)
     assert chosen.score.tok_s_per_gpu >= (1 - TOLERANCE) * best
 
 
@@ -262,6 +262,6 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
     """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
     deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
-    chosen = layout_choice.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
+    chosen = choose.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
     assert chosen.candidate.slots[0].sum() <= 16
     assert len(chosen.candidate.layout.replicas) > 1

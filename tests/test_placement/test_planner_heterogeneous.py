@@ -15,7 +15,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.step.memory import replica_memory
-from placement.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm
+from placement.layouts.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.scoring import stage_speed
@@ -74,7 +74,7 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
         for found in fitting_shapes(deployment, 16)
         if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
     ]
-    from placement.partition import stage_specs
+    from placement.layouts.partition import stage_specs
 
     (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
     rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)

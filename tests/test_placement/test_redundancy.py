@@ -13,7 +13,7 @@ from cost.resolve import resolve_model
 from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
 from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
-from placement.layout_choice import choose_layout
+from placement.layouts.choose import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.verify import verify_plan

@@ -1,29 +1,84 @@
-"""Stages over unlike domains in their best order: for a tuple of groups, and for the layout that a plan has."""
+"""Stages over unlike domains in their best order: of given groups, and of the layout that a plan has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.layouts.candidates import Group, domain_gpus
-from cost.layouts.order_search import split_in_order
+from cost.layouts.order_search import exchanged_order, split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
 from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget
-from placement.fitting import Fitting, Shape, batch_that_fits, fitted, stage_slots
-from placement.layout_choice import Placed, candidates, place
+from placement.layouts.choose import Placed, candidates, place
+from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.partition import stage_specs
+from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
-from placement.partition import stage_specs
 from placement.plan import OrderProof
-from placement.stage_order import solve_order
 from topology.base.errors import InfeasibleError
 
 ORDER_S = 5.0
 """Of the solver's own seconds that the order of stages is worth at most, besides the work for the experts."""
+CLOSE = 1e-6
+"""Part of the step that integers of the solver may lose: nearer to the bound than this is the best there is."""
+RELAXED = 0.4
+"""Part of the time to prove that nothing is shorter, with hops as short as any are: mostly it is enough."""
+
+
+def solve_order(
+    problem: OrderProblem,
+    budget: Budget | None = None,
+    *,
+    known: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+    worth_s: float = 10.0,
+) -> StageOrder:
+    """Return the order of groups and the split of the layers whose step is shortest, with a proven bound.
+
+    Parameters
+    ----------
+    budget:
+        Ctrl-C, and whether exchanges alone are wanted. The best so far is returned, never worse than those of
+        ``known``.
+    known:
+        Orders to begin with.
+    worth_s:
+        Of the solver's own seconds, counted in steps: the same on every machine.
+
+    Raises
+    ------
+    InfeasibleError
+        If no order and no split has room, proven; or none was found in time.
+    """
+    from placement.layouts.order_model import least_seconds, none_within, search_order
+
+    budget = (budget or Budget(None)).fixed(worth_s)
+    best, bound_s, search = (
+        exchanged_order(problem, known),
+        least_seconds(problem),
+        "exchanges of groups alone",
+    )
+    if best is not None and best.step_s > bound_s * (1 + CLOSE) and budget.goes_on():
+        shorter_s = best.step_s * (1 - CLOSE / 4)
+        if none_within(problem, shorter_s, budget.part(RELAXED), seed=seed):
+            bound_s, search = shorter_s, "CP-SAT: which layers on which group; hops do not bind"
+    if best is None or (best.step_s > bound_s * (1 + CLOSE) and budget.goes_on()):
+        best, bound_s, search = search_order(problem, best, budget, least_s=bound_s, seed=seed)
+    if best is None:
+        fits = "fits in HBM" if np.isinf(bound_s) else "that fits in HBM was found in time"
+        raise InfeasibleError(
+            f"no split of {problem.layers} layers into {problem.stages} consecutive stages, in any order of "
+            f"{problem.groups} groups, {fits} ({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."
+        )
+    status = "OPTIMAL" if best.step_s <= bound_s * (1 + CLOSE) else "FEASIBLE"
+    return replace(best, bound_s=min(best.step_s, bound_s), status=status, search=search)
 
 
 def order_stages(

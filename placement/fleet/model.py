@@ -7,15 +7,15 @@ domains that have a block there (Valério de Carvalho 1999, Annals of Operations
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.fleet.blocks import Block, DomainClass
-from placement.fleet.columns import Column
+from placement.fleet.pricing import Column
+from placement.fleet.shapes import Block, DomainClass
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -67,9 +67,9 @@ class Problem:
         """What the GPUs of ``column`` cost, in steps."""
         return sum(round(self.cost[block.kind] * COST_STEPS) * block.size for block in column.shape.blocks)
 
-    def cost_of_all(self, counts: Sequence[int]) -> int:
-        """What so many replicas of each column cost, in steps."""
-        return sum(self.cost_of(one) * many for one, many in zip(self.columns, counts, strict=True) if many)
+    def cost_of_all(self, answer: Answer) -> int:
+        """What all replicas of an answer cost, in steps."""
+        return sum(self.cost_of(one) * n for one, n in zip(self.columns, answer.counts, strict=True) if n)
 
 
 Pattern = tuple[Block, ...]
@@ -78,64 +78,44 @@ Pattern = tuple[Block, ...]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Replicas of each column, how the domains of each class are cut, and what is proven.
+    """Replicas of each column, how the domains of each class are cut, and the requests that they serve, in steps.
 
-    ``value`` and ``bound`` are of the objective that was asked for last, in its steps.
+    ``values`` are those of all variables of the model.
     """
 
     counts: tuple[int, ...]
     patterns: tuple[tuple[Pattern, ...], ...]
     requests: int
-    value: float
-    bound: float
-    optimal: bool
+    values: tuple[int, ...]
 
 
 @dataclass(eq=False)
-class Master:
-    """The model and its variables."""
+class FleetModel:
+    """The model and its variables: replicas of each column, arcs of each class, requests per second in steps."""
 
     problem: Problem
     model: cp_model.CpModel
     count: list[Any]
     arcs: list[dict[tuple[int, int], Any]]
     requests: Any
-    chosen: dict[tuple[int, int], Any] = field(default_factory=dict)
 
-    @property
-    def cost(self) -> Any:
-        """What all replicas cost."""
-        problem = self.problem
+    def total(self, each: Callable[[Column], int]) -> Any:
+        """The sum of a figure over all replicas."""
         return sum(
-            problem.cost_of(column) * count for column, count in zip(problem.columns, self.count, strict=True)
-        )
-
-    @property
-    def gpus(self) -> Any:
-        """GPUs of all replicas."""
-        return sum(
-            column.shape.gpus * count for column, count in zip(self.problem.columns, self.count, strict=True)
-        )
-
-    @property
-    def joints(self) -> Any:
-        """Blocks of all replicas but one of each: how often a replica goes from one domain to another."""
-        return sum(
-            (len(column.shape.blocks) - 1) * count
-            for column, count in zip(self.problem.columns, self.count, strict=True)
+            each(column) * count for column, count in zip(self.problem.columns, self.count, strict=True)
         )
 
 
-def build(problem: Problem) -> Master:
+def build(problem: Problem) -> FleetModel:
     """Return the model of ``problem`` with its constraints, without an objective."""
-    master = _variables(problem)
-    _pack(master)
-    _take_blocks(master)
-    _serve(master)
-    return master
+    built = _variables(problem)
+    _pack(built)
+    _take_blocks(built)
+    _serve(built)
+    return built
 
 
-def _variables(problem: Problem) -> Master:
+def _variables(problem: Problem) -> FleetModel:
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -151,18 +131,18 @@ def _variables(problem: Problem) -> Master:
             for block, many in column.blocks.items()
         )
         count.append(model.new_int_var(0, most, f"replicas{number}"))
-    return Master(problem, model, count, [], model.new_int_var(0, problem.steps, "requests"))
+    return FleetModel(problem, model, count, [], model.new_int_var(0, problem.steps, "requests"))
 
 
-def _pack(master: Master) -> None:
+def _pack(built: FleetModel) -> None:
     """Let the blocks of a domain lie one after the other: what ends at a place goes on from there, or stays idle."""
-    problem, model = master.problem, master.model
+    problem, model = built.problem, built.model
     wanted = {block for column in problem.columns for block in column.blocks}
     for one in problem.classes:
         sizes = sorted({block.size for block in wanted if block.kind == one.kind}, reverse=True)
         arcs: dict[tuple[int, int], Any] = {}
         if one.domains <= FEW and one.fast == one.size:
-            master.arcs.append(_in_each(model, one, [size for size in sizes if size <= one.size]))
+            built.arcs.append(_in_each(model, one, [size for size in sizes if size <= one.size]))
             continue
         # where all GPUs are alike blocks come largest first: the same set of them is one path
         longest = {0: one.size}
@@ -184,7 +164,7 @@ def _pack(master: Master) -> None:
             into = [flow for (start, size), flow in arcs.items() if start + (size or 1) == place]
             if out:
                 model.add(sum(out) <= (one.domains if place == 0 else sum(into)))
-        master.arcs.append(arcs)
+        built.arcs.append(arcs)
 
 
 def _in_each(model: cp_model.CpModel, one: DomainClass, sizes: Sequence[int]) -> dict[tuple[int, int], Any]:
@@ -201,102 +181,99 @@ def _in_each(model: cp_model.CpModel, one: DomainClass, sizes: Sequence[int]) ->
     return counts
 
 
-def _take_blocks(master: Master) -> None:
+def _take_blocks(built: FleetModel) -> None:
     """Let replicas take no more of a block than the domains are cut into."""
-    problem = master.problem
+    problem = built.problem
     cut: dict[Block, list[Any]] = {}
-    for one, arcs in zip(problem.classes, master.arcs, strict=True):
+    for one, arcs in zip(problem.classes, built.arcs, strict=True):
         for (start, size), flow in arcs.items():
             if size:
                 cut.setdefault(one.block(max(start, 0), size), []).append(flow)
     taken: dict[Block, list[Any]] = {}
-    for column, count in zip(problem.columns, master.count, strict=True):
+    for column, count in zip(problem.columns, built.count, strict=True):
         for block, many in column.blocks.items():
             taken.setdefault(block, []).append(many * count)
     for block, terms in taken.items():
-        master.model.add(sum(terms) <= sum(cut.get(block, [])))
+        built.model.add(sum(terms) <= sum(cut.get(block, [])))
 
 
-def _serve(master: Master) -> None:
+def _serve(built: FleetModel) -> None:
     """Let every pool keep up with its share of the requests.
 
     All replicas of a model are of one group: its caches then arrive in time wherever they go. Requests are counted by
     group, so that no relaxation pairs the pools of one with those of another.
     """
-    problem, model = master.problem, master.model
+    problem, model = built.problem, built.model
     for number in {model for model, _ in problem.needs}:
         groups = sorted({column.group for column in problem.columns if column.model == number})
-        shares = dict.fromkeys(groups, master.requests)
+        shares, chosen_of = dict.fromkeys(groups, built.requests), dict[int, Any]()
         if len(groups) > 1:
             for group in groups:
                 shares[group] = model.new_int_var(0, problem.steps, f"requests{number}_{group}")
                 chosen = model.new_bool_var(f"limits{number}_{group}")
-                master.chosen[number, group] = chosen
+                chosen_of[group] = chosen
                 model.add(shares[group] <= problem.steps * chosen)
-            model.add(sum(shares.values()) == master.requests)
-            model.add_exactly_one(master.chosen[number, group] for group in groups)
+            model.add(sum(shares.values()) == built.requests)
+            model.add_exactly_one(chosen_of.values())
         for role, (group, share) in product(
             [role for one, role in problem.needs if one == number], shares.items()
         ):
             rates = []
-            for column, count in zip(problem.columns, master.count, strict=True):
+            for column, count in zip(problem.columns, built.count, strict=True):
                 if (column.model, column.role, column.group) == (number, role, group):
                     rates.append(problem.rate(column) * count)
                     if len(groups) > 1:
-                        model.add(count == 0).only_enforce_if(~master.chosen[number, group])
+                        model.add(count == 0).only_enforce_if(~chosen_of[group])
             model.add(sum(rates) >= share)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best answer of a search, None where it found none, and what no answer is better than."""
+    """What a search found: the best answer, None where it found none, its objective, and what none is better than.
 
-    answer: Answer | None
-    bound: float
+    ``optimal``: the answer is the best. ``impossible``: it is proven that there is none.
+    """
+
+    answer: Answer | None = None
+    value: float = math.nan
+    bound: float = math.nan
+    optimal: bool = False
+    impossible: bool = False
 
 
 def solve(
-    master: Master,
+    built: FleetModel,
     budget: Budget,
     *,
     seed: int,
+    start: Answer | None = None,
     gap: float = 0.0,
-    most: float = math.inf,
-    enough: float = math.inf,
+    most_s: float = math.inf,
 ) -> Found:
-    """Search within the work that is left, and within ``most`` of the solver's own seconds.
-
-    It is over at a relative ``gap``, and at the first answer whose objective is ``enough``.
-    """
+    """Search within the work that is left and ``most_s`` of the solver's own seconds, or to a relative ``gap``."""
     from ortools.sat.python import cp_model
 
-    class StopAtEnough(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            if self.objective_value >= enough:
-                self.stop_search()
-
     if not budget.goes_on():
-        return Found(None, math.nan)
+        return Found()
+    built.model.clear_hints()  # type: ignore[no-untyped-call]
+    for index, known in enumerate(() if start is None else start.values):
+        built.model.add_hint(built.model.get_int_var_from_proto_index(index), known)
     # all of the linear relaxation: without it the search is 9 % from the bound after 20 s (measured)
-    solver, status = solve_within(
-        master.model, budget, seed=seed, most_s=most, gap=gap, linear=2, callback=StopAtEnough()
-    )
+    solver, status = solve_within(built.model, budget, seed=seed, most_s=most_s, gap=gap, linear=2)
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
-        return Found(None, solver.best_objective_bound)
+        return Found(bound=solver.best_objective_bound, impossible=status == cp_model.INFEASIBLE)
     value, bound = solver.objective_value, solver.best_objective_bound
-    flows = [{arc: solver.value(one) for arc, one in arcs.items()} for arcs in master.arcs]
     answer = Answer(
-        counts=tuple(map(solver.value, master.count)),
+        counts=tuple(map(solver.value, built.count)),
         patterns=tuple(
-            _paths(one, {arc: many for arc, many in flow.items() if many})
-            for one, flow in zip(master.problem.classes, flows, strict=True)
+            _paths(one, {arc: many for arc, flow in arcs.items() if (many := solver.value(flow))})
+            for one, arcs in zip(built.problem.classes, built.arcs, strict=True)
         ),
-        requests=solver.value(master.requests),
-        value=value,
-        bound=bound,
-        optimal=status == cp_model.OPTIMAL and math.isclose(value, bound, rel_tol=1e-9, abs_tol=0.5),
+        requests=solver.value(built.requests),
+        values=tuple(solver.response_proto.solution),
     )
-    return Found(answer, bound)
+    optimal = status == cp_model.OPTIMAL and math.isclose(value, bound, rel_tol=1e-9, abs_tol=0.5)
+    return Found(answer, value, bound, optimal)
 
 
 def _paths(one: DomainClass, flow: dict[tuple[int, int], int]) -> tuple[Pattern, ...]:
@@ -323,28 +300,3 @@ def _paths(one: DomainClass, flow: dict[tuple[int, int], int]) -> tuple[Pattern,
             place += step[1] or 1
         found.append(tuple(blocks))
     return tuple(found)
-
-
-def hint(master: Master, answer: Answer) -> None:
-    """Start the next search from ``answer``."""
-    master.model.clear_hints()  # type: ignore[no-untyped-call]
-    for count, many in zip(master.count, answer.counts, strict=True):
-        master.model.add_hint(count, many)
-    for one, arcs, patterns in zip(master.problem.classes, master.arcs, answer.patterns, strict=True):
-        flow: dict[tuple[int, int], int] = dict.fromkeys(arcs, 0)
-        by_domain = any(start < 0 for start, _ in arcs)
-        for domain, pattern in enumerate(patterns):
-            place = 0
-            if by_domain:
-                for block in pattern:
-                    flow[-1 - domain, block.size] += 1
-                continue
-            for block in pattern:
-                while (place, block.size) not in flow or one.block(place, block.size) != block:
-                    flow[place, 0] += 1
-                    place += 1
-                flow[place, block.size] += 1
-                place += block.size
-        for arc, many in flow.items():
-            master.model.add_hint(arcs[arc], many)
-    master.model.add_hint(master.requests, answer.requests)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,102 +15,15 @@ from cost.layouts.candidates import arrangement_of
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
-from cost.serving.lengths import serving_workloads
 from cost.serving.packing import Workers
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
-from placement.fitting import TP_WIDTHS
-from placement.fleet.blocks import Block, DomainClass, Shape, shapes_like, stand
+from placement.fleet.options import DECODE, PREFILL, Traffic
+from placement.fleet.shapes import Block, DomainClass, Shape, shapes_like, stand
+from placement.layouts.shapes import TP_WIDTHS
 from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]
-DECODE, PREFILL = "decode", "prefill"
 _ALIKE = 1e-9
-
-
-@dataclass(frozen=True, eq=False)
-class Traffic:
-    """What is served: lengths, limits, and the models with their shares of the requests.
-
-    Attributes
-    ----------
-    deployments:
-        Of each model, its decode and, where prompts are prefilled too, its prefill.
-    shares:
-        Of the requests, ``[models]``; they add up to 1.
-    isl, osl:
-        Tokens of a prompt and of an answer; 0 and 1 where only decoding is asked for (a request is then a token).
-    tpot_s, ttft_s:
-        Longest time per output token and to the first token (prefill and transfer, without waiting); None: no limit.
-    imbalance:
-        Busiest GPU's expert load over the mean; None: as usual in wide groups.
-    redundant:
-        Extra expert copies of each layer; None: the fewest that divide.
-    usual:
-        Limits that nobody asked for (``tpot_s``, ``ttft_s``): left out where nothing holds them.
-    """
-
-    deployments: tuple[tuple[Deployment, Deployment | None], ...]
-    shares: tuple[float, ...]
-    isl: int
-    osl: int
-    tpot_s: float | None
-    ttft_s: float | None
-    imbalance: float | None = 1.0
-    redundant: int | None = None
-    usual: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(
-        cls,
-        models: Sequence[Deployment],
-        shares: Sequence[float],
-        lengths: tuple[int, int] | None,
-        limits: tuple[float | None, float | None],
-        *,
-        redundant: int | None = None,
-        usual: frozenset[str] = frozenset(),
-    ) -> Self:
-        """Return what ``models`` serve: with ``lengths`` of prompt and answer both phases, else decode as it is.
-
-        ``limits`` are ``tpot_s`` and ``ttft_s``, the second of both phases alone.
-        """
-        pairs: list[tuple[Deployment, Deployment | None]] = []
-        for one in models:
-            if lengths is None:
-                pairs.append((one, None))
-                continue
-            decode, prefill = serving_workloads(one.workload, *lengths)
-            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
-        isl, osl = lengths or (0, 1)
-        return cls(
-            deployments=tuple(pairs),
-            shares=tuple(shares),
-            isl=isl,
-            osl=osl,
-            tpot_s=limits[0],
-            ttft_s=limits[1] if lengths else None,
-            imbalance=None if lengths else 1.0,
-            redundant=redundant,
-            usual=usual,
-        )
-
-    @property
-    def limits(self) -> str:
-        """The limits in words, to stand behind what is so within them; none where there are none."""
-        limits = ((self.tpot_s, "a token"), (self.ttft_s, "to the first token"))
-        words = [f"{limit_s * 1e3:,g} ms {what}" for limit_s, what in limits if limit_s is not None]
-        return f" within {' and '.join(words)}" if words else ""
-
-    @property
-    def first_to_go(self) -> str:
-        """The limit to leave out where not all can be held: one that nobody asked for, to the first token before."""
-        kept = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
-        return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """What pools do."""
-        return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +89,6 @@ class Priced:
     fastest_ttft_s: float
     receive_s: tuple[float, ...] = (np.inf,)
     path: CachePath | None = None
-    shapes: dict[str, list[Shape]] = field(default_factory=dict)
 
 
 def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traffic) -> list[Shape]:

@@ -9,8 +9,8 @@ import pytest
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement.fitting import fitted_layouts, fitting_shapes
-from placement.infeasible import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
+from placement.layouts.fitting import fitted_layouts, fitting_shapes
+from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError, InputError
 

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.budget import Budget
-from placement.fleet import cpsat
-from placement.fleet.assign import _Cut, _nearest, assign
-from placement.fleet.blocks import Block, DomainClass, Shape, even, stand
-from placement.fleet.columns import DECODE, PREFILL, Column, drop_dominated
-from placement.fleet.cpsat import Answer, Problem, build, hint, solve
-from placement.fleet.greedy import first_answer
+from placement.fleet.assign import assign
+from placement.fleet.model import Answer, FleetModel, Found, Problem, build, solve
+from placement.fleet.options import DECODE, PREFILL
+from placement.fleet.pricing import Column, drop_dominated
+from placement.fleet.shapes import Block, DomainClass, Shape, even, stand
 from topology import resolve_cluster
 
 SPEC = resolve_cluster("hgx-h100").spec.domains[0]
@@ -74,11 +73,11 @@ def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answe
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
     master = build(problem)
     master.model.maximize(master.requests)
-    answer = solve(master, Budget(20.0), seed=0).answer
-    assert answer is not None
-    first = first_answer(problem)
-    assert first.requests <= answer.requests <= first.bound
-    return problem, answer
+    found = solve(master, Budget(20.0), seed=0)
+    assert found.optimal
+    assert found.answer is not None
+    assert found.value == found.bound == found.answer.requests
+    return problem, found.answer
 
 
 rates = st.floats(1.0, 100.0)
@@ -100,7 +99,6 @@ def test_the_best_of_all_counts(data: st.DataObject) -> None:
     domains = data.draw(st.sampled_from([(4, 4, 3), (3, 3, 3, 2)]))
     of = classes(*Counter(domains).items())
     problem, answer = solved(columns, of)
-    assert answer.optimal
     assert answer.requests / problem.scale == pytest.approx(most_by_hand(columns, domains), rel=3e-4)
     kept = [
         one for role in (DECODE, PREFILL) for one in drop_dominated([c for c in columns if c.role == role])
@@ -120,17 +118,6 @@ def test_replicas_lie_on_gpus_of_their_own_and_neighbours_join() -> None:
     for replica in replicas:
         if len(replica.places) == 2:
             assert abs(replica.places[0] - replica.places[1]) == 1
-
-
-def test_the_cheapest_first_answer_is_of_the_best_group() -> None:
-    """Four GPUs, two replicas: decode gives 10 requests/s under the first group of limits and 20 under the second."""
-    columns = [
-        *(column(DECODE, rate, 2, group=group) for group, rate in ((0, 10.0), (1, 20.0))),
-        *(column(PREFILL, 30.0, 2, group=group) for group in (0, 1)),
-    ]
-    answer = first_answer(problem := Problem(classes((4, 1)), columns, NEEDS, {0: 1.0}, 60.0), cheapest=True)
-    assert answer.counts == (0, 1, 0, 1)
-    assert answer.requests / problem.scale == pytest.approx(20.0, rel=3e-4)
 
 
 def test_slow_gpus_come_last_and_cost_what_they_cost() -> None:
@@ -167,13 +154,6 @@ def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.Da
     )
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 9))
-def test_the_nearest_of_places_is_found(places: list[int], place: int) -> None:
-    cuts = [_Cut(one, ()) for one in sorted(places)]
-    assert _nearest(cuts, place) == min(range(len(cuts)), key=lambda at: (abs(cuts[at].place - place), at))
-
-
 def test_all_replicas_keep_the_limits_of_one_group() -> None:
     mixed = [
         column(DECODE, 9.0, 2, group=0),
@@ -189,26 +169,13 @@ def test_a_hint_is_a_whole_answer() -> None:
     columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
     problem, answer = solved(columns, classes((5, 2), slow=1))
     master = build(problem)
-    hint(master, answer)
     master.model.maximize(master.requests)
-    again = solve(master, Budget(20.0), seed=0).answer
+    again = solve(master, Budget(20.0), seed=0, start=answer).answer
     assert again is not None
     assert again.requests == answer.requests
 
 
-def test_the_first_answer_is_legal_and_serves_every_pool() -> None:
-    columns = [column(DECODE, 30.0, 4, 4), column(DECODE, 5.0, 2), column(PREFILL, 10.0, 1)]
-    of = classes((4, 3), (3, 1))
-    problem = Problem(of, columns, NEEDS, {0: 1.0}, 100.0)
-    answer = first_answer(problem)
-    assert answer.requests > 0
-    replicas = assign(of, columns, answer, [gpu // 4 for gpu in range(15)])
-    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
-    assert set(used.values()) == {1}
-    assert sum(answer.counts) == len(replicas)
-
-
-def many_steps() -> cpsat.Master:
+def many_steps() -> FleetModel:
     """A model with a number of answers on the way to the best."""
     columns = [
         column(role, rate * (1 + 0.07 * size), *(size,) * blocks)
@@ -221,14 +188,14 @@ def many_steps() -> cpsat.Master:
     return master
 
 
-def told(found: cpsat.Found) -> tuple[object, ...]:
+def told(found: Found) -> tuple[object, ...]:
     return found.bound, None if found.answer is None else vars(found.answer)
 
 
 def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
     whole = solve(many_steps(), Budget(20.0), seed=0)
     assert whole.answer is not None
-    assert whole.answer.optimal
+    assert whole.optimal
     for work_s in (1e-4, 3e-3, 1e-2, 3e-2):
         cut = solve(many_steps(), Budget(work_s), seed=0)
         assert told(solve(many_steps(), Budget(work_s), seed=0)) == told(cut)
@@ -237,26 +204,3 @@ def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
     cancelled = Budget(20.0, cancel=lambda: True)
     assert solve(many_steps(), cancelled, seed=0).answer is None
     assert cancelled.cut
-
-
-def test_the_first_answer_cuts_whole_domains() -> None:
-    columns = [
-        column(DECODE, 10.0, 5),
-        column(DECODE, 6.0, 4),
-        column(PREFILL, 9.0, 3),
-        column(PREFILL, 30.0, 8),
-    ]
-    problem, answer = solved(columns, classes((8, 20)))
-    first = first_answer(problem)
-    assert first.requests == pytest.approx(answer.requests, rel=0.02)
-    assert sum(map(len, first.patterns[0])) == sum(first.counts)
-
-
-def test_enough_is_enough() -> None:
-    whole = solve(many_steps(), Budget(20.0), seed=0)
-    assert whole.answer is not None
-    asked = whole.answer.requests // 2
-    found = solve(many_steps(), Budget(20.0), seed=0, enough=asked)
-    assert found.answer is not None
-    assert whole.answer.optimal
-    assert asked <= found.answer.requests <= whole.answer.requests

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,16 +100,6 @@ class StageProblem:
     def stages(self) -> int:
         """Number of stages."""
         return int(self.seconds.shape[1])
-
-    def stage_seconds(self, ranges: tuple[range, ...]) -> Floats:
-        """Time of each stage for these runs of layers, ``[stages]``."""
-        rows = [self.seconds[list(r), s].sum() for s, r in enumerate(ranges)]
-        return np.array(rows) + self.fixed_seconds
-
-    def stage_memory(self, ranges: tuple[range, ...]) -> Floats:
-        """Bytes per GPU of each stage for these runs of layers, ``[stages]``."""
-        rows = [self.memory[list(r), s].sum() for s, r in enumerate(ranges)]
-        return np.array(rows) + self.fixed_memory
 
 
 def solve_stages(problem: StageProblem) -> tuple[range, ...]:
@@ -231,7 +221,7 @@ def _fits(held: _StageBytes, batch: int) -> bool:
     (layers, stages), layer = memory.shape, 0
     for stage, room in enumerate((held.capacity - fixed).tolist()):
         left, first = room, layer
-        for size in _one_by_one(memory[layer : layers - (stages - stage - 1), stage]):
+        for size in memory[layer : layers - (stages - stage - 1), stage].tolist():
             if size > left:
                 break
             left -= size
@@ -241,18 +231,10 @@ def _fits(held: _StageBytes, batch: int) -> bool:
     return bool(layer == layers)
 
 
-def _one_by_one(values: Floats) -> Iterator[float]:
-    """Plain numbers, a few at a time: most stages end long before the last layer."""
-    for start in range(0, len(values), 256):
-        yield from values[start : start + 256].tolist()
-
-
-def stage_problem(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], times: bool = True
-) -> StageProblem:
+def stage_problem(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> StageProblem:
     """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
 
-    ``slots[stage]`` are the slots of each GPU of the stage. ``times=False`` leaves the seconds zero.
+    ``slots[stage]`` are the slots of each GPU of the stage.
     """
     model, batch = deployment.model, deployment.workload.batch
     held = _stage_bytes(deployment, groups, tp=tp, slots=slots)
@@ -260,7 +242,7 @@ def stage_problem(
     stages, total = len(groups), sum(len(group) for group in groups)
     seconds, fixed_s = np.zeros((len(model.kinds), stages)), np.zeros(stages)
     known: dict[object, Floats] = {}
-    for stage, group in enumerate(groups) if times else ():
+    for stage, group in enumerate(groups):
         sequences = batch * total / (stages * len(group))
         key = deployment.context(StageSpec(group, range(0))).kind, slots[stage].tobytes()
         if key not in known:

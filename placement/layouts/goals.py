@@ -9,29 +9,13 @@ import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.layouts import Sweep, sweep
-from cost.layouts.candidates import (
-    MOST_STAGES,
-    Arrangement,
-    Group,
-    arrangement_of,
-    domain_gpus,
-    equal_groups,
-    group_sizes,
-    replicas_of,
-)
-from cost.model import Model
 from cost.step.score import Score
-from placement.fitting import Fitted, fitted_layouts
-from placement.infeasible import refuse_first_token
+from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.price import LayoutKey, key_of
+from placement.layouts.refuse import refuse_first_token
+from placement.layouts.shapes import of_one_kind, single_replicas
 from placement.options import USUAL_TPOT, Goal, PlanOptions
 from topology.base.errors import MissingFigureError
-from topology.cluster import Cluster
-
-Shape = tuple[int, int, int, int]
-"""What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
-EVERY_SIZE = 16
-"""Sizes of a group that are all looked at for the fewest GPUs; of larger ones those that divide a domain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,40 +85,6 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
     return found
 
 
-def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arrangement]:
-    """Yield replicas of fewer than ``below`` GPUs, alone on the first domains of each kind; the other GPUs stay idle.
-
-    Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
-    of whole domains, with any number of stages.
-    """
-    most = min(MOST_STAGES, len(model.layers))
-    kinds: dict[tuple[int, int], list[Group]] = {}
-    for gpus in domain_gpus(cluster):
-        kind = cluster.domain_kind[cluster.gpus[gpus[0]].domain]
-        kinds.setdefault((kind, len(gpus)), []).append(gpus)
-    for (_, size), domains in kinds.items():
-        inside = [n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0]
-        for wide in (*inside, *(size * count for count in range(2, len(domains) + 1))):
-            if wide >= below:
-                break
-            groups = equal_groups(domains, wide)
-            for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
-                yield arrangement_of(cluster, (tuple(groups[:stages]),))
-
-
-def of_one_kind(cluster: Cluster, model: Model) -> Iterator[Arrangement]:
-    """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
-    most = min(MOST_STAGES, len(model.layers))
-    kinds: dict[str, list[Group]] = {}
-    for gpus in domain_gpus(cluster):
-        kinds.setdefault(cluster.domain_of(gpus[0]).gpu.name, []).append(gpus)
-    for domains in kinds.values() if len(kinds) > 1 else ():
-        for size in group_sizes(domains):
-            groups = equal_groups(domains, size)
-            for stages in range(1, min(most, len(groups)) + 1):
-                yield arrangement_of(cluster, replicas_of(groups, stages))
-
-
 def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
     """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
     arranged = of_one_kind(deployment.cluster, deployment.model)
@@ -167,7 +117,7 @@ def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]])
 
 
 def soon_enough(
-    deployment: Deployment, layouts: Sequence[Fitted], first: Mapping[Shape, float], limit_s: float
+    deployment: Deployment, layouts: Sequence[Fitted], first: Mapping[LayoutKey, float], limit_s: float
 ) -> list[Fitted]:
     """Return the layouts of which ``first``, the seconds to a prompt's first token, is at most ``limit_s``.
 
@@ -176,45 +126,10 @@ def soon_enough(
     InfeasibleError
         If there is none.
     """
-    seconds = [first.get(shape_of(fit.layout), np.inf) for fit in layouts]
+    seconds = [first.get(key_of(fit.layout), np.inf) for fit in layouts]
     if min(seconds) > limit_s:
         refuse_first_token(deployment, limit_s, min(seconds))
     return [fit for fit, each in zip(layouts, seconds, strict=True) if each <= limit_s]
-
-
-def shape_of(layout: Layout) -> Shape:
-    """Return what tells the layout apart."""
-    gpus = max(sum(len(stage.gpus) for stage in stages) for stages in layout.replicas)
-    return layout.tp, layout.ep, layout.stages, gpus
-
-
-def shapes_of(found: Sweep) -> list[Shape]:
-    """Return the same of each configuration of a sweep."""
-    ep = found.ep if found.deployment.model.moe is not None else found.gpus // found.stages
-    columns = (found.tp, ep, found.stages, found.gpus)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def first_tokens(
-    deployment: Deployment, redundant: int | None, arranged: Sequence[Arrangement] | None = None
-) -> dict[Shape, float]:
-    """Return by shape the seconds in which one prompt alone is prefilled, experts balanced, on its fastest split.
-
-    It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
-    """
-    workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
-    there = replace(deployment, workload=workload)
-    found = sweep(there, redundant=redundant, cut_experts=False, arranged=arranged)
-    first: dict[Shape, float] = {}
-    for shape, step_s in zip(shapes_of(found), found.step_s.tolist(), strict=True):
-        first[shape] = min(step_s, first.get(shape, np.inf))
-    return first
-
-
-def shortest_s(deployment: Deployment, redundant: int | None) -> float:
-    """Return the shortest time per output token of any layout with as few sequences as there can be."""
-    found = sweep(deployment, redundant=redundant, cut_experts=False)
-    return float(np.min(found.step_s, initial=np.inf)) / deployment.workload.tokens_per_step
 
 
 GOAL_WORDS: dict[Goal, str] = {

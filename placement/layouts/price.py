@@ -1,16 +1,24 @@
-"""Layers split for the batch that a plan has: what leaves most room for sequences is seldom what is fastest."""
+"""Price layouts by a sweep: what each promises, its fastest split, how soon its first token comes.
+
+Layers are split again for the batch that a plan has: what leaves most room for sequences is seldom what is fastest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints
-from placement.fitting import Fitted, split_otherwise
+from placement.layouts.fitting import Fitted, Fitting, fitted
+
+LayoutKey = tuple[int, int, int, int]
+"""What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
 
 
 def promised(
@@ -62,14 +70,16 @@ def faster_splits(
     priced, held, within, of, number = _priced(
         deployment, [what for _, _, what in staged], limit_s, redundant
     )
-    more = []
+    more: list[Fitted] = []
     for fit, shape, what in staged:
         rows = np.flatnonzero(held & within & (of == number[what]) & (priced.tp == shape.tp))
         if len(rows):
-            split = _fastest_of(priced, rows)
+            best = int(rows[np.argmax(priced.tok_s[rows])])
+            split = priced.variants[int(priced.layout[best])].ranges
             if split != tuple(stage.layers for stage in fit.layout.replicas[0]):
-                more.append(split_otherwise(deployment, fit, split))
-    return [fit for fit in more if fit is not None]
+                other = fitted(deployment, Fitting(shape, fit.slots, fit.batch), split)
+                more += [] if other is None else [replace(other, fixed=fit.fixed)]
+    return more
 
 
 def _priced(
@@ -96,7 +106,36 @@ def _priced(
     return priced, held, within, of, number
 
 
-def _fastest_of(priced: Sweep, rows: Ints) -> tuple[range, ...]:
-    """Return the split of the row with most tokens per second."""
-    best = int(rows[np.argmax(priced.tok_s[rows])])
-    return priced.variants[int(priced.layout[best])].ranges
+def key_of(layout: Layout) -> LayoutKey:
+    """Return what tells the layout apart."""
+    gpus = max(sum(len(stage.gpus) for stage in stages) for stages in layout.replicas)
+    return layout.tp, layout.ep, layout.stages, gpus
+
+
+def keys_of(found: Sweep) -> list[LayoutKey]:
+    """Return the same of each configuration of a sweep."""
+    ep = found.ep if found.deployment.model.moe is not None else found.gpus // found.stages
+    columns = (found.tp, ep, found.stages, found.gpus)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def first_tokens(
+    deployment: Deployment, redundant: int | None, arranged: Sequence[Arrangement] | None = None
+) -> dict[LayoutKey, float]:
+    """Return by key the seconds in which one prompt alone is prefilled, experts balanced, on its fastest split.
+
+    It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
+    """
+    workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
+    there = replace(deployment, workload=workload)
+    found = sweep(there, redundant=redundant, cut_experts=False, arranged=arranged)
+    first: dict[LayoutKey, float] = {}
+    for key, step_s in zip(keys_of(found), found.step_s.tolist(), strict=True):
+        first[key] = min(step_s, first.get(key, np.inf))
+    return first
+
+
+def shortest_s(deployment: Deployment, redundant: int | None) -> float:
+    """Return the shortest time per output token of any layout with as few sequences as there can be."""
+    found = sweep(deployment, redundant=redundant, cut_experts=False)
+    return float(np.min(found.step_s, initial=np.inf)) / deployment.workload.tokens_per_step

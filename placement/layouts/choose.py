@@ -18,28 +18,24 @@ from cost.serving.limits import relax_default_limits
 from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget
-from placement.fitting import Fitted, fitted_layouts
-from placement.goals import (
+from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.goals import (
     Aim,
-    Shape,
     aim_of,
     cheaper_kinds,
     fewer_gpus,
-    first_tokens,
     service_words,
-    shape_of,
-    shortest_s,
     soon_enough,
     with_parts,
 )
-from placement.infeasible import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
+from placement.layouts.partition import last_within
+from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised, shortest_s
+from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions, ServiceLevel
-from placement.partition import last_within
 from placement.placing import Known, StageGroup, place_stages
 from placement.progress import Say, silent
 from placement.result import ExpertResult
 from placement.scoring import placement_scorer
-from placement.splits import faster_splits, promised
 
 MOST_PLACED = 80
 """Fast layouts whose experts are really placed before the best of them is taken, or a time per token given up."""
@@ -86,7 +82,7 @@ def choose_layout(
     Candidates come with their score under perfect balance, best first. They are placed in that order until
     none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
     one is still alike with experts really placed. ``layouts`` are those of
-    :func:`placement.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
+    :func:`placement.layouts.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
     another choice on the same cluster and loads; ``say`` is told how many were tried. A time per token that nobody
     asked for gives way where no layout holds it.
 
@@ -119,7 +115,7 @@ def choose_layout(
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         chosen = _simplest(best, found, loads, options, fast)
         fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
-        first_s = first.get(shape_of(chosen.candidate.layout))
+        first_s = first.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
         return replace(chosen, service_level=words)
 
@@ -128,9 +124,9 @@ def choose_layout(
 
 def _offered(
     deployment: Deployment, asked: Sequence[Fitted], level: ServiceLevel, options: PlanOptions
-) -> tuple[list[Fitted], dict[Shape, float]]:
+) -> tuple[list[Fitted], dict[LayoutKey, float]]:
     """Return the layouts that the goal chooses from, soon enough with the first token, and by shape how soon."""
-    offered, first = list(asked), dict[Shape, float]()
+    offered, first = list(asked), dict[LayoutKey, float]()
     if options.goal == "gpus":
         offered += fewer_gpus(deployment, asked, level.limit_s, options)
     elif options.goal in ("usd", "power"):

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, NoReturn
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.model import Layer, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
-from cost.step.memory import layer_cache_bytes, layer_weight_bytes, weight_sizes
-from placement.fitting import fitting_shapes, tightest
+from cost.step.memory import StageMemory, layer_cache_bytes, layer_weight_bytes, replica_memory, weight_sizes
+from placement.failure_domains import domain_name, require_apart, stage_domains
+from placement.layouts.fitting import fitting_shapes, stage_slots
+from placement.layouts.partition import equal_ranges, last_where, stage_specs
+from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions, Spread
-from placement.partition import last_where
 from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError, input_name
-from topology.base.units import added
+from topology.base.units import added, plural
 from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
 
 if TYPE_CHECKING:
-    from placement.fitting import Fitted
+    from placement.layouts.fitting import Fitted
 
 
 MOST_NODES = 4096
@@ -72,41 +74,95 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     )
 
 
+def tightest(
+    deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
+) -> tuple[Shape, StageMemory]:
+    """Return the shape that comes nearest to fitting batch 1, and the memory of its fullest stage.
+
+    Raises
+    ------
+    InputError
+        If no shape can hold the experts at all.
+    InfeasibleError
+        If none can with the copies of each expert spread over failure domains.
+    """
+    layers = len(deployment.model.layers)
+    best: tuple[float, Shape, StageMemory] | None = None
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, shape, redundant, spread)
+        if slots is None:
+            continue
+        groups = shape.replicas[0]
+        stages = stage_specs(groups, equal_ranges(layers, len(groups)))
+        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots)
+        fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
+        over = fullest.used(1) - fullest.usable
+        if best is None or over < best[0]:
+            best = over, shape, fullest
+    if best is None:
+        moe = deployment.model.moe
+        if spread != "gpu":
+            _refuse_spread(deployment, redundant, spread)
+        experts = moe.experts if moe else 0
+        raise InputError(
+            f"no group of {deployment.cluster.name}'s GPUs can hold "
+            f"{plural(experts, 'expert')} and "
+            f"{redundant} more copies without two copies of one on a GPU; give fewer.",
+            field="redundant",
+            value=redundant,
+        )
+    return best[1], best[2]
+
+
+def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread) -> None:
+    """Raise InfeasibleError where some shape could hold the experts, if copies may share a failure domain."""
+    moe = deployment.model.moe
+    if moe is None:
+        return
+    names = {domain_name(gpu, spread) for gpu in deployment.cluster.gpus}
+    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+        slots = stage_slots(deployment, shape, redundant)
+        if slots is not None:
+            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
+                domains = stage_domains(deployment, members, spread)
+                word = (
+                    f"{input_name('spread')} {spread} ({deployment.cluster.name} has {len(names)} "
+                    f"{spread}{'s' * (len(names) > 1)})"
+                )
+                require_apart(moe.experts, row, domains, word)
+
+
 def refuse_speed(
     deployment: Deployment, limit_s: float | None, fastest_s: float, fewer_s: float | None = None
 ) -> NoReturn:
     """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is.
 
-    ``fewer_s``: the shortest with fewer sequences than GPUs, None where nobody looked.
+    ``fewer_s``: the shortest with fewer sequences than GPUs, None where unknown.
     """
-    wanted = (limit_s or 0.0) * 1e3
-    workload = deployment.workload
+    workload, fastest = deployment.workload, f"{rounded_up(fastest_s * 1e3)} ms"
     batch = f"batch {workload.batch}" if workload.batch else "batch 1"
+    what = f"the fastest layout takes {fastest} per token at {batch}"
     if not workload.decodes:
-        raise LimitError(
-            "limit_s",
-            f"{input_name('ttft_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest "
-            f"layout prefills prompts of {workload.context:,} tokens in {rounded_up(fastest_s * 1e3)} ms at "
-            f"{batch}; ask for at least that, or use faster GPUs or more of them.",
-        )
-    fewer = ""
-    if fewer_s is not None and fewer_s < fastest_s:
-        fewer = f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
-    raise LimitError(
-        "limit_s",
-        f"{input_name('tpot_ms')} {wanted:g} is out of reach on {deployment.cluster.name}: the fastest layout takes "
-        f"{rounded_up(fastest_s * 1e3)} ms per token at {batch}{fewer}; ask for at least that, or use "
-        "faster GPUs or more of them.",
-    )
+        what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} at {batch}"
+    elif fewer_s is not None and fewer_s < fastest_s:
+        what += f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
+    _out_of_reach(deployment, "limit_s", "tpot_ms" if workload.decodes else "ttft_ms", limit_s or 0.0, what)
 
 
 def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
     """Raise LimitError: no layout gives the first token in time, and the fastest there is."""
+    what = (
+        f"a prompt of {deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the "
+        "fastest layout"
+    )
+    _out_of_reach(deployment, "first_s", "ttft_ms", limit_s, what)
+
+
+def _out_of_reach(deployment: Deployment, field: str, name: str, limit_s: float, what: str) -> NoReturn:
     raise LimitError(
-        "first_s",
-        f"{input_name('ttft_ms')} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: a prompt of "
-        f"{deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the fastest "
-        "layout; ask for at least that, or use faster GPUs or more of them.",
+        field,
+        f"{input_name(name)} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: {what}; ask for at "
+        "least that, or use faster GPUs or more of them.",
     )
 
 

@@ -1,0 +1,1 @@
+"""Layouts of a plan: enumerate what fits, price it, place its experts, choose by the goal."""

@@ -1,0 +1,229 @@
+"""What fits: slots by free HBM, the largest batch, layers split for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost.experts.tokens.reach import ExpertUse, balanced_use
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import Layout
+from cost.layouts.candidates import Arrangement
+from cost.model import MoeFfn
+from cost.step.memory import weight_sizes
+from cost.step.score import LayoutScorer
+from placement.arrays import Floats, Ints
+from placement.failure_domains import require_apart, stage_domains
+from placement.layouts.partition import equal_ranges, largest_batch, split_layers
+from placement.layouts.shapes import Shape, arranged_shapes, shapes_of
+from placement.options import Spread
+from placement.problem import spread_slots
+from placement.scoring import stage_speed
+from topology.base.errors import InfeasibleError, InputError
+from topology.base.units import added
+
+
+def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
+    """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
+    cluster = deployment.cluster
+    return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
+
+
+def _slots_by_hbm(
+    deployment: Deployment, gpus: Sequence[int], layers: range, experts: int, even: Ints
+) -> Ints:
+    """Return the slots of each GPU of a stage, ``[gpus]``: where HBM differs each goes where most of it is left.
+
+    That leaves room for the largest batch. GPUs with equal HBM get equally many, as in ``even``.
+    """
+    capacity = gpu_hbm_bytes(deployment, gpus)
+    if (capacity == capacity[0]).all():
+        return even
+    size = weight_sizes(deployment.model)
+    per_slot = added(
+        float(count) * layer.ffn.expert_params * size["experts"]
+        for layer, count in deployment.model.kind_counts(layers)
+        if isinstance(layer.ffn, MoeFfn)
+    )
+    # what a GPU holds besides is as much on each, and changes no order
+    return slots_by_free_hbm(USABLE_HBM * capacity, per_slot, total=int(even.sum()), most=experts)
+
+
+def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, most: int) -> Ints:
+    """Give each of ``total`` slots to the GPU with most bytes left after it: int64 ``[gpus]``, at most ``most`` each.
+
+    What is left on the fullest GPU is then as much as it can be. Ties go to the first GPU.
+    """
+    left = free_bytes[:, None] - bytes_per_slot * np.arange(1, most + 1)
+    order = np.argsort(-left, axis=None, kind="stable")[:total]
+    return np.bincount(order // most, minlength=free_bytes.size)
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A shape that fits: the slots of each GPU of each stage, and the largest batch."""
+
+    shape: Shape
+    slots: tuple[Ints, ...]
+    max_batch: int
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A layout that fits at ``batch``: the user's, or the largest.
+
+    ``scorer`` scores it as if its experts were perfectly balanced. ``fixed``: the batch is not ours to lower.
+    ``shape`` is what was split, replicas that are left out of the layout too.
+    """
+
+    layout: Layout
+    slots: tuple[Ints, ...]
+    scorer: LayoutScorer
+    batch: int
+    fixed: bool
+    shape: Shape | None = None
+
+
+def stage_slots(
+    deployment: Deployment,
+    shape: Shape,
+    redundant: int | None,
+    spread: Spread = "gpu",
+    *,
+    equal: bool = False,
+) -> tuple[Ints, ...] | None:
+    """Return the slots of each GPU of each stage, int64 ``[gpus]`` each; None where the shape cannot hold them.
+
+    Parameters
+    ----------
+    redundant:
+        Extra copies of experts per layer; None: the fewest that divide.
+    spread:
+        The failure domains that copies are spread over.
+    equal:
+        GPUs get equally many, the first ones more of what does not divide; else by free HBM, where it differs.
+    """
+    moe = deployment.model.moe
+    groups = shape.replicas[0]
+    if moe is None:
+        return tuple(np.zeros(len(gpus), dtype=np.int64) for gpus in groups)
+    ranges = equal_ranges(len(deployment.model.layers), len(groups))
+    try:
+        slots = tuple(spread_slots(moe.experts, len(gpus), redundant) for gpus in groups)
+        if deployment.shared.hbm_differs and not equal:
+            slots = tuple(
+                _slots_by_hbm(deployment, gpus, layers, moe.experts, even)
+                for gpus, layers, even in zip(groups, ranges, slots, strict=True)
+            )
+        if spread != "gpu":
+            for members, row in zip(zip(*shape.replicas, strict=True), slots, strict=True):
+                # left to a rule, copies are as many as lie in different failure domains: one of each always does
+                domains = stage_domains(deployment, members, spread)
+                require_apart(moe.experts, row, domains, once=redundant is None)
+    except InputError:
+        return None
+    except InfeasibleError:
+        return stage_slots(deployment, shape, 0, spread, equal=equal) if redundant is None else None
+    return slots
+
+
+def fitting_shapes(
+    deployment: Deployment,
+    redundant: int | None,
+    spread: Spread = "gpu",
+    arranged: Iterable[Arrangement] | None = None,
+) -> Iterator[Fitting]:
+    """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM.
+
+    ``arranged``: what they are of; None: of the sweep's arrangements.
+    """
+    shapes = (
+        shapes_of(deployment, redundant) if arranged is None else arranged_shapes(deployment.model, arranged)
+    )
+    for shape in shapes:
+        found: dict[tuple[bytes, ...], None] = {}
+        for equal in (True, False) if deployment.shared.hbm_differs else (True,):
+            slots = stage_slots(deployment, shape, redundant, spread, equal=equal)
+            if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
+                continue
+            found[key] = None
+            batch = batch_that_fits(deployment, shape, slots)
+            if batch >= 1:
+                yield Fitting(shape, slots, batch)
+
+
+def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> int:
+    """Return the largest batch for which the layers can be split so that every replica fits in HBM; 0 where none."""
+    return min(
+        largest_batch(deployment.with_batch(1), groups, tp=shape.tp, slots=slots)
+        for groups in _kinds_of_replicas(deployment, shape)
+    )
+
+
+def _kinds_of_replicas(deployment: Deployment, shape: Shape) -> Iterable[tuple[tuple[int, ...], ...]]:
+    """Return one replica of each kind of HBM that it lies on."""
+    if not deployment.shared.hbm_differs:
+        return shape.replicas[:1]
+    kinds = {
+        tuple(gpu_hbm_bytes(deployment, group).tobytes() for group in groups): groups
+        for groups in reversed(shape.replicas)
+    }
+    return kinds.values()
+
+
+def fitted_layouts(
+    deployment: Deployment,
+    redundant: int | None,
+    spread: Spread = "gpu",
+    arranged: Iterable[Arrangement] | None = None,
+) -> list[Fitted]:
+    """Return every layout that fits, its layers split, at the user's batch or else its largest.
+
+    ``arranged``: what they are of; None: of the sweep's arrangements.
+    """
+    fitting = fitting_shapes(deployment, redundant, spread, arranged)
+    found = (fitted(deployment, each) for each in fitting)
+    return [fit for fit in found if fit is not None]
+
+
+def fitted(
+    deployment: Deployment, fitting: Fitting, ranges: tuple[range, ...] | None = None
+) -> Fitted | None:
+    """Return a shape with its layers split, at the user's batch or else its largest; None where that does not fit.
+
+    ``ranges``: the split, at the largest batch that it leaves room for; None: the one whose slowest stage is fastest.
+    """
+    shape, at_batch, batch = fitting.shape, deployment, 0
+    if ranges is None:
+        batch = deployment.workload.wanted_batch(fitting.max_batch)
+        if batch > fitting.max_batch:
+            return None
+        at_batch = deployment.with_batch(batch)
+        try:
+            ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
+        except InfeasibleError:
+            return None  # fits to within a rounded kibibyte only
+    layout = shape.split(ranges)
+    scorer = LayoutScorer(deployment, layout, balanced_uses(at_batch, layout, fitting.slots))
+    batch = batch or deployment.workload.wanted_batch(scorer.max_batch)
+    if not 0 < batch <= scorer.max_batch:
+        return None
+    return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch), shape)
+
+
+def balanced_uses(
+    deployment: Deployment, layout: Layout, slots: Sequence[Ints]
+) -> list[list[ExpertUse | None]]:
+    """Return the uses of perfectly balanced experts, ``[replica][stage]``, for the slots of each stage."""
+    moe = deployment.model.moe
+    moe_layers = np.array(deployment.model.moe_layers)
+    uses: list[ExpertUse | None] = []
+    for stage, row in zip(layout.replicas[0], slots, strict=True):
+        count = int(np.isin(moe_layers, list(stage.layers)).sum())
+        use = None
+        if isinstance(moe, MoeFfn) and count:
+            use = balanced_use(count, row, moe.experts, moe.top_k, stage_speed(deployment, stage, row))
+        uses.append(use)
+    return [uses] * len(layout.replicas)

@@ -1,0 +1,102 @@
+"""Enumerate layouts: for each replica the GPUs of its stages, before layers are split and experts placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import CutReplicas, Layout
+from cost.layouts.candidates import (
+    MOST_STAGES,
+    Arrangement,
+    Group,
+    arrangement_of,
+    candidates,
+    domain_gpus,
+    equal_groups,
+    group_sizes,
+    replicas_of,
+    widths_of,
+)
+from cost.layouts.idle_gpus import arranged_in
+from cost.layouts.stages import Pricer
+from cost.model import Model
+from placement.layouts.partition import stage_specs
+from topology.cluster import Cluster
+
+TP_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Widths of tensor parallelism that engines take."""
+EVERY_SIZE = 16
+"""Sizes of a group that are all looked at for the fewest GPUs; of larger ones those that divide a domain."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
+
+    ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`; empty where unknown. ``what``: the arrangement that it
+    is of, if any.
+    """
+
+    replicas: tuple[tuple[tuple[int, ...], ...], ...]
+    tp: int
+    alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    what: Arrangement | None = field(default=None, compare=False, repr=False)
+
+    def split(self, ranges: Sequence[range]) -> Layout:
+        """Return the layout whose stages have these layers."""
+        if self.alike:
+            return Layout(CutReplicas(self.replicas, ranges, self.alike), self.tp)
+        return Layout(tuple(stage_specs(groups, ranges) for groups in self.replicas), self.tp)
+
+
+def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
+    """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
+    yield from arranged_shapes(model, candidates(cluster, model).always)
+
+
+def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
+    """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
+    yield from arranged_shapes(deployment.model, arranged_in(Pricer(deployment, redundant), alone=False))
+
+
+def arranged_shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:
+    """Yield arrangements at widths that plans may have."""
+    for one in what:
+        widths, _ = widths_of(model, one, cut_experts=False)
+        yield from (Shape(one.replicas, tp, one.alike, one) for tp in widths if tp in TP_WIDTHS)
+
+
+def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arrangement]:
+    """Yield replicas of fewer than ``below`` GPUs, alone on the first domains of each kind; the other GPUs stay idle.
+
+    Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
+    of whole domains, with any number of stages.
+    """
+    most = min(MOST_STAGES, len(model.layers))
+    kinds: dict[tuple[int, int], list[Group]] = {}
+    for gpus in domain_gpus(cluster):
+        kind = cluster.domain_kind[cluster.gpus[gpus[0]].domain]
+        kinds.setdefault((kind, len(gpus)), []).append(gpus)
+    for (_, size), domains in kinds.items():
+        inside = [n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0]
+        for wide in (*inside, *(size * count for count in range(2, len(domains) + 1))):
+            if wide >= below:
+                break
+            groups = equal_groups(domains, wide)
+            for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
+                yield arrangement_of(cluster, (tuple(groups[:stages]),))
+
+
+def of_one_kind(cluster: Cluster, model: Model) -> Iterator[Arrangement]:
+    """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
+    most = min(MOST_STAGES, len(model.layers))
+    kinds: dict[str, list[Group]] = {}
+    for gpus in domain_gpus(cluster):
+        kinds.setdefault(cluster.domain_of(gpus[0]).gpu.name, []).append(gpus)
+    for domains in kinds.values() if len(kinds) > 1 else ():
+        for size in group_sizes(domains):
+            groups = equal_groups(domains, size)
+            for stages in range(1, min(most, len(groups)) + 1):
+                yield arrangement_of(cluster, replicas_of(groups, stages))

@@ -1,0 +1,104 @@
+"""The pipeline of a plan: which layers are on which domains, what each hop carries and takes, and the bubble."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from cost.inputs.layout import StageSpec
+from cost.terms.pipeline import BUBBLE, Hop, hop_list
+from placement.plan import Plan
+from rackplan.views.blocks import Block, labelled
+from topology.base.units import format_quantity, plural
+from topology.cluster import Cluster
+
+_SAME = 1e-4  # of the step
+_MOST_STAGES = 8
+"""Stages whose domains a summary names."""
+_MOST_DOMAINS = 4
+"""Domains of a stage that are named."""
+
+
+def pipeline_blocks(plan: Plan) -> list[Block]:
+    """Return the stages, their order where it was chosen, the hops and the bubble; nothing of one stage."""
+    if plan.layout.stages == 1:
+        return []
+    return [
+        *labelled("Stages", _runs(plan), *_order(plan)),
+        *labelled("Hops", _hops(plan)),
+        *labelled("Bubble", bubble_words(plan)),
+    ]
+
+
+def plan_hops(plan: Plan) -> list[Hop]:
+    """Return the hops of the first replica of a plan, at its batch."""
+    return hop_list(plan.deployment, plan.layout.replicas[0], plan.deployment.workload.batch)
+
+
+def hop_words(hop: Hop) -> str:
+    """What a hop carries and takes, in words."""
+    return f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
+
+
+def bubble_words(plan: Plan) -> str:
+    """What the stages wait for the slowest of them, in words."""
+    seconds, step_s = plan.score.terms_s.get(BUBBLE.name, 0.0), plan.score.step_s
+    return f"{seconds * 1e3:.2f} ms of a step ({seconds / step_s:.1%}): {BUBBLE.meaning}"
+
+
+def domain_words(cluster: Cluster, stage: StageSpec) -> str:
+    """Name the domains of a stage; only how many where they are many."""
+    domains = list(dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus))
+    if len(domains) > _MOST_DOMAINS:
+        return f"{len(domains)} domains from d{min(domains)}"
+    return "+".join(f"d{domain}" for domain in domains)
+
+
+def _runs(plan: Plan) -> str:
+    """Layers of each stage, and on which domains; of several replicas those of the first."""
+    cluster, stages = plan.deployment.cluster, plan.layout.replicas[0]
+    kinds = [f"{len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name}" for stage in stages]
+    if len(stages) <= _MOST_STAGES:
+        runs = [
+            f"{stage.layers.start}-{stage.layers.stop - 1} on {domain_words(cluster, stage)} ({kind})"
+            for stage, kind in zip(stages, kinds, strict=True)
+        ]
+        first = " (replica 0)" * (len(plan.layout.replicas) > 1)
+        return f"layers {', '.join(runs)}{first}"
+    same = groupby((len(stage.layers), kind) for stage, kind in zip(stages, kinds, strict=True))
+    parts = ((len(list(group)), layers, kind) for (layers, kind), group in same)
+    return "in turn " + ", ".join(
+        f"{plural(many, 'stage')} of {plural(layers, 'layer')} on {kind}" for many, layers, kind in parts
+    )
+
+
+def _order(plan: Plan) -> list[str]:
+    """What is known of the order of stages over unlike domains; nothing where they are homogeneous."""
+    order = plan.order
+    if order is None:
+        return []
+    step = f"{order.objective * 1e3:.2f} ms"
+    if order.in_turn is None:
+        turn = f"a step of {step} (in the order of the cluster no split of the layers fits this batch)"
+    elif order.in_turn > order.objective * (1 + _SAME):
+        longer = order.in_turn / order.objective - 1
+        turn = f"a step of {step} (in the order of the cluster {order.in_turn * 1e3:.2f} ms, {longer:+.1%})"
+    else:
+        turn = f"a step of {step}, as in the order of the cluster"
+    proof = (
+        f"{order.status}: no order and no split is below {order.bound * 1e3:.2f} ms with experts balanced: "
+        f"gap {order.gap:.2%}"
+    )
+    return [f"order of unlike domains free: {turn}; {proof}"]
+
+
+def _hops(plan: Plan) -> str:
+    """What a micro-batch takes from stage to stage, equal hops once, and back to the first."""
+    *forward, back = plan_hops(plan)
+    texts = [f"{hop_words(hop)} over {hop.fabric}" for hop in forward]
+    parts, place = [], 0
+    for text, group in groupby(texts):
+        many = len(list(group))
+        which = f"S{place} to S{place + many}" + ", each" * (many > 1)
+        parts.append(f"{which} {text}")
+        place += many
+    return f"of a micro-batch: {', '.join(parts)}; back to S0 {hop_words(back)}"

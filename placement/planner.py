@@ -15,12 +15,12 @@ from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
-from placement.findings import TrafficReport
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
 from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
+from placement.plans.findings import TrafficReport
 from placement.problem import proven
 from placement.progress import OnProgress, Say
 from placement.result import ExpertResult

@@ -16,11 +16,11 @@ from cost.terms.alltoall import group_limit, vector_sizes
 from placement.arrays import Experts, Ints
 from placement.baselines import balanced_packing
 from placement.budget import Budget
-from placement.findings import FrontPoint, TrafficReport, TrafficRow
 from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
+from placement.plans.findings import FrontPoint, TrafficReport, TrafficRow
 from placement.problem import make_problem
 from placement.progress import Say
 from placement.result import ExpertResult, checked_result

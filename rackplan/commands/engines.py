@@ -64,7 +64,7 @@ def export(
     """Write a plan in the form that an engine loads, and what starts the engine with it."""
     from placement.engines.manifests.write import Asked, deploy
     from placement.engines.registry import require_engine
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
     from rackplan.output import print_error, show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.engines import export_view

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placement.findings import TrafficReport
 from placement.plan import Plan
+from placement.plans.findings import TrafficReport
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled
 from rackplan.views.charts import traffic_chart
 from rackplan.views.words import baseline_name

@@ -20,8 +20,9 @@ from placement import fitting
 from placement.budget import Budget
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import on_cluster
 from placement.stage_order.stages import order_stages
 from placement.verify import verify_plan

@@ -12,10 +12,10 @@ from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.budget import Budget
-from placement.findings import ScenarioReport, ScenarioRow
 from placement.layouts.choose import Placed
 from placement.options import PlanOptions
 from placement.placing import group_problem
+from placement.plans.findings import ScenarioReport, ScenarioRow
 from placement.progress import Say, silent
 from placement.scoring import stage_use, use_balancedness
 from placement.solve import solve

@@ -218,11 +218,11 @@ class PlanOptions:
 
 def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
     """Return the tensor parallelism that is asked for: where ranks choose copies by number, the split says it."""
-    said = rank_tp(split)
-    if said is not None and tp not in (None, said):
+    own = rank_tp(split)
+    if own is not None and tp not in (None, own):
         raise InputError(
-            f"of attention with tensor parallelism {said}, {input_name('tp')} says {tp}.",
+            f"of attention with tensor parallelism {own}, {input_name('tp')} says {tp}.",
             field="split",
             value=split,
         )
-    return tp if said is None else said
+    return tp if own is None else own

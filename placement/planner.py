@@ -15,13 +15,13 @@ from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget, Cancel
 from placement.cross_validation import check_scenarios
 from placement.dispatch_refinement import cut_short
-from placement.findings import TrafficReport
 from placement.layouts.choose import Placed, choose_layout, largest_batch_held, place
 from placement.layouts.fitting import Fitted
 from placement.layouts.order import improve_order
 from placement.options import AUTO, PlanOptions
 from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
+from placement.plans.findings import TrafficReport
 from placement.problem import proven
 from placement.progress import OnProgress, Say
 from placement.result import ExpertResult

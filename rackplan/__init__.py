@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from placement.budget import CancelledError as CancelledError
     from placement.options import PlanOptions as PlanOptions
     from placement.plan import Plan as Plan
-    from placement.plan_file import plan_to_dict as plan_to_dict
-    from placement.plan_file import read_plan as read_plan
     from placement.planner import make_plan as make_plan
+    from placement.plans.reading import read_plan as read_plan
+    from placement.plans.writing import plan_to_dict as plan_to_dict
     from placement.progress import Progress as Progress
     from placement.scoring import score_placement as score_placement
     from placement.verify import verify_plan as verify_plan
@@ -83,7 +83,8 @@ _HOMES = {
     "placement.analysis.levers": "find_levers",
     "placement.options": "PlanOptions",
     "placement.plan": "Plan",
-    "placement.plan_file": "plan_to_dict read_plan",
+    "placement.plans.reading": "read_plan",
+    "placement.plans.writing": "plan_to_dict",
     "placement.planner": "make_plan",
     "placement.scoring": "score_placement",
     "placement.budget": "CancelledError",

@@ -807,7 +807,7 @@ def _options(given: Chosen | None, kind: type[Chosen]) -> Chosen:
 def _plan(plan: Plan | str | Path) -> Plan:
     """Return a plan, read where it is a file."""
     from placement.plan import Plan
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
 
     if isinstance(plan, Plan):
         return plan

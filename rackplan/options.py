@@ -639,7 +639,7 @@ def read_noted(path: Path) -> Plan:
     InputError
         If it cannot be read.
     """
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
     from rackplan.output import note
 
     plan = read_plan(path)

@@ -288,7 +288,7 @@ def write_plan(
     Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
     the digest of the plan beside them.
     """
-    from placement.plan_file import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.results import svg
     from rackplan.views.plan_page import plan_page
@@ -337,7 +337,7 @@ def write_fleet(
 
     Returns their paths by what they are.
     """
-    from placement.plan_file import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.views.fleet import fleet_data, plan_name
 
     if is_page(path):

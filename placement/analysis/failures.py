@@ -15,9 +15,9 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.failure_domains import domain_name, stage_domains
-from placement.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
+from placement.plans.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf
 from placement.progress import Say, silent
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.base.errors import RackplanError

@@ -7,7 +7,7 @@ the same scorer as any plan's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,16 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.step.memory import weight_sizes
+from cost.step.score import Score
 from placement.arrays import Ints
 from placement.budget import Budget
-from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.layouts.choose import batch_within, choose_layout
 from placement.layouts.fitting import stage_slots
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.placing import place_stages
+from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
+from placement.problem import fewest_redundant
 from placement.progress import Say, silent
 from placement.scoring import moe_rows, placement_scorer
 from topology.base.errors import InputError
@@ -84,7 +86,11 @@ def choose_redundant(
             if point.tok_s_per_gpu < _FALLEN * best:
                 break
     if budget.interrupted:
-        points = points or [_point_of(deployment, base, moe.experts)]
+        few, slots = (
+            fewest_redundant(moe.experts, layout.ep),
+            base.candidate.slots,
+        )  # those that chose the layout
+        points = points or [_scored(deployment, layout, few, slots, base.balancedness, base.score)]
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
@@ -129,31 +135,26 @@ def _point(
     batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 1)
     if not batch:
         return None
-    score = scorer.at(batch)
+    return _scored(deployment, layout, redundant, slots, balance, scorer.at(batch))
+
+
+def _scored(
+    deployment: Deployment,
+    layout: Layout,
+    redundant: int,
+    slots: tuple[Ints, ...],
+    balance: Mapping[int, float],
+    score: Score,
+) -> RedundancyPoint:
     return RedundancyPoint(
         redundant,
         max(int(row.max()) for row in slots),
         float(np.mean(list(balance.values()))),
-        batch,
-        score.max_batch,
-        score.tok_s_per_gpu,
-        score.tpot_s,
-        _expert_bytes(deployment, layout, slots),
-    )
-
-
-def _point_of(deployment: Deployment, base: Placed, experts: int) -> RedundancyPoint:
-    """Return the point of the placement that chose the layout: the fewest copies that divide."""
-    candidate, score = base.candidate, base.score
-    return RedundancyPoint(
-        -(-experts // candidate.layout.ep) * candidate.layout.ep - experts,
-        max(int(row.max()) for row in candidate.slots),
-        float(np.mean(list(base.balancedness.values()))),
         score.batch,
         score.max_batch,
         score.tok_s_per_gpu,
         score.tpot_s,
-        _expert_bytes(deployment, candidate.layout, candidate.slots),
+        _expert_bytes(deployment, layout, slots),
     )
 
 

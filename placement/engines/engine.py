@@ -32,7 +32,7 @@ class Launch:
     split:
         How the plan expects tokens to be split over copies.
     model_type, architecture:
-        As in the model's config.json; empty where nobody says.
+        As in the model's config.json; empty where nothing says.
     cut:
         Layers of each pipeline stage.
     rank, address:
@@ -90,13 +90,13 @@ class Engine(ABC):
     suffixes:
         Endings that a file must have; the first is the usual one. Empty: any.
     splits:
-        How it can split an expert's tokens over copies; the first is what it does unless told.
+        How it can split an expert's tokens over copies; the first is what it does by default.
     split_words:
         The same in words.
     framework:
         What Dynamo calls it; empty where Dynamo does not run it.
     port:
-        Where it takes requests unless told.
+        Where it takes requests by default.
     ranks_are_tasks:
         Whether each GPU has a process that something else starts (MPI), not one a host.
     rules:

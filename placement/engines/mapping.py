@@ -60,7 +60,7 @@ class ModelFacts:
     model_type:
         ``model_type`` of its config.json; empty where there is none.
     architecture:
-        Its class, as ``architectures`` of its config.json calls it; empty where nobody says.
+        Its class, as ``architectures`` of its config.json calls it; empty where nothing says.
     """
 
     name: str

@@ -211,9 +211,9 @@ def _sizes(record: dict[str, object], rows: list[object], facts: ModelFacts) -> 
         return []
     found = []
     for key, wanted in (("num_slots", len(first)), ("num_redundant_experts", len(first) - facts.experts)):
-        said = record.get(key)
-        if type(said) is not int or said != wanted:
-            text = f"{str(said)[:24]}, but the rows have {wanted}: ValueError at the start"
+        given = record.get(key)
+        if type(given) is not int or given != wanted:
+            text = f"{str(given)[:24]}, but the rows have {wanted}: ValueError at the start"
             found.append(Finding(key, text, "refused"))
     return found
 

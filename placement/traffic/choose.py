@@ -17,11 +17,11 @@ from cost.step.score import LayoutScorer
 from cost.terms.alltoall import group_limit
 from placement.arrays import Bools, Experts, Ints
 from placement.budget import Budget
-from placement.findings import TrafficReport, TrafficRow
 from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
 from placement.pack import distinct_copies
 from placement.placing import StageGroup, group_problem
+from placement.plans.findings import TrafficReport, TrafficRow
 from placement.progress import Say
 from placement.result import ExpertResult, checked_result
 from placement.scoring import moe_rows, placement_scorer, routed_traffic

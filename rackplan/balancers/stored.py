@@ -113,7 +113,7 @@ def _read_recording(file: str) -> Stored:
 
 def _read_plan(file: str) -> Stored:
     from placement.engines.mapping import mapping_of
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
 
     plan = read_plan(Path(file))
     mapping = mapping_of(plan)

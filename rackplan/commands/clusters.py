@@ -250,7 +250,7 @@ def _range(text: str, count: int) -> range:
 
 def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
     from rackplan.views.overlay import plan_overlay, spread
     from topology.cluster import ClusterView
 

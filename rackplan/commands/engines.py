@@ -62,9 +62,9 @@ def export(
     json: options.JsonFlag = False,
 ) -> None:
     """Write a plan in the form that an engine loads, and what starts the engine with it."""
-    from placement.engines.manifests.write import Asked, deploy
+    from placement.engines.manifests.write import ExportRequest, deploy
     from placement.engines.registry import require_engine
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
     from rackplan.output import print_error, show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.engines import export_view
@@ -72,7 +72,7 @@ def export(
 
     engine = require_engine(to, "to")
     named = output or Path(f"{engine.name}{engine.suffixes[0]}")
-    asked = Asked(engine, named, launch, None, served, hosts, image)
+    asked = ExportRequest(engine, named, launch, None, served, hosts, image)
     deployed = deploy(asked, read_plan(plan), None if prefill is None else read_plan(prefill))
     view = export_view(deployed)
     if output is None and len(deployed.files) == 1:

@@ -281,7 +281,7 @@ def diff(
     json: options.JsonFlag = False,
 ) -> None:
     """Show two plans side by side. Inputs, layout, predictions, memory, copies moved, costs."""
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
     from rackplan.output import written
     from rackplan.views.diff import diff_view
 

@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = {
 _WRITTEN = ("compare", "sweep", "size", "replay", "score", "what-if", "diff", "traffic")
 """Commands whose file is what they print."""
 FILES: Mapping[str, str] = {
-    "plan.json": "placement.plan_schema.PlanFile",
+    "plan.json": "placement.plans.schema.PlanFile",
     "moves.json": "rackplan.schemas.plans.MovesFileData",
     "fleet.json": "rackplan.schemas.clusters.FleetFileData",
     "study.json": "rackplan.schemas.studies.StudyFileData",

@@ -9,8 +9,8 @@ from typing_extensions import TypedDict
 
 from cost.serving.supply import ProofData
 from cost.step.identities import Identities
-from placement.findings import LEFT_OUT
-from placement.plan_schema import LayoutPart, PlanPart, PlanScoreData
+from placement.plans.findings import LEFT_OUT
+from placement.plans.schema import LayoutPart, PlanPart, PlanScoreData
 from rackplan.schemas.figures import FigureData, SetData, SetFigureData
 from topology.base.figures import EvidenceLabel
 

@@ -67,7 +67,7 @@ class Start:
         InputError
             If there is none.
         """
-        from placement.plan_file import PLAN_FILE
+        from placement.plans.reading import PLAN_FILE
 
         if path is None:
             return cls()
@@ -103,7 +103,7 @@ class Start:
 
 
 def _plan_text(path: Path) -> str:
-    from placement.plan_file import read_plan
+    from placement.plans.reading import read_plan
 
     text = read_text(path, str(path))
     read_plan(path)  # what is no plan is said on the command line

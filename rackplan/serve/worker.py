@@ -141,13 +141,13 @@ def report(order: dict[str, Any], desk: Desk) -> dict[str, Any]:
 
 
 def _handed(data: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    from placement.plan_file import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_dict, plan_to_json
 
     return {"done": data, "plan": plan_to_json(plan_to_dict(plan, command=data["command"]))}
 
 
 def _read(text: str) -> Plan:
-    from placement.plan_file import plan_of_text
+    from placement.plans.reading import plan_of_text
 
     return plan_of_text(text, "plan.json")
 

@@ -14,10 +14,10 @@ from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
 from placement.analysis.compare import CompareRow
-from placement.findings import RedundancyCurve
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
+from placement.plans.findings import RedundancyCurve
 from rackplan.views.blocks import thinned
 from rackplan.views.explain import HBM_USES
 from rackplan.views.measured import MeasuredPoint

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placement.analysis.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
-from placement.plan_file import plan_to_dict
+from placement.plans.writing import plan_to_dict
 from rackplan.schemas.plans import MovedData
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
 from rackplan.views.diff_rows import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placement.analysis.failures import TOP
-from placement.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
+from placement.plans.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
 from rackplan.views.charts import redundancy_chart
 from rackplan.views.pictures.failures import failure_strips

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placement.analysis.lever import Lever, Reached, rate_of
 from placement.analysis.levers import Levers
-from placement.plan_file import layout_part
+from placement.plans.writing import layout_part
 from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
 from rackplan.views.settings import set_blocks, set_data

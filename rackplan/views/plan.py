@@ -11,7 +11,7 @@ from cost.step.fair_sharing import sharing_words
 from cost.step.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
 from placement.plan import Plan
-from placement.plan_file import plan_score_to_dict, plan_to_dict
+from placement.plans.writing import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
     Block,
     Chart,

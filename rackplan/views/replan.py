@@ -9,7 +9,7 @@ from cost.calibration.errors import errors_in
 from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step, Transfers
-from placement.plan_file import plan_score_to_dict
+from placement.plans.writing import plan_score_to_dict
 from rackplan.schemas.plans import MoveData, MovesFileData, MovesTotalsData
 from rackplan.views.blocks import (
     SCHEMA_VERSION,

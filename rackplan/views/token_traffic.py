@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from placement.findings import TrafficReport
 from placement.plan import Plan
+from placement.plans.findings import TrafficReport
 from rackplan.views.blocks import Block, Heading, Table, Text, labelled
 from rackplan.views.words import baseline_name
 from topology.base.units import plural

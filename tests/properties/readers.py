@@ -318,7 +318,7 @@ def _plan() -> Any:
 
 @cache
 def _plan_text() -> bytes:
-    from placement.plan_file import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_dict, plan_to_json
 
     return plan_to_json(plan_to_dict(_plan(), command="rackplan plan", sha256={})).encode()
 

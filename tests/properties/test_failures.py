@@ -15,10 +15,10 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from placement.analysis import failures
 from placement.analysis.failures import find_failures
-from placement.findings import WhatIf
 from placement.options import PlanOptions, Spread
 from placement.plan import Plan
 from placement.planner import make_plan
+from placement.plans.findings import WhatIf
 from placement.scoring import score_placement
 from topology import resolve_cluster
 

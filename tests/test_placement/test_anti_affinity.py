@@ -21,8 +21,9 @@ from placement.budget import Budget
 from placement.dispatch_refinement import fit_to_split
 from placement.options import PlanOptions
 from placement.pack import pack
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.problem import Problem, make_problem, most_in_domain, spread_slots
 from placement.replication import replicate
 from placement.result import ExpertResult

@@ -19,8 +19,9 @@ from placement.migrate.moved import moved
 from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_of_text, plan_to_dict, plan_to_json
 from placement.planner import make_plan
+from placement.plans.reading import plan_of_text
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import Fault, build_cluster, resolve_cluster

@@ -21,8 +21,9 @@ from placement.layouts import fitting, shapes
 from placement.layouts.order import order_stages
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import on_cluster
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster

@@ -22,8 +22,9 @@ from cost.resolve import resolve_model
 from helpers import few_layers
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json, score_to_dict
 from topology import resolve_cluster
 from topology.base.errors import InputError
 

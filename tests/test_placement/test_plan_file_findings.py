@@ -16,11 +16,12 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from topology import resolve_cluster
 from topology.base.errors import InputError
 

@@ -19,8 +19,9 @@ from placement.layouts import choose, fitting
 from placement.layouts.goals import aim_of
 from placement.options import TOLERANCE, PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan, score_to_dict
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json, score_to_dict
 from placement.scoring import placement_scorer
 from placement.verify import verify_plan
 from topology import resolve_cluster

@@ -12,10 +12,10 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
-from placement.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.layouts.choose import choose_layout
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
 from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InputError

@@ -15,8 +15,9 @@ from cost.resolve import resolve_model
 from helpers import few_layers
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_of_text, plan_to_dict, plan_to_json
 from placement.planner import make_plan
+from placement.plans.reading import plan_of_text
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import with_loads
 from topology import resolve_cluster
 

@@ -19,8 +19,9 @@ from cost.model import Model
 from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.plan import Plan
-from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import placement_scorer, with_loads
 from placement.traffic import choose
 from placement.verify import verify_plan

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement.plan_file import read_plan
+from placement.plans.reading import read_plan
 from rackplan.balancers import plugin, vllm
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy

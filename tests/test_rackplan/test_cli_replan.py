@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placement.plan_file import read_plan
+from placement.plans.reading import read_plan
 
 Run = Callable[..., Any]
 

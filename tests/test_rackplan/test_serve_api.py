@@ -238,7 +238,7 @@ def test_a_loss_needs_a_plan(client):
 
 def test_the_plans_of_a_folder_are_opened(tmp_path):
     import rackplan
-    from placement.plan_file import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_dict, plan_to_json
 
     made = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0, kv_dtype="fp8", context=2048)
     folder = tmp_path / "one"

@@ -39,8 +39,8 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of an export.
+class ExportRequest:
+    """What to export, and what starts it.
 
     Attributes
     ----------
@@ -87,44 +87,44 @@ class Deployed:
     files: Mapping[Path, str]
 
 
-def deploy(asked: Asked, plan: Plan, prefill: Plan | None = None) -> Deployed:
-    """Return ``plan`` as ``asked``; with ``prefill``, the plan of a prefill pool, it is the decode pool's.
+def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> Deployed:
+    """Return ``plan`` as ``request`` says; with ``prefill``, the plan of a prefill pool, it is the decode pool's.
 
     Raises
     ------
     InputError
         If the engine would reject or misread a plan, or cannot be started so.
     """
-    kind = require_kind(asked.launch)
+    kind = require_kind(request.launch)
     if kind == "shell":
-        of = {"prefill": prefill, "hosts": asked.hosts, "image": asked.image}
+        of = {"prefill": prefill, "hosts": request.hosts, "image": request.image}
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
                 f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} lws, dynamo, "
                 f"llm-d or slurm."
             )
-    given: list[tuple[Plan, Path, Role]] = [(plan, asked.output, "decode" if prefill else "both")]
+    given: list[tuple[Plan, Path, Role]] = [(plan, request.output, "decode" if prefill else "both")]
     if prefill is not None:
         _require_pair(plan, prefill)
-        given.append((prefill, asked.output.with_suffix(f".prefill{asked.output.suffix}"), "prefill"))
-    exported = tuple(_exported(asked, one, path, role) for one, path, role in given)
+        given.append((prefill, request.output.with_suffix(f".prefill{request.output.suffix}"), "prefill"))
+    exported = tuple(_exported(request, one, path, role) for one, path, role in given)
     files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
     if kind == "shell":
         return Deployed(exported, (), None, files)
-    names = _names(asked.hosts, [one for one, _, _ in given])
+    names = _names(request.hosts, [one for one, _, _ in given])
     base = dns_name(exported[0].launch.model.rpartition("/")[2])
     pools = tuple(
         make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
         for one, (of, _, role), called in zip(exported, given, names, strict=True)
     )
-    manifest = write_manifest(kind, pools, asked.image)
-    files[asked.output.with_suffix(f".{manifest.suffix}")] = manifest.text
+    manifest = write_manifest(kind, pools, request.image)
+    files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
     return Deployed(exported, pools, manifest, files)
 
 
-def _exported(asked: Asked, plan: Plan, path: Path, role: Role) -> Exported:
-    return export_plan(plan, asked.engine, str(path), tp=asked.tp, served=asked.served, role=role)
+def _exported(request: ExportRequest, plan: Plan, path: Path, role: Role) -> Exported:
+    return export_plan(plan, request.engine, str(path), tp=request.tp, served=request.served, role=role)
 
 
 def _require_pair(plan: Plan, prefill: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placement.findings import Failures
+from placement.plans.findings import Failures
 from rackplan.views.blocks import Picture
 from rackplan.views.words import UNITS
 

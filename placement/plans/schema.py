@@ -1,6 +1,6 @@
 """A plan file, ``plan.json``: one dataclass for each of its parts, of which it is read, written and described.
 
-Parts that a plan keeps as they are have their class there: :mod:`placement.findings`, :mod:`placement.plan`,
+Parts that a plan keeps as they are have their class there: :mod:`placement.plans.findings`, :mod:`placement.plan`,
 :class:`placement.options.PlanOptions`, :class:`cost.inputs.workload.Workload`, :class:`cost.money.prices.PriceBook`.
 """
 
@@ -18,7 +18,9 @@ from cost.experts.tokens.traffic import TokenTrafficData
 from cost.inputs.workload import Workload
 from cost.money.bill import Totals
 from cost.money.prices import PriceBook
-from placement.findings import (
+from placement.options import PlanOptions
+from placement.plan import OrderProof, Origin, Proof
+from placement.plans.findings import (
     LEFT_OUT,
     AtLeastOne,
     Count,
@@ -27,8 +29,6 @@ from placement.findings import (
     ScenarioReport,
     TrafficReport,
 )
-from placement.options import PlanOptions
-from placement.plan import OrderProof, Origin, Proof
 from topology.base.errors import InputError
 from topology.base.figures import EvidenceLabel
 from topology.base.schema import problem

@@ -1,0 +1,208 @@
+"""A plan as data, and as the text of its file (``plan.json``, schema 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from cost.calibration.errors import error_to_dict, errors_in
+from cost.experts.tokens.traffic import traffic_to_dict
+from cost.step.score import Score
+from placement.plan import BaselineScore, Plan
+from placement.plans.schema import (
+    ExpertsPart,
+    InputsPart,
+    LayoutPart,
+    LoadsPart,
+    ModelPart,
+    PlanFile,
+    PlanScoreData,
+    ProofPart,
+    RequestPart,
+    ScoreData,
+    StagePart,
+)
+from topology import cluster_to_dict
+from topology.base.units import mean_of
+
+SCHEMA_VERSION: Literal[2] = 2
+_FIRST = ("schema_version", "origin", "model", "cluster", "stages", "experts")
+"""The keys that a file begins with."""
+_FILE = TypeAdapter(PlanFile)
+
+
+def score_to_dict(score: Score, balancedness: Mapping[int, float]) -> ScoreData:
+    """Return a score as the plan file holds it; ``balancedness`` is by absolute layer id."""
+    mean = mean_of(balancedness.values()) if balancedness else None
+    data: ScoreData = {
+        "step_s": score.step_s,
+        "lower_step_s": score.lower_step_s,
+        "tok_s_per_gpu": score.tok_s_per_gpu,
+        "tok_s_per_gpu_used": score.tok_s_per_gpu_used,
+        "tok_s_per_user": score.tok_s_per_user,
+        "tokens": score.tokens,
+        "tokens_per_step": score.tokens_per_step,
+        "bound_by": score.bound_by,
+        "terms_s": dict(score.terms_s),
+        "limits_s": dict(score.limits_s),
+        "parts_s": _nested(score.parts_s),
+        "floor_s": dict(score.floor_s),
+        "hbm_bytes": dict(score.hbm_bytes),
+        "batch_per_gpu": score.batch,
+        "max_batch_per_gpu": score.max_batch,
+        "evidence": score.evidence.label,
+        "balancedness_mean": mean,
+        "balancedness": {str(layer): value for layer, value in balancedness.items()},
+    }
+    if score.what_if:
+        data["what_if"] = score.what_if
+    return data
+
+
+def plan_score_to_dict(plan: Plan) -> PlanScoreData:
+    """Return a plan's score with its limit, ``totals`` of the cluster and ``calibration``: how far off it may be.
+
+    ``over_limit`` is null where the limit is held; ``calibration`` is null where nothing was measured; ``traffic`` is
+    there where tokens were traced.
+    """
+    errors = errors_in(plan.deployment, plan.layout)
+    data: PlanScoreData = {
+        **score_to_dict(plan.score, plan.balancedness),  # type: ignore[typeddict-item]  # no `traffic` in it
+        "limit_s": plan.limit_s,
+        "over_limit": plan.over_limit,
+        "totals": plan.totals.to_dict(),
+        "calibration": error_to_dict(errors),
+    }
+    if plan.traffic is not None:
+        data["traffic"] = traffic_to_dict(plan.traffic)
+    return data
+
+
+def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, float]]:
+    """Seconds by part, then by what bound it."""
+    found: dict[str, dict[str, float]] = {}
+    for (term, limit), seconds in parts_s.items():
+        found.setdefault(term, {})[limit] = seconds
+    return found
+
+
+def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return ``plan`` as JSON-able data in schema 2."""
+    deployment, loads, proof = plan.deployment, plan.loads, plan.proof
+    model = deployment.model
+    document = PlanFile(
+        schema_version=SCHEMA_VERSION,
+        origin=plan.origin,
+        model=model.name,
+        cluster=deployment.cluster.name,
+        stages=_stages(plan),
+        experts=ExpertsPart([gpu.id for gpu in deployment.cluster.gpus], {}),
+        layout={**layout_part(plan), "passed_over": plan.passed_over or None},
+        service_level=plan.service_level or None,
+        limit_s=plan.limit_s,
+        score=plan_score_to_dict(plan),
+        proof=ProofPart(
+            **vars(proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
+        ),
+        order=plan.order,
+        baselines={name: _baseline(entry) for name, entry in plan.baselines.items()},
+        scenarios=plan.scenarios,
+        redundancy=plan.redundancy,
+        failures=plan.failures,
+        by_traffic=plan.by_traffic,
+        baseline_reasons={name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
+        request=RequestPart(**vars(plan.request), engine=deployment.engine),
+        inputs=InputsPart(
+            model=ModelPart(model.name, dict(model.config), model.weights_override),
+            cluster=cluster_to_dict(deployment.cluster),
+            workload=deployment.workload,
+            loads=None
+            if loads is None
+            else LoadsPart(list(loads.names), loads.synthetic, loads.tokens.tolist()),
+            seed=plan.request.seed,
+            prices=deployment.prices,
+            sha256=sha256 or {},
+            command=command,
+        ),
+    )
+    data: dict[str, Any] = _FILE.dump_python(document, mode="json")
+    data["experts"]["layers"] = _expert_rows(plan)  # replicas share their lists
+    return {key: data[key] for key in (*_FIRST, *data)}
+
+
+def layout_part(plan: Plan) -> LayoutPart:
+    """Return what stages, model and batch say of the layout."""
+    layout, deployment = plan.layout, plan.deployment
+    return {
+        "stages": layout.stages,
+        "ep": layout.ep if deployment.model.moe else 1,
+        "tp": layout.tp,
+        "attention_dp": layout.attention_dp,
+        "replicas": len(layout.replicas),
+        "batch_per_gpu": deployment.workload.batch,
+        "gpus_used": layout.gpus_used,
+    }
+
+
+def _proof_of(plan: Plan) -> str:
+    """What objective and bound are of."""
+    several = plan.loads is not None and len(plan.loads.tokens) > 1
+    if several and plan.objective == "worst":
+        text = "mean over MoE layers of the largest GPU load over the mean one in the worst scenario"
+    else:
+        text = "mean over MoE layers and scenarios of the largest GPU load over the mean one"
+    return text if plan.split == "even" else f"{text}, split {plan.split}"
+
+
+def _stages(plan: Plan) -> list[StagePart]:
+    gpus = plan.deployment.cluster.gpus
+    return [
+        StagePart(
+            replica=replica,
+            domains=[f"d{domain}" for domain in dict.fromkeys(gpus[gpu].domain for gpu in stage.gpus)],
+            first_layer=stage.layers.start,
+            last_layer=stage.layers.stop - 1,
+            gpus=[gpus[gpu].id for gpu in stage.gpus],
+        )
+        for replica, stages in enumerate(plan.layout.replicas)
+        for stage in stages
+    ]
+
+
+def _expert_rows(plan: Plan) -> dict[str, list[list[int]]]:
+    """One list of experts per GPU of the cluster, by absolute layer id; empty outside the layer's stage."""
+    rows: dict[str, list[list[int]]] = {}
+    for assignment, stages in plan.parts():
+        ids = [layer for layer in plan.deployment.model.moe_layers if layer in stages[0].layers]
+        cuts = np.searchsorted(assignment.slot_gpu, np.arange(assignment.gpus + 1)).tolist()
+        for layer, slots in zip(ids, assignment.slot_expert.tolist(), strict=True):
+            held = [slots[start:stop] for start, stop in pairwise(cuts)]
+            row = rows.setdefault(str(layer), [[]] * len(plan.deployment.cluster.gpus))
+            for stage in stages:
+                for gpu, here in zip(stage.gpus, held, strict=True):
+                    row[gpu] = here  # replicas share their lists
+    return dict(sorted(rows.items(), key=lambda row: int(row[0]))) if plan.unlike else rows
+
+
+def _baseline(entry: BaselineScore) -> ScoreData | None:
+    return None if entry.score is None else score_to_dict(entry.score, entry.balancedness)
+
+
+def plan_to_json(data: Mapping[str, Any]) -> str:
+    """Return the text of a plan file: one line per GPU list of a layer, so that a diff can be read."""
+    return _pretty(data, 0) + "\n"
+
+
+def _pretty(value: object, depth: int) -> str:
+    pad = "  " * (depth + 1)
+    if isinstance(value, dict) and value and depth < 5:
+        rows = [f"{pad}{json.dumps(str(key))}: {_pretty(item, depth + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(rows) + "\n" + "  " * depth + "}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + "\n" + "  " * depth + "]"
+    return json.dumps(value, allow_nan=False)

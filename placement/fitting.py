@@ -17,10 +17,10 @@ from cost.model import Model, MoeFfn
 from cost.step.memory import StageMemory, replica_memory, weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
-from placement.failure_domains import domain_name, require_apart, stage_domains
+from placement.experts.failure_domains import domain_name, require_apart, stage_domains
+from placement.experts.problem import spread_slots
 from placement.options import Spread
 from placement.partition import equal_ranges, largest_batch, split_layers, stage_specs
-from placement.problem import spread_slots
 from placement.scoring import stage_speed
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import added, plural

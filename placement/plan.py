@@ -19,6 +19,7 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals
 from cost.step.score import Score
 from placement.arrays import Floats
+from placement.experts.problem import proven
 from placement.findings import ScenarioReport
 from placement.options import (
     Objective,
@@ -28,7 +29,6 @@ from placement.options import (
     require_scenario_weights,
     require_spread,
 )
-from placement.problem import proven
 from topology.base.shown import Shown
 
 if TYPE_CHECKING:

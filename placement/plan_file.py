@@ -25,7 +25,7 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload
 from cost.money.prices import PriceBook
 from cost.step.score import Score
-from placement.failure_domains import domain_name
+from placement.experts.failure_domains import domain_name
 from placement.findings import (
     Count,
     Failures,

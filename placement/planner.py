@@ -11,19 +11,19 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget, Cancel
-from placement.cross_validation import check_scenarios
-from placement.dispatch_refinement import cut_short
+from placement.experts.cross_validation import check_scenarios
+from placement.experts.dispatch_refinement import cut_short
+from placement.experts.placing import group_problem
+from placement.experts.problem import proven
+from placement.experts.result import ExpertResult
 from placement.failures import FEW_TOKENS, find_failures
 from placement.findings import TrafficReport
 from placement.fitting import Fitted
 from placement.layout_choice import Placed, choose_layout, largest_batch_held, place
 from placement.options import AUTO, PlanOptions
-from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
-from placement.problem import proven
 from placement.progress import OnProgress, Say
 from placement.redundancy import choose_redundant
-from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.stage_order.stages import improve_order
 from placement.traffic.choose import choose_by_traffic, place_by_all

@@ -19,11 +19,11 @@ from cost.inputs.layout import Layout
 from cost.step.memory import weight_sizes
 from placement.arrays import Ints
 from placement.budget import Budget
+from placement.experts.placing import place_stages
 from placement.findings import RedundancyCurve, RedundancyPoint
 from placement.fitting import Shape, stage_slots
 from placement.layout_choice import batch_within, choose_layout
 from placement.options import PlanOptions
-from placement.placing import place_stages
 from placement.progress import Say, silent
 from placement.scoring import moe_rows, placement_scorer
 from topology.base.errors import InputError

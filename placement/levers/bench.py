@@ -17,12 +17,12 @@ from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.step.score import LayoutScorer, Score
+from placement.experts.placing import Known
 from placement.goals import Shape, first_tokens, shape_of, shapes_of
 from placement.layout_choice import batch_within
 from placement.levers.changes import machines, other_context, other_formats
 from placement.levers.layouts import PlacedLayout, more_or_fewer_copies, other_widths, placed_experts
 from placement.levers.lever import Kind, Lever, Reached, ServiceLevel, rate_of
-from placement.placing import Known
 from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, placement_scorer
 from topology.base.errors import InfeasibleError, InputError

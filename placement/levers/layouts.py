@@ -10,10 +10,10 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.step.memory import replica_memory
 from placement.arrays import Ints
+from placement.experts.placing import Known, place_stages
 from placement.fitting import Fitting, Shape, batch_that_fits, enumerate_shapes, fitted, stage_slots
 from placement.options import PlanOptions
 from placement.partition import equal_ranges, stage_specs
-from placement.placing import Known, place_stages
 from placement.plan import Plan
 from topology.base.errors import InfeasibleError, InputError
 

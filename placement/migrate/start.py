@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.dispatch_refinement import fit_to_split
+from placement.experts.dispatch_refinement import fit_to_split
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem
+from placement.experts.solve import solve
 from placement.migrate.annealing import Annealing
 from placement.migrate.task import MigrationTask
-from placement.pack import EMPTY
-from placement.problem import Problem
-from placement.solve import solve
 
 _SQUARINGS = 4  # a norm of power 16 over GPU loads chooses a slot
 _FEWEST, _ROUNDS = 40, 320  # of cycles; more than the fewest while copies share a failure domain

@@ -14,9 +14,9 @@ from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Experts, Floats, Ints
 from placement.budget import Budget
+from placement.experts.placing import StageGroup, group_problem
 from placement.layout_choice import Placed
 from placement.options import PlanOptions
-from placement.placing import StageGroup, group_problem
 from placement.scoring import layers_use, moe_rows, placement_uses
 
 _SMALL = 200  # pairs of slots, over layers that differ: more would take seconds, and gain little

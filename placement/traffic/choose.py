@@ -14,18 +14,18 @@ from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
 from cost.terms.alltoall import group_limit, vector_sizes
 from placement.arrays import Experts, Ints
-from placement.baselines import balanced_packing
 from placement.budget import Budget
+from placement.experts.baselines import balanced_packing
+from placement.experts.pack import distinct_copies
+from placement.experts.placing import StageGroup, group_problem
+from placement.experts.problem import make_problem
+from placement.experts.result import ExpertResult, checked_result
+from placement.experts.solve import solve
 from placement.findings import FrontPoint, TrafficReport, TrafficRow
 from placement.layout_choice import Placed, largest_batch_held
 from placement.options import PlanOptions
-from placement.pack import distinct_copies
-from placement.placing import StageGroup, group_problem
-from placement.problem import make_problem
 from placement.progress import Say
-from placement.result import ExpertResult, checked_result
 from placement.scoring import placement_scorer, routed_traffic
-from placement.solve import solve
 from placement.traffic.by_step import depends, exchange_by_step, placed_stages, stage_of
 from placement.traffic.grouping import Work
 from placement.traffic.place import SLACKS, TrafficPlacement, front

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.baselines import balanced_packing
+from placement.experts.baselines import balanced_packing
 
 
 def whole_groups(load: Floats, groups: int, domains: int) -> Ints | None:

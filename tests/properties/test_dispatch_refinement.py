@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cost.experts.best_split import lp_level
 from cost.experts.dispatch import slot_shares
-from placement.bounds import lower_bound
-from placement.dispatch_refinement import SLACK, fit_to_split, place_for_lp
-from placement.pack import pack
-from placement.problem import make_problem, spread_slots
-from placement.replication import replicate
-from placement.solve import solve
+from placement.experts.bounds import lower_bound
+from placement.experts.dispatch_refinement import SLACK, fit_to_split, place_for_lp
+from placement.experts.pack import pack
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.replication import replicate
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
 from placement.budget import Budget
-from placement.copy_exchange import exchange_drawn
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import replicate
-from placement.scenario_search import smooth_load
-from placement.solve import solve
+from placement.experts.bounds import largest_copy, lower_bound, mean_load, neighbours, priced
+from placement.experts.copy_exchange import exchange_drawn
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.replication import replicate
+from placement.experts.scenario_search import smooth_load
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 from topology.base.errors import InfeasibleError
 

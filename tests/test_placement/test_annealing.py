@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from placement.annealing import STEPS, _State, anneal
-from placement.fast_path import step_counter
-from placement.pack import pack
-from placement.problem import make_problem
-from placement.replication import replicate
+from placement.experts.annealing import STEPS, _State, anneal
+from placement.experts.fast_path import step_counter
+from placement.experts.pack import pack
+from placement.experts.problem import make_problem
+from placement.experts.replication import replicate
 from placement.verify import verify_experts
 from tiny_cases import unlike_gpus
 

@@ -16,17 +16,17 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.anti_affinity import spread_evenly
 from placement.budget import Budget
-from placement.dispatch_refinement import fit_to_split
+from placement.experts.anti_affinity import spread_evenly
+from placement.experts.dispatch_refinement import fit_to_split
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem, most_in_domain, spread_slots
+from placement.experts.replication import replicate
+from placement.experts.result import ExpertResult
+from placement.experts.solve import _one_load, solve
 from placement.options import PlanOptions
-from placement.pack import pack
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
-from placement.problem import Problem, make_problem, most_in_domain, spread_slots
-from placement.replication import replicate
-from placement.result import ExpertResult
-from placement.solve import _one_load, solve
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError

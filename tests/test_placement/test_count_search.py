@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.count_search import (
+from placement.experts.count_search import (
     Estimate,
     best_divided,
     best_of_all_counts,
@@ -18,10 +18,10 @@ from placement.count_search import (
     few_counts,
     search_counts,
 )
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import replicate
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.replication import replicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

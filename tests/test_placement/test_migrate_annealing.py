@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.migrate.annealing import _ROOM, Annealing
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import make_problem, spread_slots
-from placement.solve import solve
 
 
 def task_of(kind: str) -> MigrationTask:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import divided, replicate
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.replication import divided, replicate
 
 
 def one_by_one(problem: Problem, load: np.ndarray, rounding: float) -> list[int]:

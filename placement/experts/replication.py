@@ -1,7 +1,8 @@
 """Replication: how many copies each expert gets.
 
 Greedy, the next copy to the largest load per copy, is optimal for the largest copy, not for the largest GPU load;
-with two or three slots per GPU, or very skewed loads, other counts pack better: :mod:`placement.count_search`.
+with two or three slots per GPU, or very skewed loads, other counts pack better:
+:mod:`placement.experts.count_search`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 
 def replicate(problem: Problem, *, least: int = 1) -> Ints:

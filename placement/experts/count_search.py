@@ -16,14 +16,14 @@ from itertools import combinations
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints, falling
-from placement.bounds import fastest
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem
-from placement.replication import divided, even_domains
+from placement.experts.bounds import fastest
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem
+from placement.experts.replication import divided, even_domains
 
 ROUNDINGS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
-"""Of the divisor methods looked at (:func:`placement.replication.divided`)."""
+"""Of the divisor methods looked at (:func:`placement.experts.replication.divided`)."""
 
 _SQUARINGS = 6  # counts rank by the norm of order 2 ** 6 of GPU loads: near the largest, but sees the others
 _HEAT = 2e-3  # of the value: by so much a step may be worse at the start; it falls to 0 with what is spent

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, least_of_each
-from placement.local_search import swap_down
-from placement.problem import Problem
-from placement.scenario_search import descend, smooth_load
+from placement.experts.local_search import swap_down
+from placement.experts.problem import Problem
+from placement.experts.scenario_search import descend, smooth_load
 
 _SQUARINGS = (
     5  # exchanges rank by the norm of order 2 ** 5 of GPU loads: near the largest, but sees the others
@@ -134,9 +134,9 @@ def exchange_drawn(
 ) -> int:
     """Try one exchange of copies in every layer in each of ``rounds``, in place; return how many were better.
 
-    ``slot_expert`` ``[layers, slots]`` is legal and never worse (:func:`placement.scenario_search.smooth_load`). The
-    expert that gains a copy is drawn by its largest load per copy, the one
-    that loses one by what is left over; both to a high power.
+    ``slot_expert`` ``[layers, slots]`` is legal and never worse
+    (:func:`placement.experts.scenario_search.smooth_load`). The expert that gains a copy is drawn by its largest
+    load per copy, the one that loses one by what is left over; both to a high power.
     """
     if int(problem.average.slots) == problem.average.experts or not len(slot_expert):
         return 0

@@ -9,23 +9,28 @@ from functools import partial
 
 import numpy as np
 
-from placement.annealing import STEPS, anneal, step_cells
-from placement.anti_affinity import keep_second_copies, place_spread, second_copies_first, spread_evenly
 from placement.arrays import Experts, Floats, Index, falling
-from placement.baselines import Baselines
-from placement.bounds import lower_bound
 from placement.budget import CUT, Budget
-from placement.copy_exchange import exchange_drawn
-from placement.count_search import CountSearch, exact_fold
-from placement.cpsat import finish_small, improve, is_small
-from placement.dispatch_refinement import SLACK, cut_short, fit_to_split
-from placement.fast_path import NEAR, TRIED, fast_placement, step_counter
-from placement.local_search import swap_down
-from placement.pack import distinct_copies, pack
-from placement.problem import EQUAL, WIDE, Problem, keep_better, proven
-from placement.replication import replicate
-from placement.result import ExpertResult, checked_result
-from placement.scenario_search import descend, pairs
+from placement.experts.annealing import STEPS, anneal, step_cells
+from placement.experts.anti_affinity import (
+    keep_second_copies,
+    place_spread,
+    second_copies_first,
+    spread_evenly,
+)
+from placement.experts.baselines import Baselines
+from placement.experts.bounds import lower_bound
+from placement.experts.copy_exchange import exchange_drawn
+from placement.experts.count_search import CountSearch, exact_fold
+from placement.experts.cpsat import finish_small, improve, is_small
+from placement.experts.dispatch_refinement import SLACK, cut_short, fit_to_split
+from placement.experts.fast_path import NEAR, TRIED, fast_placement, step_counter
+from placement.experts.local_search import swap_down
+from placement.experts.pack import distinct_copies, pack
+from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven
+from placement.experts.replication import replicate
+from placement.experts.result import ExpertResult, checked_result
+from placement.experts.scenario_search import descend, pairs
 from topology.base.host import cores
 
 Rival = Callable[[Index], Experts | None]
@@ -59,13 +64,13 @@ def solve(
     """Place the experts of all layers of ``problem``, once for all its loads.
 
     What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
-    that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself. Every
-    layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes),
-    except where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
-    0.0015 of the mean load are left at most. Copies are spread over failure domains as
-    :func:`placement.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in, which
-    holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes nothing, and
-    equal ones are one.
+    that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself.
+    Every layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by
+    votes), except where that one puts two copies in one failure domain and wins by it (the log names such layers),
+    and where 0.0015 of the mean load are left at most. Copies are spread over failure domains as
+    :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth
+    stand-in, which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads
+    changes nothing, and equal ones are one.
 
     Parameters
     ----------

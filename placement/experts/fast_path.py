@@ -8,13 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.bounds import of_one_load, priced
-from placement.copy_exchange import recount
-from placement.count_search import best_divided, best_of_all_counts, exact_fold, few_counts, search_counts
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import WIDE, Problem, keep_better
-from placement.replication import replicate
+from placement.experts.bounds import of_one_load, priced
+from placement.experts.copy_exchange import recount
+from placement.experts.count_search import (
+    best_divided,
+    best_of_all_counts,
+    exact_fold,
+    few_counts,
+    search_counts,
+)
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import WIDE, Problem, keep_better
+from placement.experts.replication import replicate
 
 TRIED = 6
 """Exchanges of copies that a step of the count search looks at in each layer."""

@@ -12,13 +12,13 @@ from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from placement.arrays import Floats
 from placement.budget import Budget
+from placement.experts.placing import group_problem
+from placement.experts.solve import solve
 from placement.findings import ScenarioReport, ScenarioRow
 from placement.layout_choice import Placed
 from placement.options import PlanOptions
-from placement.placing import group_problem
 from placement.progress import Say, silent
 from placement.scoring import stage_use, use_balancedness
-from placement.solve import solve
 
 EFFORT = 96
 """Loads planned on, summed over the plans that leave one out: of more loads fewer are left out."""

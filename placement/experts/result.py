@@ -10,8 +10,8 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from placement.arrays import Experts, Floats
-from placement.baselines import Baseline
-from placement.problem import Problem, proven
+from placement.experts.baselines import Baseline
+from placement.experts.problem import Problem, proven
 from placement.verify import verify_experts
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.problem import Problem
-from placement.replication import replicate
+from placement.experts.problem import Problem
+from placement.experts.replication import replicate
 
 
 def lower_bound(problem: Problem) -> Floats:
@@ -50,7 +50,7 @@ def mean_load(problem: Problem) -> Floats:
 
 
 def largest_copy(problem: Problem) -> Floats:
-    """Return the smallest possible largest copy (:func:`placement.replication.replicate` is optimal for it).
+    """Return the smallest possible largest copy (:func:`placement.experts.replication.replicate` is optimal for it).
 
     With one slot on each of equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
     """

@@ -19,7 +19,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from placement.arrays import Floats, Index, Ints
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 
 @dataclass(frozen=True)

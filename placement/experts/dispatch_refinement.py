@@ -17,14 +17,14 @@ from dataclasses import replace
 import numpy as np
 
 from cost.experts.dispatch import slot_shares
-from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats, Index, least_of_each
-from placement.bounds import lower_bound
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem
-from placement.replication import replicate
-from placement.result import ExpertResult, checked_result
+from placement.experts.anti_affinity import spread_evenly
+from placement.experts.bounds import lower_bound
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem
+from placement.experts.replication import replicate
+from placement.experts.result import ExpertResult, checked_result
 
 TOWARDS_MEAN = (0.5, 0.2)
 """How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real

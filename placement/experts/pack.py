@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints, falling
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 EMPTY = -1  # a slot that holds nothing yet
 

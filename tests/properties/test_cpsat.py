@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from placement import cpsat
 from placement.budget import Budget
+from placement.experts import cpsat
 from placement.experts.cpsat import Choices, choose, few_gpus, finish_small, is_small, whole_layer
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem

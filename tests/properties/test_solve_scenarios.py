@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import annealing
 from placement.budget import Budget
+from placement.experts import annealing
 from placement.experts.problem import make_problem
 from placement.experts.solve import solve
 from placement.verify import verify_experts

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import budget as budget_module
-from placement import solve as solve_module
 from placement.budget import Budget
+from placement.experts import solve as solve_module
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.result import ExpertResult
 from placement.experts.solve import solve

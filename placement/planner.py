@@ -12,7 +12,6 @@ from cost.experts.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget, Cancel
 from placement.experts.cross_validation import check_scenarios
-from placement.experts.dispatch_refinement import cut_short
 from placement.experts.placing import group_problem
 from placement.experts.problem import proven
 from placement.experts.result import ExpertResult
@@ -158,7 +157,7 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
     if loads is None:
         return fast
     results = tuple(
-        cut_short(result, group_problem(group, loads, options))
+        replace(result.under(group_problem(group, loads, options)), interrupted=True)
         for group, result in zip(fast.groups, fast.results, strict=True)
     )
     candidate, score, balancedness = largest_batch_held(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from placement.experts.counts import replicate
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem
-from placement.experts.replication import replicate
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:

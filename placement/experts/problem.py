@@ -325,7 +325,7 @@ class Problem:
     @property
     def most_copies(self) -> int:
         """Most copies that an expert can have with no two in a failure domain, and one of each other expert."""
-        return min(self.slots - self.experts + 1, int(self.room[0]))
+        return min(self.slots - self.experts + 1, int((self.domain_slots > 0).sum()))
 
     def counts_fit(self, copies: Ints) -> Bools:
         """Whether counts ``[layers, experts]`` fit :attr:`room` (Gale and Ryser's condition), ``[layers]``."""

@@ -277,14 +277,19 @@ def _result(
     loads: ExpertLoads,
     options: PlanOptions,
 ) -> ExpertResult:
-    """Return the placement of a group's stages as a result, judged against the bounds of before."""
+    """Return the placement of a group's stages as a result."""
     parts = [part for stage in group.stages if (part := experts[stage]) is not None]
     slot_expert = np.concatenate([part.slot_expert for part in parts])
     problem = group_problem(group, loads, options)
-    found = checked_result(
-        problem, slot_expert, before.bound, before.log, before.baselines, interrupted=before.interrupted
+    return checked_result(
+        problem,
+        slot_expert,
+        before.log,
+        before.baselines,
+        interrupted=before.interrupted,
+        search=before.search,
+        exact=before.exact,
     )
-    return replace(found, search=before.search)
 
 
 def _legal(

@@ -11,10 +11,10 @@ from ortools.sat.python import cp_model
 
 from placement.budget import Budget
 from placement.experts import cpsat
+from placement.experts.counts import replicate
 from placement.experts.cpsat import Choices, choose, few_gpus, finish_small, is_small, whole_layer
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem
-from placement.experts.replication import replicate
 from placement.experts.solve import solve
 from tiny_cases import least_objective, tiny_problem
 

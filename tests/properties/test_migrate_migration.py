@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from placement.experts.counts import replicate
 from placement.experts.local_search import swap_down
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, spread_slots
-from placement.experts.replication import replicate
 from placement.experts.solve import solve
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate

@@ -9,8 +9,8 @@ import pytest
 
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import largest_copy, lower_bound, mean_load, neighbours
+from placement.experts.counts import replicate
 from placement.experts.problem import Problem, make_problem
-from placement.experts.replication import replicate
 from placement.experts.solve import solve
 
 SHAPES = [  # experts, slots of each GPU

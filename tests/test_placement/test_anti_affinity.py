@@ -18,12 +18,13 @@ from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.budget import Budget
 from placement.experts.anti_affinity import spread_evenly
+from placement.experts.counts import replicate
 from placement.experts.dispatch_refinement import fit_to_split
+from placement.experts.fast_path import fast_placement
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, most_in_domain, spread_slots
-from placement.experts.replication import replicate
-from placement.experts.result import ExpertResult
-from placement.experts.solve import _one_load, solve
+from placement.experts.result import ExpertResult, checked_result
+from placement.experts.solve import solve
 from placement.options import PlanOptions
 from placement.plan_file import plan_to_dict, plan_to_json, read_plan
 from placement.planner import make_plan
@@ -39,7 +40,7 @@ RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
 
 def place_apart(problem: Problem) -> ExpertResult:
     """No expert twice in a failure domain, whatever that costs."""
-    return _one_load(problem, Budget(), 0, {})
+    return checked_result(problem, fast_placement(problem)[0], (), {}, interrupted=False)
 
 
 def placed(problem: Problem) -> ExpertResult:
@@ -230,7 +231,8 @@ def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
     """56 more: a domain has more slots than there are experts."""
     problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
     before = placed(problem.even)
-    found = fit_to_split(before, problem)
+    rows = fit_to_split(before.assignment.slot_expert, problem)
+    found = checked_result(problem, rows, (), {}, interrupted=False)
     assert verify_experts(found.assignment, problem) == []
     own = problem.evaluate(before.assignment)
     assert (found.max_load <= own * (1 + 2e-3)).all()

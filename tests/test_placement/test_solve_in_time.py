@@ -9,6 +9,7 @@ import pytest
 
 from placement.budget import Budget
 from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
 from placement.experts.pack import pack
 from placement.experts.problem import (
     Problem,
@@ -17,7 +18,6 @@ from placement.experts.problem import (
     proven,
     spread_slots,
 )
-from placement.experts.replication import replicate
 from placement.experts.solve import search
 
 WIDE = make_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))

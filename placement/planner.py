@@ -11,7 +11,7 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from placement.budget import Budget, Cancel
-from placement.experts.cross_validation import check_scenarios
+from placement.experts.cross_validation import check_scenarios, how_left_out
 from placement.experts.placing import group_problem
 from placement.experts.problem import proven
 from placement.experts.result import ExpertResult
@@ -180,6 +180,7 @@ def _finish(
     if loads is not None and len(loads.tokens) > 1 and placed.results and not budget.interrupted:
         say("leaving out each of the loads")
         scenarios = check_scenarios(placed, loads, options, budget, say)
+        notes.append(how_left_out(placed))
     baselines = _without_spread(placed, judged, options)
     if judged is not None and placed.results:
         rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)

@@ -469,9 +469,9 @@ class ExcessAnnealing:
 
 
 def relieve(problem: Problem, slot_expert: Experts, target: Floats, *, steps: int, seed: int = 0) -> Experts:
-    """Return ``[layers, slots]`` annealed from ``slot_expert`` towards ``target`` ``[layers]``; moves are free.
+    """Return ``[layers, slots]`` annealed from ``slot_expert`` towards ``target``; moves are free.
 
-    ``target`` is of the largest over mean GPU load, the same under each load.
+    ``target`` is of the largest over mean GPU load: ``[scenarios, layers]``, or ``[layers]`` under each load.
     """
     wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
     annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))

@@ -16,6 +16,7 @@ from placement.experts.bounds import lower_bound
 from placement.experts.counts import fold_counts, folds, replicate
 from placement.experts.cpsat import finish_small, improve, is_small
 from placement.experts.dispatch_refinement import SLACK, fit_to_split
+from placement.experts.excess import relieve
 from placement.experts.fast_path import NEAR, fast_placement
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
@@ -30,8 +31,10 @@ _COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are al
 _COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
 _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
+_CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
+_STEPS = 40  # ... in so many steps
 _STEPS_A_SLOT = 12  # of annealing on the fast path
-_ANNEALED = 11_000_000_000  # ... and numbers that it writes at most: some seconds
+_ANNEALED = 190_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
 
 def solve(
@@ -198,8 +201,13 @@ class _Search:
         slot_expert = pack(judge.average, replicate(judge.highest))
         if int(judge.slots_per_gpu.max()) <= _FEW_SLOTS or not judge.equal_speeds:
             slot_expert = descend(searched, slot_expert)
+            if judge.slots > judge.experts:
+                level = searched.peaks(slot_expert)
+                target = 1 + _CLOSER * (level - 1)
+                found = relieve(searched, slot_expert, target, steps=_STEPS)
+                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
         cells = step_cells(searched)
-        steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED // cells) if cells else 0
+        steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
         done = iter(range(steps // STEPS + 1))
         anneal(searched, slot_expert, spent=lambda: next(done) / (steps // STEPS) if steps else 1.0)
         groups = problem.groups

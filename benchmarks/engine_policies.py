@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cost.experts.assignment import Assignment
-    from placement.problem import Problem
+    from placement.experts.problem import Problem
 
     Policy = Callable[[Problem], tuple[Assignment | None, str]]
 

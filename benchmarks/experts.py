@@ -21,10 +21,10 @@ import numpy as np
 from engine_policies import sglang_policies, vllm_policy
 
 from cost.experts.loads import read_loads
-from placement.baselines import eplb_global, eplb_hierarchical, linear
 from placement.budget import Budget
-from placement.problem import Problem, make_problem, spread_slots
-from placement.solve import solve as place
+from placement.experts.baselines import eplb_global, eplb_hierarchical, linear
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.solve import solve as place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.experts.assignment import Assignment
-    from placement.baselines import Baseline
-    from placement.problem import Objective
+    from placement.experts.baselines import Baseline
+    from placement.experts.problem import Objective
 
     Solve = Callable[[Problem], Assignment]
 

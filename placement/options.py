@@ -109,7 +109,7 @@ class PlanOptions:
         :data:`placement.options.USUAL_TPOT`, as far as a layout holds it and no batch is asked for.
     time_limit_s:
         Seconds of search for the experts' placement after the fast path; 0 for the reproducible fast path alone; None
-        for as long as it is worth (:func:`placement.solve.worth_searching`).
+        for as long as it is worth (:func:`placement.experts.solve.worth_searching`).
     seed:
         Seed of synthetic loads and of the search.
     ep, tp, stages:

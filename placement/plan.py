@@ -19,9 +19,14 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals
 from cost.step.score import Score
 from placement.arrays import Floats
-from placement.options import Objective, PlanOptions, ScenarioWeights, Spread
+from placement.experts.problem import proven
+from placement.options import (
+    Objective,
+    PlanOptions,
+    ScenarioWeights,
+    Spread,
+)
 from placement.plans.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
-from placement.problem import proven
 from topology.base.shown import Shown
 
 Origin = Literal["planned", "replanned", "imported"]

@@ -13,18 +13,17 @@ from cost.inputs.deployment import Deployment
 from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget, Cancel
-from placement.cross_validation import check_scenarios
-from placement.dispatch_refinement import cut_short
+from placement.experts.cross_validation import check_scenarios, how_left_out
+from placement.experts.placing import group_problem
+from placement.experts.problem import proven
+from placement.experts.result import ExpertResult
 from placement.layouts.choose import Placed, choose_layout, largest_batch_held, place
 from placement.layouts.fitting import Fitted
 from placement.layouts.order import improve_order
 from placement.options import AUTO, PlanOptions
-from placement.placing import group_problem
 from placement.plan import BaselineScore, Plan, Proof
 from placement.plans.findings import TrafficReport
-from placement.problem import proven
 from placement.progress import OnProgress, Say
-from placement.result import ExpertResult
 from placement.scoring import score_placement, score_rivals
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
@@ -158,7 +157,7 @@ def _cut_short(fast: Placed, loads: ExpertLoads | None, options: PlanOptions) ->
     if loads is None:
         return fast
     results = tuple(
-        cut_short(result, group_problem(group, loads, options))
+        replace(result.under(group_problem(group, loads, options)), interrupted=True)
         for group, result in zip(fast.groups, fast.results, strict=True)
     )
     candidate, score, balancedness = largest_batch_held(
@@ -181,6 +180,7 @@ def _finish(
     if loads is not None and len(loads.tokens) > 1 and placed.results and not budget.interrupted:
         say("leaving out each of the loads")
         scenarios = check_scenarios(placed, loads, options, budget, say)
+        notes.append(how_left_out(placed))
     baselines = _without_spread(placed, judged, options)
     if judged is not None and placed.results:
         rivals = score_rivals(candidate.deployment, candidate.layout, placed.experts, judged, options.split)

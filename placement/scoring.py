@@ -19,11 +19,11 @@ from cost.step.score import LayoutScorer, Score
 from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
-from placement.baselines import Baselines
-from placement.bounds import lower_bound
+from placement.experts.baselines import Baselines
+from placement.experts.bounds import lower_bound
+from placement.experts.problem import Problem, make_problem
 from placement.options import Objective, ScenarioWeights
 from placement.plan import BaselineScore, Plan, Proof
-from placement.problem import Problem, make_problem
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 

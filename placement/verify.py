@@ -11,8 +11,8 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.step.memory import replica_memory
 from placement.arrays import Ints
-from placement.failure_domains import stage_domains
-from placement.problem import Problem, most_in_domain
+from placement.experts.failure_domains import stage_domains
+from placement.experts.problem import Problem, most_in_domain
 from placement.scoring import moe_rows
 from topology.base.errors import InputError
 

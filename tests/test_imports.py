@@ -116,7 +116,7 @@ def test_an_upward_import_would_be_seen() -> None:
 def test_ortools_is_imported_by_the_solver_modules_alone() -> None:
     assert importers("ortools") == {
         "placement/cp_solver.py",
-        "placement/cpsat.py",
+        "placement/experts/cpsat.py",
         "placement/fleet/model.py",
         "placement/migrate/fewest.py",
         "placement/layouts/order_model.py",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.pack import pack
-from placement.problem import Problem, make_problem
-from placement.replication import replicate
+from placement.experts.counts import replicate
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem
 from placement.verify import verify_experts
 
 if TYPE_CHECKING:

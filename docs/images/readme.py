@@ -15,8 +15,8 @@ import numpy as np
 
 import rackplan
 from cost.layouts import iso_interactivity
-from placement.baselines import eplb_global, linear
-from placement.problem import make_problem, spread_slots
+from placement.experts.baselines import eplb_global, linear
+from placement.experts.problem import make_problem, spread_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

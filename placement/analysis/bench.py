@@ -19,9 +19,9 @@ from cost.layouts.stages import Pricer
 from cost.step.score import LayoutScorer, Score
 from placement.analysis.layouts import PlacedLayout, placed_experts
 from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of
+from placement.experts.placing import Known
 from placement.layouts.choose import batch_within
 from placement.layouts.price import LayoutKey, first_tokens, key_of, keys_of
-from placement.placing import Known
 from placement.plan import ROUNDING, Plan
 from placement.scoring import NONE_UNLIKE, placement_scorer
 from topology.base.errors import InfeasibleError, InputError

@@ -13,11 +13,11 @@ from cost.layouts import best_at, sweep
 from cost.model import Model
 from cost.serving.limits import LimitError, relax_default_limits, rounded_down
 from cost.step.score import Score
+from placement.experts.placing import Known
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.refuse import fastest_step_s
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
-from placement.placing import Known
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster

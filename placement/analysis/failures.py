@@ -14,7 +14,7 @@ from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.layout import Layout, StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
-from placement.failure_domains import domain_name, stage_domains
+from placement.experts.failure_domains import domain_name, stage_domains
 from placement.options import SPREADS, Spread
 from placement.plan import Plan
 from placement.plans.findings import AtRisk, Failures, LayerAtRisk, Losses, SpreadCounts, WhatIf

@@ -10,11 +10,11 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.step.memory import replica_memory
 from placement.arrays import Ints
+from placement.experts.placing import Known, place_stages
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.partition import equal_ranges, stage_specs
 from placement.layouts.shapes import Shape, enumerate_shapes
 from placement.options import PlanOptions
-from placement.placing import Known, place_stages
 from placement.plan import Plan
 from topology.base.errors import InfeasibleError, InputError
 

@@ -20,13 +20,13 @@ from cost.step.memory import weight_sizes
 from cost.step.score import Score
 from placement.arrays import Ints
 from placement.budget import Budget
+from placement.experts.placing import place_stages
+from placement.experts.problem import fewest_redundant
 from placement.layouts.choose import batch_within, choose_layout
 from placement.layouts.fitting import stage_slots
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
-from placement.placing import place_stages
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
-from placement.problem import fewest_redundant
 from placement.progress import Say, silent
 from placement.scoring import moe_rows, placement_scorer
 from topology.base.errors import InputError

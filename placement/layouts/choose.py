@@ -18,6 +18,8 @@ from cost.serving.limits import relax_default_limits
 from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget
+from placement.experts.placing import Known, StageGroup, place_stages
+from placement.experts.result import ExpertResult
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.goals import (
     Aim,
@@ -32,9 +34,7 @@ from placement.layouts.partition import last_within
 from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised, shortest_s
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions, ServiceLevel
-from placement.placing import Known, StageGroup, place_stages
 from placement.progress import Say, silent
-from placement.result import ExpertResult
 from placement.scoring import placement_scorer
 
 MOST_PLACED = 80
@@ -234,7 +234,7 @@ def place(
     thorough: bool = False,
     known: Known | None = None,
 ) -> Placed:
-    """Place the experts of a candidate (:func:`placement.placing.place_stages`), at :func:`largest_batch_held`."""
+    """Place the experts of a candidate (:func:`.place_stages`), at :func:`largest_batch_held`."""
     deployment, layout = candidate.deployment, candidate.layout
     experts: list[Assignment | None] = [None] * layout.stages
     groups: list[StageGroup] = []

@@ -15,11 +15,11 @@ from cost.model import MoeFfn
 from cost.step.memory import weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
-from placement.failure_domains import require_apart, stage_domains
+from placement.experts.failure_domains import require_apart, stage_domains
+from placement.experts.problem import spread_slots
 from placement.layouts.partition import equal_ranges, largest_batch, split_layers
 from placement.layouts.shapes import Shape, arranged_shapes, shapes_of
 from placement.options import Spread
-from placement.problem import spread_slots
 from placement.scoring import stage_speed
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.units import added

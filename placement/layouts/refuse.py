@@ -11,7 +11,7 @@ from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.model import Layer, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
 from cost.step.memory import StageMemory, layer_cache_bytes, layer_weight_bytes, replica_memory, weight_sizes
-from placement.failure_domains import domain_name, require_apart, stage_domains
+from placement.experts.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts.fitting import fitting_shapes, stage_slots
 from placement.layouts.partition import equal_ranges, last_where, stage_specs
 from placement.layouts.shapes import Shape, enumerate_shapes

@@ -13,7 +13,7 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.step.memory import replica_memory
 from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
-from placement.pack import EMPTY
+from placement.experts.pack import EMPTY
 from placement.plan import Plan
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.build import build_cluster, rebuilt
@@ -34,7 +34,7 @@ class Rest:
     slots:
         Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
     held:
-        What these slots hold, int32 ``[layers, slots]``, :data:`placement.pack.EMPTY` where nothing.
+        What these slots hold, int32 ``[layers, slots]``, :data:`placement.experts.pack.EMPTY` where nothing.
     """
 
     replicas: tuple[int, ...]

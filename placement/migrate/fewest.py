@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.arrays import Bools, Experts, Ints
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem
 from placement.migrate.task import MigrationTask
-from placement.pack import EMPTY
-from placement.problem import Problem
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -138,7 +138,7 @@ def _by_gpu(problem: Problem, held: Bools) -> tuple[Bools | None, int]:
 
 
 def _spread(model: cp_model.CpModel, there: Sequence[Sequence[cp_model.LinearExpr]], used: int) -> None:
-    """Keep the copies of each expert ``there``, by domain, to :func:`placement.problem.most_in_domain`."""
+    """Keep the copies of each expert ``there``, by domain, to :func:`placement.experts.problem.most_in_domain`."""
     for row in there:
         copies = sum(row)
         model.add(copies >= 1)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats
 from placement.budget import CUT, Budget
+from placement.experts.anti_affinity import spread_evenly
 from placement.migrate.fewest import fewest_moves, is_quick
 from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
 from placement.migrate.search import Aim, Search

@@ -15,7 +15,8 @@ from cost.step.score import Score
 from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.arrays import Experts
 from placement.budget import Budget, Cancel
-from placement.failure_domains import require_apart, stage_domains
+from placement.experts.failure_domains import require_apart, stage_domains
+from placement.experts.pack import EMPTY
 from placement.migrate.degraded import Degraded, cluster_without, degraded, described_anew
 from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
@@ -23,7 +24,6 @@ from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective, ScenarioWeights, Spread
-from placement.pack import EMPTY
 from placement.plan import BaselineScore, Plan
 from placement.progress import OnProgress
 from placement.scoring import (

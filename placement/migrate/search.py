@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ldexp
 
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index
-from placement.migrate.annealing import Annealing
+from placement.experts.excess import HEAT, OCTAVES, ExcessAnnealing, between_powers
 from placement.migrate.front import Front, TaskFront, along_hulls
 
 STEPS = 500
@@ -35,8 +34,11 @@ _FEWEST_TRIED = 8  # ... but so many
 _STEP_COST, _CELL_COST = 1.0, 1e-4  # units of work in a step, and for each of its cells
 _EVERY = 5  # steps from cycle to cycle
 _EAGER = 0.9
-_HEAT = (0.2, 0.02)
-_RISE, _FINISH, _FALL = (0.0, 10.0), (8.0, 10.0), (10.0, 6.0)  # the price, as powers of 2, from and to
+_RISE, _FINISH, _FALL = (
+    (0.0, OCTAVES),
+    (8.0, OCTAVES),
+    (OCTAVES, 6.0),
+)  # the price, as powers of 2, from and to
 _MARKS = 10  # states of a run that are put on the front
 _MARGIN = 2e-3  # of the target: aimed for so much less
 _LEAST = 1.003  # times what the fresh placement reaches: not aimed for less
@@ -180,7 +182,8 @@ class Search:
         steps: int,
     ) -> None:
         rng = np.random.default_rng(self.seed)
-        annealing = Annealing(front.task.rows(layers), start[layers], target[:, layers], rng)
+        task = front.task.rows(layers)
+        annealing = ExcessAnnealing(task.problem, start[layers], target[:, layers], rng, task.old)
         tried = max(_FEWEST_TRIED, min(_TRIED, _TRIED * _TRIED_GPUS // annealing.gpus))
         marks = set(np.linspace(0, steps - 1, _MARKS + 1).round().astype(int)[1:].tolist())
         told = -1
@@ -189,10 +192,8 @@ class Search:
         for step in range(steps):
             done = (step + 1) / steps
             octave = octaves[0] + (octaves[1] - octaves[0]) * done
-            price = ldexp(
-                1 + octave - int(octave), int(octave)
-            )  # between powers of 2 a line: the same everywhere
-            heat = _HEAT[0] + (_HEAT[1] - _HEAT[0]) * octave / _RISE[1]
+            price = between_powers(octave)
+            heat = HEAT[0] + (HEAT[1] - HEAT[0]) * octave / OCTAVES
             annealing.swap(price, heat)
             annealing.exchange(price, heat, tried)
             if step % _EVERY == _EVERY - 1:

@@ -16,11 +16,11 @@ import numpy as np
 
 from cost.experts.dispatch import depends_on_placement
 from placement.arrays import Experts, Index, least_of_each
-from placement.dispatch_refinement import swap_round
+from placement.experts.dispatch_refinement import swap_round
+from placement.experts.problem import Problem
 from placement.migrate.front import TaskFront
 from placement.migrate.start import Fresh
 from placement.migrate.task import MigrationTask
-from placement.problem import Problem
 from placement.progress import Say
 
 _Key = tuple[int, bytes]

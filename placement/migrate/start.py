@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, Ints
-from placement.dispatch_refinement import fit_to_split
-from placement.migrate.annealing import Annealing
+from placement.experts.dispatch_refinement import fit_to_split
+from placement.experts.excess import ExcessAnnealing
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem
+from placement.experts.solve import solve
 from placement.migrate.task import MigrationTask
-from placement.pack import EMPTY
-from placement.problem import Problem
-from placement.solve import solve
 
 _SQUARINGS = 4  # a norm of power 16 over GPU loads chooses a slot
 _FEWEST, _ROUNDS = 40, 320  # of cycles; more than the fewest while copies share a failure domain
@@ -45,7 +45,9 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     if changed.size:
         part = task.rows(changed)
         target = np.ones((task.problem.scenarios, changed.size))
-        cycles = Annealing(part, slot_expert[changed], target, np.random.default_rng(seed))
+        cycles = ExcessAnnealing(
+            part.problem, slot_expert[changed], target, np.random.default_rng(seed), part.old
+        )
         for turn in range(_ROUNDS):
             if turn >= _FEWEST and not part.problem.over_cap(cycles.slot_expert).any():
                 break
@@ -190,7 +192,6 @@ def fresh_near(task: MigrationTask, *, seed: int = 0) -> Fresh:
     plan = solve(problem, seed=seed).assignment.slot_expert
     if problem.split == "lp":
         return Fresh(even, relabel(task, plan))
-    moved = fit_to_split(replace(result, assignment=problem.assignment(even)), problem)
-    near = moved.assignment.slot_expert
+    near = fit_to_split(even, problem)
     better = problem.evaluate(plan) * (1 + _NOTABLY) < problem.evaluate(near)
     return Fresh(even, np.where(better[:, None], plan, near))

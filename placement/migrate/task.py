@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.pack import EMPTY
-from placement.problem import Problem
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem
 from topology.base.errors import InputError
 
 
@@ -22,8 +22,9 @@ class MigrationTask:
     problem:
         The loads to come, the slots, and what every placement is judged by.
     old:
-        int32 ``[layers, slots]``: what each slot holds now; :data:`placement.pack.EMPTY` where nothing. A GPU's
-        second copy of an expert, as EPLB makes them, counts as an empty slot: it is better filled with another.
+        int32 ``[layers, slots]``: what each slot holds now; :data:`placement.experts.pack.EMPTY` where nothing. A
+        GPU's second copy of an expert, as EPLB makes them, counts as an empty slot: it is better filled with
+        another.
 
     Raises
     ------

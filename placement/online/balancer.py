@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placement.arrays import Bools, Experts, Floats, Ints
+from placement.experts.problem import Problem
+from placement.experts.solve import solve
 from placement.migrate.start import fill, relabel
 from placement.migrate.task import migration_task
 from placement.online.descent import descend
 from placement.online.memory import Memory
 from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
 from placement.online.votes import relative, votes, workloads
-from placement.problem import Problem
-from placement.solve import solve
 from topology.base.errors import InputError, input_name
 
 _FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much

@@ -1,12 +1,12 @@
 """Moves at a price: copies change where that pays under weighted loads, in all layers at once, within a budget.
 
-The largest load of each scenario is replaced by log-sum-exp, as :mod:`placement.scenario_search` does it, and each
-scenario has a weight; log-sum-exp is blunt at first and sharper from price to price. A round looks, in every layer,
-at exchanges (a copy of an expert with several becomes a copy of another: one move) and at swaps of two copies between
-GPUs (two moves), and makes the best that do not meet. What counts is the gain less the price of the moves, so that
-taking a move back earns its price. The price falls from round to round: the moves that gain most come first, in
-whatever layer they are, and the last price is what a move must gain at least. A layer in which the moves of a round
-together did not pay is put back, and goes on one move at a time.
+The largest load of each scenario is replaced by log-sum-exp, as :mod:`placement.experts.scenario_search` does it,
+and each scenario has a weight; log-sum-exp is blunt at first and sharper from price to price. A round looks, in
+every layer, at exchanges (a copy of an expert with several becomes a copy of another: one move) and at swaps of two
+copies between GPUs (two moves), and makes the best that do not meet. What counts is the gain less the price of the
+moves, so that taking a move back earns its price. The price falls from round to round: the moves that gain most
+come first, in whatever layer they are, and the last price is what a move must gain at least. A layer in which the
+moves of a round together did not pay is put back, and goes on one move at a time.
 
 Fixed work; the same bytes on every machine (:mod:`placement.online.portable`; no product of matrices decides, see
 :mod:`placement.online.gains`; no sorting whose ties depend on the machine).

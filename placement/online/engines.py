@@ -1,7 +1,8 @@
 """What engines do by default while they serve: nothing, vLLM's and SGLang's expert load balancers.
 
-Both engines place afresh by EPLB (:mod:`placement.baselines`), hierarchically where the model's expert groups divide
-over the nodes; neither asks where copies lie now, but vLLM leaves those that stay on a GPU in their slot.
+Both engines place afresh by EPLB (:mod:`placement.experts.baselines`), hierarchically where the model's expert
+groups divide over the nodes; neither asks where copies lie now, but vLLM leaves those that stay on a GPU in their
+slot.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 import numpy as np
 
 from placement.arrays import Experts, Floats
-from placement.baselines import Baseline, eplb_global, eplb_hierarchical
+from placement.experts.baselines import Baseline, eplb_global, eplb_hierarchical
 from placement.online.policy import Group
 from topology.base.errors import InputError, input_name
 

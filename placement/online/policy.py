@@ -12,9 +12,9 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from placement.arrays import Experts, Floats, Ints
+from placement.experts.problem import Problem, make_problem
 from placement.migrate.start import align_slots
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import Problem, make_problem
 
 
 @dataclass(frozen=True, eq=False)

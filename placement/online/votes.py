@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.arrays import Floats, Ints
+from placement.experts.scenario_groups import group_scenarios
 from placement.online.memory import Memory
-from placement.scenario_groups import group_scenarios
 
 LAST, SEEN, STORED = 0.4, 0.3, 0.3
 """Weights of the last window, of the kinds of windows seen and of the stored scenarios, each group together."""
@@ -77,7 +77,7 @@ def relative(tokens: Floats) -> Floats:
 def workloads(scenarios: Floats) -> Floats:
     """Return one load for each group of alike ``scenarios`` ``[scenarios, layers, experts]``: their mean.
 
-    Groups are those of a plan (:func:`placement.scenario_groups.group_scenarios`), at most :data:`MOST`.
+    Groups are those of a plan (:func:`placement.experts.scenario_groups.group_scenarios`), at most :data:`MOST`.
     """
     group, _ = group_scenarios(scenarios, most=MOST)
     return relative(np.stack([scenarios[group == each].mean(axis=0) for each in range(int(group.max()) + 1)]))

@@ -16,7 +16,7 @@ from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from placement.failure_domains import domain_name
+from placement.experts.failure_domains import domain_name
 from placement.options import SPREADS, PlanOptions, Spread
 from placement.plan import Plan, Proof
 from placement.plans.findings import Failures

@@ -17,13 +17,13 @@ from cost.step.score import LayoutScorer
 from cost.terms.alltoall import group_limit
 from placement.arrays import Bools, Experts, Ints
 from placement.budget import Budget
+from placement.experts.pack import distinct_copies
+from placement.experts.placing import StageGroup, group_problem
+from placement.experts.result import ExpertResult, checked_result
 from placement.layouts.choose import Placed, largest_batch_held
 from placement.options import PlanOptions
-from placement.pack import distinct_copies
-from placement.placing import StageGroup, group_problem
 from placement.plans.findings import TrafficReport, TrafficRow
 from placement.progress import Say
-from placement.result import ExpertResult, checked_result
 from placement.scoring import moe_rows, placement_scorer, routed_traffic
 from placement.traffic.place import (
     SLACK,
@@ -285,14 +285,19 @@ def _result(
     loads: ExpertLoads,
     options: PlanOptions,
 ) -> ExpertResult:
-    """Return the placement of a group's stages as a result, judged against the bounds of before."""
+    """Return the placement of a group's stages as a result."""
     parts = [part for stage in group.stages if (part := experts[stage]) is not None]
     slot_expert = np.concatenate([part.slot_expert for part in parts])
     problem = group_problem(group, loads, options)
-    found = checked_result(
-        problem, slot_expert, before.bound, before.log, before.baselines, interrupted=before.interrupted
+    return checked_result(
+        problem,
+        slot_expert,
+        before.log,
+        before.baselines,
+        interrupted=before.interrupted,
+        search=before.search,
+        exact=before.exact,
     )
-    return replace(found, search=before.search)
 
 
 def _rivals(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterator[Candidate]:

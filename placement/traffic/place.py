@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Ints
-from placement.baselines import balanced_packing
-from placement.problem import make_problem
-from placement.solve import solve
+from placement.experts.baselines import balanced_packing
+from placement.experts.problem import make_problem
+from placement.experts.solve import solve
 from placement.traffic.exchange import partition
 from placement.traffic.tokens import Partition, Tokens
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from placement.arrays import Experts, Floats, Ints
-from placement.problem import make_problem
-from placement.solve import solve
+from placement.experts.problem import make_problem
+from placement.experts.solve import solve
 
 
 @dataclass(frozen=True, eq=False)

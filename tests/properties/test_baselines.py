@@ -9,10 +9,10 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.baselines import Baselines, balanced_packing, eplb_global, eplb_hierarchical, linear
+from placement.experts.baselines import Baselines, balanced_packing, eplb_global, eplb_hierarchical, linear
+from placement.experts.problem import Problem, make_problem
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.problem import Problem, make_problem
 from placement.scoring import score_rivals
 from topology import resolve_cluster
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
-from placement import cpsat
 from placement.budget import Budget
-from placement.cpsat import Choices, choose, few_gpus, finish_small, is_small, whole_layer
-from placement.pack import pack
-from placement.problem import Problem, make_problem
-from placement.replication import replicate
-from placement.solve import solve
+from placement.experts import cpsat
+from placement.experts.counts import replicate
+from placement.experts.cpsat import Choices, choose, few_gpus, finish_small, is_small, whole_layer
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem
+from placement.experts.solve import solve
 from tiny_cases import least_objective, tiny_problem
 
 PAIR = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)  # patterns on two GPUs

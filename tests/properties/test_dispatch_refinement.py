@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cost.experts.best_split import lp_level
 from cost.experts.dispatch import slot_shares
-from placement.bounds import lower_bound
-from placement.dispatch_refinement import SLACK, fit_to_split, place_for_lp
-from placement.pack import pack
-from placement.problem import make_problem, spread_slots
-from placement.replication import replicate
-from placement.solve import solve
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.dispatch_refinement import SLACK, fit_to_split, place_for_lp
+from placement.experts.pack import pack
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
@@ -30,6 +30,11 @@ def lognormal(seed, layers, experts, sigma=0.8):
 
 def even_result(problem, nodes=1):
     return solve(problem, nodes=nodes)
+
+
+def fitted(result, problem):
+    slot_expert = fit_to_split(result.assignment.slot_expert, problem)
+    return replace(result.under(problem), assignment=problem.assignment(slot_expert)).under(problem)
 
 
 def under(problem, split, nodes=None):
@@ -56,7 +61,7 @@ def test_bound_holds_for_every_placement_of_tiny_cases(split):
             best = under(many, split, nodes).evaluate(rows).min()
             bound = lower_bound(under(problem, "lp"))[0]
             assert bound <= best * (1 + 1e-9), (seed, slots)
-            found = fit_to_split(even_result(problem), under(problem, split, nodes))
+            found = fitted(even_result(problem), under(problem, split, nodes))
             assert found.max_load[0] >= best * (1 - 1e-9)
             assert found.max_load[0] <= best * 1.25
 
@@ -75,7 +80,7 @@ def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, 
     problem = make_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed)
     nodes = np.arange(gpus) // per_node
     start = even_result(problem)
-    found = fit_to_split(start, under(problem, split, nodes))
+    found = fitted(start, under(problem, split, nodes))
     assert not verify_experts(found.assignment, problem)
     before = under(problem, split, nodes).evaluate(start.assignment.slot_expert)
     after = under(problem, split, nodes).evaluate(found.assignment.slot_expert)
@@ -87,24 +92,24 @@ def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, 
 
 def test_even_is_returned_as_it_is():
     problem = make_problem(lognormal(0, 2, 8), (3, 3, 3))
-    result = even_result(problem)
-    assert fit_to_split(result, under(problem, "even")) is result
+    rows = even_result(problem).assignment.slot_expert
+    assert fit_to_split(rows, under(problem, "even")) is rows
 
 
 def test_copies_stay_in_different_failure_domains():
     spread = np.arange(8) // 2
     problem = make_problem(lognormal(4, 3, 16), np.full(8, 3), spread=spread)
     for split in ("source", "lp"):
-        found = fit_to_split(even_result(problem), under(problem, split, spread))
+        found = fitted(even_result(problem), under(problem, split, spread))
         assert not verify_experts(found.assignment, problem)
 
 
 def test_status_is_optimal_only_at_the_bound():
     problem = make_problem(np.ones((1, 8)), (2, 2, 2, 2))
-    found = fit_to_split(even_result(problem), under(problem, "lp"))
+    found = fitted(even_result(problem), under(problem, "lp"))
     assert found.status == "OPTIMAL"
     skewed = make_problem(np.array([[5.0, 4, 3, 1, 1, 1, 1]]), (3, 2, 2))
-    found = fit_to_split(even_result(skewed), under(skewed, "lp"))
+    found = fitted(even_result(skewed), under(skewed, "lp"))
     assert (found.status == "OPTIMAL") == bool((found.max_load <= found.bound * (1 + 1e-9)).all())
 
 
@@ -113,7 +118,7 @@ def test_exchanges_under_source_repair_what_nodes_do_to_a_placement():
     nodes = np.arange(16) // 4
     start = even_result(problem)
     before = under(problem, "source", nodes).evaluate(start.assignment.slot_expert)
-    found = fit_to_split(start, under(problem, "source", nodes))
+    found = fitted(start, under(problem, "source", nodes))
     assert found.max_load.mean() < 0.5 * before.mean() + 0.5 * start.max_load.mean()
 
 
@@ -121,7 +126,7 @@ def test_max_load_is_recomputed_over_scenarios():
     tokens = np.stack([lognormal(0, 2, 12), lognormal(1, 2, 12)])
     for objective, over in (("mean", np.mean), ("worst", np.max)):
         problem = make_problem(tokens, np.full(4, 4), objective=objective)
-        found = fit_to_split(even_result(problem.average), under(problem, "lp"))
+        found = fitted(even_result(problem.average), under(problem, "lp"))
         each = []
         for part in problem.each():
             shares = slot_shares(found.assignment, "lp", load=part.mean)

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from placement.local_search import deals
+from placement.experts.local_search import deals
 
 
 def all_ways(slots: int, *, swaps_only: bool) -> list[tuple[int, ...]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem, make_problem
+from placement.experts.spread_feasibility import spread_row
 from placement.migrate import fewest
 from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import migrate
 from placement.migrate.split_front import all_placements
 from placement.migrate.task import MigrationTask, migration_task
-from placement.pack import EMPTY
-from placement.problem import Problem, make_problem
-from placement.spread_feasibility import spread_row
 from tiny_cases import legal_placements, tiny_problem, ways_to_fill
 from topology.base.errors import InfeasibleError, NoAnswerError
 

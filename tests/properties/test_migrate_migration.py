@@ -13,15 +13,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from placement.local_search import swap_down
+from placement.experts.counts import replicate
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.task import MigrationTask, migration_task
 from placement.options import Objective
-from placement.pack import pack
-from placement.problem import Problem, make_problem, spread_slots
-from placement.replication import replicate
-from placement.solve import solve
 from placement.verify import verify_experts
 from topology.base.errors import InfeasibleError, InputError
 

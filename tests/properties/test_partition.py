@@ -15,6 +15,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.step.memory import replica_max_batch, replica_memory
 from helpers import few_layers
+from placement.experts.problem import spread_slots
 from placement.layouts.partition import (
     StageProblem,
     equal_ranges,
@@ -26,7 +27,6 @@ from placement.layouts.partition import (
     stage_problem,
     stage_specs,
 )
-from placement.problem import spread_slots
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError, InputError
 

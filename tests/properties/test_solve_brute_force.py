@@ -7,11 +7,11 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from placement.baselines import Baselines
-from placement.bounds import largest_copy, lower_bound, mean_load, neighbours
-from placement.problem import Problem, make_problem
-from placement.replication import replicate
-from placement.solve import solve
+from placement.experts.baselines import Baselines
+from placement.experts.bounds import largest_copy, lower_bound, mean_load, neighbours
+from placement.experts.counts import replicate
+from placement.experts.problem import Problem, make_problem
+from placement.experts.solve import solve
 
 SHAPES = [  # experts, slots of each GPU
     (3, (2, 2)),

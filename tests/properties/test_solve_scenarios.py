@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement import annealing
 from placement.budget import Budget
-from placement.problem import make_problem
-from placement.solve import solve
+from placement.experts import annealing
+from placement.experts.problem import make_problem
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
-    from placement.problem import Objective, Problem
-    from placement.result import ExpertResult
+    from placement.experts.problem import Objective, Problem
+    from placement.experts.result import ExpertResult
 
 TINY = np.array([2, 2, 2])
 

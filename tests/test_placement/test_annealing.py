@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from placement.annealing import STEPS, _State, anneal
-from placement.fast_path import step_counter
-from placement.pack import pack
-from placement.problem import make_problem
-from placement.replication import replicate
+from placement.experts.annealing import STEPS, _State, anneal
+from placement.experts.counts import replicate
+from placement.experts.pack import pack
+from placement.experts.problem import make_problem
 from placement.verify import verify_experts
 from tiny_cases import unlike_gpus
 
@@ -52,6 +51,11 @@ def test_legal_no_worse_and_the_same_every_time(objective: Objective, fast: floa
     assert verify_experts(problem.assignment(first), problem.average) == []
     assert problem.evaluate(first).mean() < problem.evaluate(start).mean()
     np.testing.assert_array_equal(problem.assignment(first).copies, problem.assignment(start).copies)
+
+
+def step_counter(steps):
+    count = iter(range(steps + 1))
+    return lambda: next(count, steps) / steps
 
 
 def test_loads_kept_swap_by_swap_are_those_of_the_placement() -> None:

@@ -16,18 +16,19 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.anti_affinity import spread_evenly
 from placement.budget import Budget
-from placement.dispatch_refinement import fit_to_split
+from placement.experts.anti_affinity import spread_evenly
+from placement.experts.counts import replicate
+from placement.experts.dispatch_refinement import fit_to_split
+from placement.experts.fast_path import fast_placement
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem, most_in_domain, spread_slots
+from placement.experts.result import ExpertResult, checked_result
+from placement.experts.solve import solve
 from placement.options import PlanOptions
-from placement.pack import pack
 from placement.planner import make_plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
-from placement.problem import Problem, make_problem, most_in_domain, spread_slots
-from placement.replication import replicate
-from placement.result import ExpertResult
-from placement.solve import _one_load, solve
 from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError
@@ -40,7 +41,7 @@ RACK, THIRD = np.arange(24) // 12, np.arange(24) // 8
 
 def place_apart(problem: Problem) -> ExpertResult:
     """No expert twice in a failure domain, whatever that costs."""
-    return _one_load(problem, Budget(), 0, {})
+    return checked_result(problem, fast_placement(problem)[0], (), {}, interrupted=False)
 
 
 def placed(problem: Problem) -> ExpertResult:
@@ -239,7 +240,8 @@ def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
     """56 more: a domain has more slots than there are experts."""
     problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
     before = placed(problem.even)
-    found = fit_to_split(before, problem)
+    rows = fit_to_split(before.assignment.slot_expert, problem)
+    found = checked_result(problem, rows, (), {}, interrupted=False)
     assert verify_experts(found.assignment, problem) == []
     own = problem.evaluate(before.assignment)
     assert (found.max_load <= own * (1 + 2e-3)).all()

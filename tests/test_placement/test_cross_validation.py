@@ -12,7 +12,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement import cross_validation
+from placement.experts import cross_validation
 from placement.options import Objective, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from placement.failure_domains import require_apart, stage_domains
-from placement.problem import Problem
+from placement.experts.failure_domains import require_apart, stage_domains
+from placement.experts.problem import Problem
 from placement.verify import verify_experts
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError

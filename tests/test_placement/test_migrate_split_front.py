@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cost.experts.dispatch import slot_shares
 from placement import budget as budget_module
 from placement.budget import Budget
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import make_problem, spread_slots
-from placement.solve import solve
 from placement.verify import verify_experts
 
 pytestmark = pytest.mark.wide

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.experts.pack import EMPTY
+from placement.experts.problem import Problem, make_problem
 from placement.migrate.start import align_slots, kept_copies, relabel, restore
 from placement.migrate.task import MigrationTask, migration_task
-from placement.pack import EMPTY
-from placement.problem import Problem, make_problem
 from placement.verify import verify_experts
 
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.arrays import Experts, Floats
+from placement.experts.problem import Problem, make_problem
+from placement.experts.solve import solve
 from placement.migrate.task import migration_task
 from placement.online import votes
 from placement.online.balancer import balancedness, replan, start
 from placement.online.descent import descend
 from placement.online.state import OnlineOptions, OnlineState
-from placement.problem import Problem, make_problem
-from placement.solve import solve
 from topology.base.errors import InputError
 
 LAYERS, EXPERTS, GPUS, EACH = 4, 16, 8, 3

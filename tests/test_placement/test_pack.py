@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem, make_problem
-from placement.replication import replicate
+from placement.experts.counts import replicate
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem
 from placement.verify import verify_experts
 from topology.base.errors import InputError
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement.problem import make_problem
-from placement.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
-from placement.solve import solve
+from placement.experts.problem import make_problem
+from placement.experts.scenario_groups import ALIKE, MOST_HEARD, distances, group_scenarios, votes
+from placement.experts.solve import solve
 
 
 def windows(steps: int, *, noise: float = 0.0) -> np.ndarray:

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement import budget as budget_module
-from placement import solve as solve_module
 from placement.budget import Budget
-from placement.problem import Problem, make_problem, spread_slots
-from placement.result import ExpertResult
-from placement.solve import solve
+from placement.experts import solve as solve_module
+from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.result import ExpertResult
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
@@ -168,8 +168,8 @@ def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:
 
 _BYTES = """
 import hashlib, numpy as np
-from placement.problem import make_problem, spread_slots
-from placement.solve import solve
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.solve import solve
 digest, rng = hashlib.sha256(), np.random.default_rng(0)
 kinds = ((24, 8, None, None), (48, 8, None, None), (24, 8, 4, None), (24, 8, None, 1.3))
 for gpus, redundant, domains, speed in kinds:

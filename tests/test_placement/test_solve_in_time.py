@@ -7,18 +7,18 @@ import time
 import numpy as np
 import pytest
 
-from placement.bounds import lower_bound
 from placement.budget import Budget
-from placement.pack import pack
-from placement.problem import (
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.pack import pack
+from placement.experts.problem import (
     Problem,
     keep_better,
     make_problem,
     proven,
     spread_slots,
 )
-from placement.replication import replicate
-from placement.solve import search
+from placement.experts.solve import search
 
 WIDE = make_problem(np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6), spread_slots(64, 64, 64))
 

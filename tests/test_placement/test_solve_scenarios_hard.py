@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from placement.problem import make_problem
-from placement.solve import solve
+from placement.experts.problem import make_problem
+from placement.experts.solve import solve
 
 if TYPE_CHECKING:
-    from placement.problem import Objective
+    from placement.experts.problem import Objective
 
 
 @pytest.mark.wide

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from placement.anti_affinity import spread_evenly
-from placement.failure_domains import require_apart
-from placement.pack import pack
-from placement.problem import Problem, make_problem
-from placement.replication import replicate
-from placement.solve import solve
-from placement.spread_feasibility import can_spread, spread_row
+from placement.experts.anti_affinity import spread_evenly
+from placement.experts.counts import replicate
+from placement.experts.failure_domains import require_apart
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, make_problem
+from placement.experts.solve import solve
+from placement.experts.spread_feasibility import can_spread, spread_row
 from tiny_cases import MOST_WAYS, ways_to_fill
 from topology.base.errors import InfeasibleError
 

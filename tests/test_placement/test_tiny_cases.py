@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placement.problem import make_problem
-from placement.solve import solve
+from placement.experts.problem import make_problem
+from placement.experts.solve import solve
 from placement.verify import verify_experts
 from tiny_cases import keeps_the_rule, least_objective, tiny_problem, ways_to_fill
 from topology.base.errors import InfeasibleError

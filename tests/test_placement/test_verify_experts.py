@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cost.experts.assignment import Assignment
-from placement.problem import Problem
+from placement.experts.problem import Problem
 from placement.verify import verify_experts
 
 PROBLEM = Problem(np.ones((2, 3)), np.array([2, 2]))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from cost.experts.assignment import Assignment
 from placement.arrays import Experts, Floats
-from placement.baselines import Baseline
-from placement.problem import Problem, proven
+from placement.experts.baselines import Baseline
+from placement.experts.bounds import proven_bound
+from placement.experts.problem import Problem, proven
 from placement.verify import verify_experts
 
 
@@ -21,12 +23,12 @@ class ExpertResult:
 
     Attributes
     ----------
+    problem:
+        What it is judged by.
     assignment:
         The placement, legal by :func:`placement.verify.verify_experts`.
-    status:
-        ``OPTIMAL`` only where the recomputed objective equals the bound, else ``FEASIBLE``.
-    max_load, bound:
-        ``[layers]``: the largest GPU load, recomputed from the assignment, and what none can be below.
+    max_load:
+        ``[layers]``: the largest GPU load, recomputed from the assignment.
     interrupted:
         Whether Ctrl-C ended the search.
     log:
@@ -35,16 +37,34 @@ class ExpertResult:
         The rivals by name, each with an assignment or the reason why it does not apply.
     search:
         How long the search was and why, in words; empty where the time was asked for.
+    exact:
+        ``[layers]``: what CP-SAT has proven that none can be below; None where it did not run.
     """
 
+    problem: Problem
     assignment: Assignment
-    status: Literal["OPTIMAL", "FEASIBLE"]
     max_load: Floats
-    bound: Floats
     interrupted: bool
     log: tuple[str, ...]
     baselines: Mapping[str, Baseline]
     search: str = ""
+    exact: Floats | None = field(default=None, repr=False)
+
+    @cached_property
+    def bound(self) -> Floats:
+        """What no placement can be below, ``[layers]``: proven when it is asked for."""
+        if self.exact is not None:
+            return np.minimum(self.exact, self.max_load)  # a bound above the answer is rounding
+        return np.minimum(proven_bound(self.problem, self.max_load), self.max_load)
+
+    def under(self, problem: Problem) -> ExpertResult:
+        """Return the same placement judged by another problem."""
+        return replace(self, problem=problem, max_load=problem.evaluate(self.assignment), exact=None)
+
+    @property
+    def status(self) -> Literal["OPTIMAL", "FEASIBLE"]:
+        """``OPTIMAL`` only where the recomputed objective equals the bound, else ``FEASIBLE``."""
+        return "OPTIMAL" if proven(self.max_load, self.bound).all() else "FEASIBLE"
 
     @property
     def objective(self) -> float:
@@ -65,11 +85,12 @@ class ExpertResult:
 def checked_result(
     problem: Problem,
     slot_expert: Experts,
-    bound: Floats,
     log: tuple[str, ...],
     baselines: Mapping[str, Baseline],
     *,
     interrupted: bool,
+    search: str = "",
+    exact: Floats | None = None,
 ) -> ExpertResult:
     """Return ``slot_expert`` ``[layers, slots]`` as a result, judged by ``problem`` from the placement alone.
 
@@ -83,12 +104,4 @@ def checked_result(
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
         raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
     max_load = problem.evaluate(assignment)
-    return ExpertResult(
-        assignment=assignment,
-        status="OPTIMAL" if proven(max_load, bound).all() else "FEASIBLE",
-        max_load=max_load,
-        bound=np.minimum(bound, max_load),  # a bound above the answer is rounding
-        interrupted=interrupted,
-        log=log,
-        baselines=baselines,
-    )
+    return ExpertResult(problem, assignment, max_load, interrupted, log, baselines, search, exact)

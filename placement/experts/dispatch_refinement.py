@@ -17,14 +17,13 @@ from dataclasses import replace
 import numpy as np
 
 from cost.experts.dispatch import slot_shares
-from placement.anti_affinity import spread_evenly
 from placement.arrays import Experts, Floats, Index, least_of_each
-from placement.bounds import lower_bound
-from placement.local_search import swap_down
-from placement.pack import pack
-from placement.problem import Problem
-from placement.replication import replicate
-from placement.result import ExpertResult, checked_result
+from placement.experts.anti_affinity import spread_evenly
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.local_search import swap_down
+from placement.experts.pack import pack
+from placement.experts.problem import Problem
 
 TOWARDS_MEAN = (0.5, 0.2)
 """How far loads are drawn to their mean before copies are counted, tried in this order. Planned on one of eight real
@@ -40,31 +39,23 @@ _ROUNDS, _TRIED = 60, 8
 _LEAST_GAIN = 1e-9
 
 
-def fit_to_split(result: ExpertResult, problem: Problem) -> ExpertResult:
-    """Return ``result``, found for even shares, fitted to the split of ``problem``: copies, largest loads and bound.
+def fit_to_split(own: Experts, problem: Problem, log: list[str] | None = None) -> Experts:
+    """Return ``own`` ``[layers, slots]``, found for even shares, fitted to the split of ``problem``.
 
     ``even``: returned as it is. ``source`` and ``rank``: best swaps under the shares by source rank, until within the
-    slack. ``lp``: copies that bear drift.
+    slack. ``lp``: copies that bear drift. What ran is added to ``log``.
     """
+    log = [] if log is None else log
     if problem.split == "even":
-        return result
-    bound, own = lower_bound(problem), result.assignment.slot_expert
+        return own
+    bound = lower_bound(problem)
     if problem.split == "lp":
-        slot_expert = _connected(problem, own, bound)
-        ran = f"copies for an LP split: the most connected within {SLACK:.1%} of the best"
-    else:
-        slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
-        better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
-        ran = f"swaps under shares by source rank: {better} layers better"
-    log = (*result.log, ran)
-    return checked_result(problem, slot_expert, bound, log, result.baselines, interrupted=result.interrupted)
-
-
-def cut_short(result: ExpertResult, problem: Problem) -> ExpertResult:
-    """Return ``result`` as what Ctrl-C left: loads and bound under all loads and the split of ``problem``."""
-    max_load = problem.evaluate(result.assignment)
-    bound = np.minimum(lower_bound(problem.without_spread()), max_load)
-    return replace(result, max_load=max_load, bound=bound, status="FEASIBLE", interrupted=True)
+        log.append(f"copies for an LP split: the most connected within {SLACK:.1%} of the best")
+        return _connected(problem, own, bound)
+    slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
+    better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
+    log.append(f"swaps under shares by source rank: {better} layers better")
+    return slot_expert
 
 
 def _connected(problem: Problem, own: Experts, bound: Floats) -> Experts:

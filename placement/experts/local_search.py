@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, falling
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
 

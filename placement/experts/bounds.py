@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.problem import Problem
-from placement.replication import replicate
+from placement.experts.counts import replicate
+from placement.experts.problem import WIDE, Problem
 
 
 def lower_bound(problem: Problem) -> Floats:
@@ -34,6 +34,21 @@ def lower_bound(problem: Problem) -> Floats:
     return bound
 
 
+def proven_bound(problem: Problem, reached: Floats) -> Floats:
+    """Return what no placement can be below, ``[layers]``.
+
+    Prices raise it where ``reached`` ``[layers]``, an answer, is far above. It holds for more copies of an
+    expert than failure domains too.
+    """
+    free = problem.without_spread()
+    bound = lower_bound(free)
+    if free.scenarios == 1 and free.split == "even":
+        wide = np.flatnonzero(reached > bound * (1 + WIDE))
+        if wide.size:
+            bound[wide] = priced(free.rows(wide), bound[wide], reached[wide])
+    return bound
+
+
 def of_one_load(problem: Problem, copies: Ints) -> Floats:
     """Return what no placement of one load can be below, ``[layers]``; ``copies`` are its greedy counts."""
     return np.maximum(mean_load(problem), np.maximum(copy_under(problem, copies), neighbours(problem)))
@@ -50,7 +65,7 @@ def mean_load(problem: Problem) -> Floats:
 
 
 def largest_copy(problem: Problem) -> Floats:
-    """Return the smallest possible largest copy (:func:`placement.replication.replicate` is optimal for it).
+    """Return the smallest possible largest copy (:func:`placement.experts.counts.replicate` is optimal for it).
 
     With one slot on each of equally fast GPUs, a GPU's load is that of its copy, so that the bound is reached.
     """

@@ -1,11 +1,11 @@
 """Annealing over swaps under many scenarios: thousands of swaps of all layers weighed in one NumPy step.
 
 What is kept small in each layer is the mean over scenarios, by their votes, of log-sum-exp of the GPU loads, as in
-:mod:`placement.scenario_search`; for the worst scenario, log-sum-exp over GPUs and scenarios. The sum over GPUs is
-separable: each step pairs all GPUs at random, the change by each swap within a pair is a product of what leaves and
-what comes, summed over scenarios, and pairs do not touch each other, so that in every pair the best swap, noise of
-the temperature subtracted, is made at once where that lowers the sum. Layers do not touch each other either, so that
-all share the random pairs, and GPUs are blocks of memory.
+:mod:`placement.experts.scenario_search`; for the worst scenario, log-sum-exp over GPUs and scenarios. The sum over
+GPUs is separable: each step pairs all GPUs at random, the change by each swap within a pair is a product of what
+leaves and what comes, summed over scenarios, and pairs do not touch each other, so that in every pair the best
+swap, noise of the temperature subtracted, is made at once where that lowers the sum. Layers do not touch each other
+either, so that all share the random pairs, and GPUs are blocks of memory.
 
 Counts of copies stay. Elementwise arithmetic in a fixed order alone: no matrix products, no threads.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 SHARPNESS = 75.0
 """Of log-sum-exp, over the largest load of a scenario at the start."""

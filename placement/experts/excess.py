@@ -15,11 +15,13 @@ Only ``+ - * /``, comparisons and sums in a fixed order decide: equal seeds give
 
 from __future__ import annotations
 
+from math import ldexp
+
 import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints, least_of_each
-from placement.migrate.task import MigrationTask
+from placement.experts.problem import Problem
 
 Singles = NDArray[np.float32]
 
@@ -39,19 +41,28 @@ _POTENTIALS = 6  # rounds that prepare an assignment, which then takes a fifth o
 _PAIRINGS = 256
 
 
-class Annealing:
+class ExcessAnnealing:
     """Some layers of a placement, and the steps that change them.
 
     Parameters
     ----------
-    task:
-        The layers; ``start`` ``[layers, slots]`` names experts that exist, none twice on a GPU.
+    start:
+        ``[layers, slots]``: names experts that exist, none twice on a GPU.
     target:
         Largest over mean GPU load that is wanted, ``[scenarios, layers]``.
+    old:
+        ``[layers, slots]``: what moves are counted from, -1 where a slot is empty; None: moves are free.
     """
 
-    def __init__(self, task: MigrationTask, start: Experts, target: Floats, rng: np.random.Generator) -> None:
-        self.problem = problem = task.problem
+    def __init__(
+        self,
+        problem: Problem,
+        start: Experts,
+        target: Floats,
+        rng: np.random.Generator,
+        old: Experts | None = None,
+    ) -> None:
+        self.problem = problem
         self.rng = rng
         self.layers, self.experts = problem.layers, problem.experts
         self.size = self.experts + 1
@@ -63,10 +74,11 @@ class Annealing:
         )
         row = np.arange(self.layers * self.gpus)  # a row is a GPU of a layer
         self.layer, self.gpu = np.divmod(row, self.gpus)
-        self.table, self.was = self._table(start), self._table(task.old)
+        self.table, self.was = self._table(start), self._table(start if old is None else old)
         # What a GPU of a layer would have to fetch and what it holds, by layer and expert: a line of GPUs each.
         self.code = np.zeros((self.layers, self.size, self.gpus), dtype=np.uint8)
-        self.code[:, :-1] = ~task.held[:, working].transpose(0, 2, 1)
+        if old is not None:
+            self.code[:, :-1] = ~problem.on_gpus(old)[:, working].transpose(0, 2, 1)
         self.code[:, -1] = _HERE
         self.flat = self.code.reshape(-1)
         self.slots = np.flatnonzero(self.real)
@@ -454,3 +466,30 @@ class Annealing:
         both = first.reshape(-1, 2)
         fine: Bools = np.logical_and(both[:, 0], both[:, 1])
         return fine
+
+
+def relieve(problem: Problem, slot_expert: Experts, target: Floats, *, steps: int, seed: int = 0) -> Experts:
+    """Return ``[layers, slots]`` annealed from ``slot_expert`` towards ``target``; moves are free.
+
+    ``target`` is of the largest over mean GPU load: ``[scenarios, layers]``, or ``[layers]`` under each load.
+    """
+    wanted = np.broadcast_to(target, (problem.scenarios, problem.layers))
+    annealing = ExcessAnnealing(problem, slot_expert, wanted, np.random.default_rng(seed))
+    for step in range(steps):
+        done = (step + 1) / steps
+        price, heat = between_powers(OCTAVES * done), HEAT[0] + (HEAT[1] - HEAT[0]) * done
+        annealing.swap(price, heat)
+        annealing.exchange(price, heat, _TRIED)
+    return annealing.slot_expert
+
+
+OCTAVES = 10.0
+"""The price of excess rises to 2 to the power of that."""
+HEAT = (0.2, 0.02)
+"""By how many moves a step may raise the cost in the mean, at the first price and at the last."""
+_TRIED = 64
+
+
+def between_powers(octave: float) -> float:
+    """Return 2 to the power of ``octave``, and between whole ones a line: the same on every machine."""
+    return ldexp(1 + octave - int(octave), int(octave))

@@ -1,13 +1,13 @@
 """Whether slots can be filled with copies spread evenly over failure domains: exact, and one way to do it.
 
 Experts are alike here: only counts and places decide. An expert of *level* u has at most u copies in each of the D
-domains, and by :func:`placement.problem.most_in_domain` from ``(u - 1) D + 1`` to ``u D`` in all. Two experts whose
-levels differ by two or more can trade copies until they differ by one, no more unlike in any domain than before. So
-the levels are k and k + 1, and their sum alone is left to choose. For given levels copies are a flow from experts
-over domains to GPUs; a flow may be averaged over the experts of one level, so that the one question left is how many
-copies of the experts of level k + 1 each GPU holds. That number has a lower and an upper limit for each GPU, each
-domain and in all: limits of nested sets, which can be met where none contradicts another. Copies dealt out in turn
-then meet every cap.
+domains, and by :func:`placement.experts.problem.most_in_domain` from ``(u - 1) D + 1`` to ``u D`` in all. Two
+experts whose levels differ by two or more can trade copies until they differ by one, no more unlike in any domain
+than before. So the levels are k and k + 1, and their sum alone is left to choose. For given levels copies are a
+flow from experts over domains to GPUs; a flow may be averaged over the experts of one level, so that the one
+question left is how many copies of the experts of level k + 1 each GPU holds. That number has a lower and an upper
+limit for each GPU, each domain and in all: limits of nested sets, which can be met where none contradicts another.
+Copies dealt out in turn then meet every cap.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement.migrate.annealing import _ROOM, Annealing
+from placement.experts.excess import _ROOM, ExcessAnnealing
+from placement.experts.problem import make_problem, spread_slots
+from placement.experts.solve import solve
 from placement.migrate.task import MigrationTask, migration_task
-from placement.problem import make_problem, spread_slots
-from placement.solve import solve
 
 
 def task_of(kind: str) -> MigrationTask:
@@ -31,7 +31,7 @@ def task_of(kind: str) -> MigrationTask:
 def test_no_step_without_heat_makes_a_layer_dearer_or_illegal(kind: str) -> None:
     task = task_of(kind)
     target = np.full((task.problem.scenarios, 3), 1.03)
-    annealing = Annealing(task, task.old, target, np.random.default_rng(0))
+    annealing = ExcessAnnealing(task.problem, task.old, target, np.random.default_rng(0), task.old)
     price = 300.0
     cost = annealing.cost(price)
     for turn in range(20):

@@ -14,12 +14,12 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from placement.arrays import Floats, Index, Ints
 from placement.budget import Budget
-from placement.failure_domains import stage_domains
+from placement.experts.failure_domains import stage_domains
+from placement.experts.problem import Problem, make_problem
+from placement.experts.result import ExpertResult
+from placement.experts.solve import solve
 from placement.options import PlanOptions
-from placement.problem import Problem, make_problem
-from placement.result import ExpertResult
 from placement.scoring import moe_rows, stage_speed
-from placement.solve import solve
 
 Known = dict[tuple[object, ...], ExpertResult]
 """Fast placements by :attr:`StageGroup.key`."""
@@ -36,7 +36,7 @@ class StageGroup:
     rows:
         Of each, the rows of the loads that it holds.
     slots, speed, spread:
-        As :class:`placement.problem.Problem` takes them.
+        As :class:`placement.experts.problem.Problem` takes them.
     nodes:
         Node of each GPU, of the first stage and replica.
     domains:

@@ -14,8 +14,8 @@ from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level
 from cost.experts.dispatch import DispatchPolicy, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
+from placement.experts.scenario_groups import distinct, group_scenarios, heard, votes
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
-from placement.scenario_groups import distinct, group_scenarios, heard, votes
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import plural
 
@@ -186,7 +186,7 @@ class Problem:
 
     @cached_property
     def searched(self) -> Problem:
-        """What a search over several loads listens to (:mod:`placement.scenario_groups`); never scored by.
+        """What a search over several loads listens to (:mod:`placement.experts.scenario_groups`); never scored by.
 
         For the worst scenario no loads further away: they would be the worst. Itself for equal weights.
         """
@@ -325,7 +325,7 @@ class Problem:
     @property
     def most_copies(self) -> int:
         """Most copies that an expert can have with no two in a failure domain, and one of each other expert."""
-        return min(self.slots - self.experts + 1, int(self.room[0]))
+        return min(self.slots - self.experts + 1, int((self.domain_slots > 0).sum()))
 
     def counts_fit(self, copies: Ints) -> Bools:
         """Whether counts ``[layers, experts]`` fit :attr:`room` (Gale and Ryser's condition), ``[layers]``."""

@@ -20,12 +20,12 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import depends_on_placement, slot_shares
-from placement.anti_affinity import second_copies_first
 from placement.arrays import Bools, Experts, Floats, Ints
 from placement.budget import Budget
 from placement.cp_solver import solve_within
-from placement.dispatch_refinement import SLACK
-from placement.problem import EQUAL, Problem, proven
+from placement.experts.anti_affinity import second_copies_first
+from placement.experts.dispatch_refinement import SLACK
+from placement.experts.problem import EQUAL, Problem, proven
 from topology.base.host import cores
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def finish_small(
     """Return placements ``[layers, slots]`` of a small problem, a bound ``[layers]``, and what ran in words.
 
     Layers that are not proven to be as good as any are solved whole. Under an LP split a placement within
-    :data:`placement.dispatch_refinement.SLACK` of the best stays: it bears other loads better.
+    :data:`placement.experts.dispatch_refinement.SLACK` of the best stays: it bears other loads better.
     """
     found, bound = slot_expert.copy(), bound.copy()
     value = problem.evaluate(found)

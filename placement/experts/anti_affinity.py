@@ -11,7 +11,7 @@ copies are above their cap then. A copy that still is changes places with a copy
 may take it: of all such swaps the one after which the larger of the two GPU loads is smallest. Where none is left
 (domains of different size, or counts that cannot be spread), an expert gets one copy more, which raises its cap, or
 one fewer. Where not even that ends in a legal placement, one with counts that can be spread is the start instead
-(:mod:`placement.spread_feasibility`): whether there is any is decided before.
+(:mod:`placement.experts.spread_feasibility`): whether there is any is decided before.
 """
 
 from __future__ import annotations
@@ -22,33 +22,28 @@ from dataclasses import replace
 import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.bounds import lower_bound, priced
 from placement.budget import Budget
-from placement.failure_domains import require_apart
-from placement.local_search import swap_down
-from placement.pack import distinct_copies, pack
-from placement.problem import Problem
-from placement.replication import replicate
-from placement.result import ExpertResult, checked_result
-from placement.scenario_search import descend
-from placement.spread_feasibility import spread_row
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.failure_domains import require_apart
+from placement.experts.local_search import swap_down
+from placement.experts.pack import distinct_copies, pack
+from placement.experts.problem import Problem
+from placement.experts.scenario_search import descend
+from placement.experts.spread_feasibility import spread_row
 
-Place = Callable[[Problem, Budget], ExpertResult]
-
+Place = Callable[[Problem, Budget], Experts]
 
 LEAST_GAIN = 0.01
 """Of the largest load: for less, copies stay in different failure domains."""
 
-_EQUAL = 1e-9  # relative: the objective is the bound up to rounding
 
+def place_spread(problem: Problem, place: Place, budget: Budget, log: list[str]) -> Experts:
+    """Return ``[layers, slots]`` with copies spread over the failure domains of ``problem``.
 
-def place_spread(problem: Problem, place: Place, budget: Budget) -> ExpertResult:
-    """Return a placement with copies spread over the failure domains of ``problem``.
-
-    ``place`` makes one with no expert twice in a domain, until ``budget``. Where that cannot be, or could be
-    better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, what it makes without domains
-    is spread evenly. Where failure domains are given no expert has a third copy before all have two. The bound holds
-    for any placement with copies spread evenly.
+    ``place`` makes a placement with no expert twice in a domain, until ``budget``. Where that cannot be, or could be
+    better by more than :data:`LEAST_GAIN` with more copies of an expert than domains, one made without domains is
+    spread evenly. Where failure domains are given no expert has a third copy before all have two.
 
     Raises
     ------
@@ -56,19 +51,19 @@ def place_spread(problem: Problem, place: Place, budget: Budget) -> ExpertResult
         If the slots cannot be filled with copies spread evenly.
     """
     average = problem.average
-    if average.each_alone:
-        return _with_second_copies(problem, place(problem, budget))
+    if problem.spread is None:
+        return place(problem, budget)
     require_apart(average.experts, average.slots_per_gpu, average.failure_domain)
-    free = problem.without_spread()
-    lowest = lower_bound(free)
-    if not average.can_be_apart:
-        return _all_evenly(problem, place(free, budget))
-    apart = _with_second_copies(problem, _with_bound(place(problem, budget), free, lowest))
-    if average.domains_used == 1 or problem.slots < 2 * problem.experts:
-        return apart
-    fits = average.counts_fit(replicate(free.highest))
-    rows = np.flatnonzero(~fits & (apart.max_load > lowest * (1 + LEAST_GAIN)))
-    return _best_of(problem, apart, rows) if rows.size else apart
+    if not average.each_alone and not average.can_be_apart:
+        return _all_evenly(problem, place, budget, log)
+    apart = place(problem, budget)
+    rows = np.flatnonzero(~second_copies_first(problem.assignment(apart).copies))
+    if rows.size:
+        log.append(f"second copies before third ones in {rows.size} layers")
+        apart[rows] = _with_second_copies(problem.rows(rows))
+    if not average.each_alone and average.domains_used > 1 and problem.slots >= 2 * problem.experts:
+        _evenly_where_better(problem, apart, log)
+    return apart
 
 
 def second_copies_first(copies: Ints) -> Bools:
@@ -77,79 +72,49 @@ def second_copies_first(copies: Ints) -> Bools:
     return fine
 
 
-def _with_second_copies(problem: Problem, apart: ExpertResult) -> ExpertResult:
-    """Return ``apart`` with no third copy of an expert before all have two, where failure domains are given.
+def _with_second_copies(problem: Problem) -> Experts:
+    """Place with no third copy of an expert before all have two.
 
     With fewer slots than for two each the experts with most load have two. Such counts can always be placed with no
     two copies in a domain: any k experts find as many slots in the others as in the largest one.
     """
-    rows = np.flatnonzero(~second_copies_first(apart.assignment.copies))
-    if problem.spread is None or not rows.size:
-        return apart
-    part, spare = problem.rows(rows), problem.slots - problem.experts
+    spare = problem.slots - problem.experts
     if spare >= problem.experts:
-        copies = replicate(part.highest, least=2)
-    else:
-        heaviest = np.argsort(-part.highest.mean, axis=1, kind="stable")[:, :spare]
-        copies = np.ones((rows.size, problem.experts), dtype=np.int64)
-        np.put_along_axis(copies, heaviest, 2, axis=1)
-    slot_expert = apart.assignment.slot_expert.copy()
-    slot_expert[rows] = _swapped(part, pack(part.average, copies))
-    words = f"second copies before third ones in {rows.size} layers"
-    return _result(problem, replace(apart, log=(*apart.log, words)), slot_expert, rows[:0])
+        return _swapped(problem, pack(problem.average, replicate(problem.highest, least=2)))
+    heaviest = np.argsort(-problem.highest.mean, axis=1, kind="stable")[:, :spare]
+    copies = np.ones((problem.layers, problem.experts), dtype=np.int64)
+    np.put_along_axis(copies, heaviest, 2, axis=1)
+    return _swapped(problem, pack(problem.average, copies))
 
 
-def keep_second_copies(problem: Problem, before: ExpertResult, after: ExpertResult) -> ExpertResult:
-    """Return ``after`` with the layers of ``before`` where it has a third copy before every second one."""
-    had, has = (second_copies_first(found.assignment.copies) for found in (before, after))
-    rows = np.flatnonzero(had & ~has)
-    if problem.spread is None or not rows.size:
-        return after
-    slot_expert = after.assignment.slot_expert.copy()
-    slot_expert[rows] = before.assignment.slot_expert[rows]
-    found = checked_result(
-        problem, slot_expert, after.bound, after.log, after.baselines, interrupted=after.interrupted
-    )
-    return replace(found, search=after.search)
-
-
-def _with_bound(result: ExpertResult, free: Problem, lowest: Floats) -> ExpertResult:
-    """Return ``result`` with a bound that holds for more copies than failure domains too."""
-    bound = result.bound.copy()
-    doubtful = np.flatnonzero(bound > lowest * (1 + _EQUAL))
-    if doubtful.size == 0:
-        return result
-    bound[doubtful] = lowest[doubtful]
-    if free.scenarios == 1:
-        part = free.rows(doubtful)
-        proved = priced(part, lowest[doubtful], result.max_load[doubtful])
-        bound[doubtful] = np.minimum(proved, result.bound[doubtful])
-    return _judged(replace(result, bound=bound))
-
-
-def _all_evenly(problem: Problem, found: ExpertResult) -> ExpertResult:
-    """Return ``found``, made without failure domains, with its copies spread evenly."""
-    made = found.assignment.slot_expert
-    if problem.average.slots >= 2 * problem.average.experts:
-        made = _in_twos(problem.without_spread())
-    slot_expert, fine = _spread(problem, made)
+def _all_evenly(problem: Problem, place: Place, budget: Budget, log: list[str]) -> Experts:
+    """Place without failure domains, and spread the copies evenly."""
+    free, twice = problem.without_spread(), problem.slots >= 2 * problem.experts
+    slot_expert, fine = _spread(problem, _with_second_copies(free) if twice else place(free, budget))
     left = np.flatnonzero(~fine)
     if left.size:
         part = problem.rows(left)
         slot_expert[left] = _swapped(part, any_spread(part.highest))
-    return _result(problem, found, slot_expert, np.arange(len(slot_expert)))
+    log.append(f"copies spread evenly over {problem.domains_used} failure domains in {problem.layers} layers")
+    return slot_expert
 
 
-def _best_of(problem: Problem, apart: ExpertResult, rows: Index) -> ExpertResult:
-    """Take some ``rows``, made with two copies each and without failure domains, spread evenly, where better."""
+def _evenly_where_better(problem: Problem, apart: Experts, log: list[str]) -> None:
+    """Take layers with more copies of some expert than domains, two of each at least, where better, in place."""
+    free = problem.without_spread()
+    load = problem.evaluate(apart)
+    fits = problem.average.counts_fit(replicate(free.highest))
+    rows = np.flatnonzero(~fits & (load > lower_bound(free) * (1 + LEAST_GAIN)))
+    if not rows.size:
+        return
     part = problem.rows(rows)
-    slot_expert, fine = _spread(part, _in_twos(part.without_spread()))
-    found = part.average.assignment(slot_expert)
-    fine &= second_copies_first(found.copies)
-    better = fine & (part.evaluate(found) < apart.max_load[rows] * (1 - LEAST_GAIN))
-    joined = apart.assignment.slot_expert.copy()
-    joined[rows[better]] = slot_expert[better]
-    return _result(problem, apart, joined, rows[better])
+    slot_expert, fine = _spread(part, _with_second_copies(part.without_spread()))
+    fine &= second_copies_first(part.assignment(slot_expert).copies)
+    better = fine & (part.evaluate(slot_expert) < load[rows] * (1 - LEAST_GAIN))
+    apart[rows[better]] = slot_expert[better]
+    if better.any():
+        words = f"{problem.domains_used} failure domains in {int(better.sum())} layers"
+        log.append(f"copies spread evenly over {words}")
 
 
 def any_spread(problem: Problem) -> Experts:
@@ -157,11 +122,6 @@ def any_spread(problem: Problem) -> Experts:
     order = np.argsort(-problem.mean, axis=1, kind="stable")
     row = spread_row(problem.experts, problem.slots_per_gpu, problem.failure_domain)
     return order[:, row].astype(np.int32)
-
-
-def _in_twos(free: Problem) -> Experts:
-    """Place with at least two copies of every expert, without failure domains, ``[layers, slots]``."""
-    return _swapped(free, pack(free.average, replicate(free.highest, least=2)))
 
 
 def _swapped(problem: Problem, slot_expert: Experts) -> Experts:
@@ -177,24 +137,6 @@ def _spread(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
     if rows.size:
         spread[rows] = _swapped(problem.rows(rows), spread[rows])
     return spread, fine
-
-
-def _result(problem: Problem, base: ExpertResult, slot_expert: Experts, evenly: Index) -> ExpertResult:
-    average = problem.average
-    if average.over_cap(slot_expert).any():
-        raise AssertionError("copies are not spread over failure domains, which is a defect of rackplan")
-    assignment = average.assignment(slot_expert)
-    words = f"copies spread evenly over {average.domains_used} failure domains in {evenly.size} layers"
-    log = (*base.log, *([words] if evenly.size else []))
-    max_load = problem.evaluate(assignment)
-    return _judged(replace(base, assignment=assignment, max_load=max_load, log=log))
-
-
-def _judged(result: ExpertResult) -> ExpertResult:
-    """Return ``result`` with the status that goes with its loads and bound."""
-    proven = (result.max_load <= result.bound * (1 + _EQUAL)).all()
-    bound = np.minimum(result.bound, result.max_load)
-    return replace(result, status="OPTIMAL" if proven else "FEASIBLE", bound=bound)
 
 
 _HALF = 0.5  # a change of counts, in float32, is at least 1

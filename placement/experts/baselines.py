@@ -19,7 +19,7 @@ import numpy as np
 
 from cost.experts.assignment import Assignment
 from placement.arrays import Floats, Index, Ints
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def eplb_global(problem: Problem) -> Baseline:
     reason = _unequal(problem)
     if reason:
         return Baseline(None, reason)
-    copy_expert = _replicated(problem.mean, problem.slots)
-    return Baseline(problem.assignment(_packed(problem.mean, copy_expert, problem.gpus).astype(np.int32)))
+    placed = _packed(problem.mean, *_replicated(problem.mean, problem.slots), problem.gpus)
+    return Baseline(problem.assignment(placed.astype(np.int32)))
 
 
 def eplb_hierarchical(problem: Problem, *, groups: int, nodes: int) -> Baseline:
@@ -93,8 +93,7 @@ def eplb_hierarchical(problem: Problem, *, groups: int, nodes: int) -> Baseline:
     group = balanced_packing(group_load, nodes)
     expert = (group[:, :, None] * size + np.arange(size)).reshape(layers * nodes, experts // nodes)
     load = np.take_along_axis(problem.mean, expert.reshape(layers, experts), axis=1).reshape(expert.shape)
-    copy = _replicated(load, problem.slots // nodes)
-    slot = _packed(load, copy, problem.gpus // nodes)
+    slot = _packed(load, *_replicated(load, problem.slots // nodes), problem.gpus // nodes)
     placed = np.take_along_axis(expert, slot, axis=1).reshape(layers, problem.slots)
     return Baseline(problem.assignment(placed.astype(np.int32)))
 
@@ -131,8 +130,8 @@ def balanced_packing(weight: Floats, packs: int) -> Ints:
     return placed.reshape(rows, items)
 
 
-def _replicated(load: Floats, slots: int) -> Ints:
-    """Return the expert of each copy, ``[rows, slots]``: one of each, then by largest load per copy."""
+def _replicated(load: Floats, slots: int) -> tuple[Ints, Floats]:
+    """Return the expert of each copy, ``[rows, slots]``, the next by largest load per copy; and the copies."""
     rows, experts = load.shape
     index = np.arange(rows)
     copies = np.ones(load.shape)
@@ -142,16 +141,12 @@ def _replicated(load: Floats, slots: int) -> Ints:
         best = np.argmax(load / copies, axis=1)
         copy_expert[:, i] = best
         copies[index, best] += 1
-    return copy_expert
+    return copy_expert, copies
 
 
-def _packed(load: Floats, copy_expert: Ints, gpus: int) -> Ints:
+def _packed(load: Floats, copy_expert: Ints, copies: Floats, gpus: int) -> Ints:
     """Return the expert of each slot, ``[rows, slots]``, from the expert of each copy."""
-    rows, experts = load.shape
-    index = np.arange(rows)[:, None]
-    copies = np.zeros((rows, experts))
-    np.add.at(copies, (index, copy_expert), 1)
-    order = balanced_packing((load / copies)[index, copy_expert], gpus)
+    order = balanced_packing(np.take_along_axis(load / copies, copy_expert, axis=1), gpus)
     return np.take_along_axis(copy_expert, order, axis=1)
 
 

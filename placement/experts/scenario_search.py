@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
-from placement.problem import Problem
+from placement.experts.problem import Problem
 
 SHARPNESS = {"mean": 60.0, "worst": 80.0}
 """theta: how near log-sum-exp is to the largest load; loads are multiples of the mean."""

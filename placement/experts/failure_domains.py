@@ -8,9 +8,9 @@ import numpy as np
 
 from cost.inputs.deployment import Deployment
 from placement.arrays import Ints
+from placement.experts.problem import spread_slots
+from placement.experts.spread_feasibility import can_spread
 from placement.options import Spread
-from placement.problem import spread_slots
-from placement.spread_feasibility import can_spread
 from topology.base.errors import InfeasibleError, input_name
 from topology.base.units import plural
 from topology.cluster import Gpu
@@ -56,7 +56,7 @@ def require_apart(
     (``once``: that alone will do). Else, of D domains with slots, an expert of c copies has at most
     ``ceil(c / D) <= (c + D - 1) / D`` in each: summed over experts, that is what the largest domain can take. That no
     GPU may hold an expert twice limits it further. Exact: what is refused has no legal placement
-    (:mod:`placement.spread_feasibility`).
+    (:mod:`placement.experts.spread_feasibility`).
 
     Raises
     ------

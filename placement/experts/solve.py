@@ -1,0 +1,299 @@
+"""Place experts: construct (counts, packing, swaps), improve within a budget, exactly where there are few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from placement.arrays import Experts, Floats, Index, falling
+from placement.budget import CUT, Budget
+from placement.experts.annealing import STEPS, anneal, step_cells
+from placement.experts.anti_affinity import place_spread, second_copies_first, spread_evenly
+from placement.experts.baselines import Baselines
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import fold_counts, folds, replicate
+from placement.experts.cpsat import finish_small, improve, is_small
+from placement.experts.dispatch_refinement import SLACK, fit_to_split
+from placement.experts.excess import relieve
+from placement.experts.fast_path import NEAR, fast_placement
+from placement.experts.local_search import swap_down
+from placement.experts.pack import distinct_copies, pack
+from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven
+from placement.experts.result import ExpertResult, checked_result
+from placement.experts.scenario_search import descend
+
+EASY_S, HARD_S = 1.0, 10.0
+"""Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
+
+_COUNT_SHARE = 0.85  # of the time limit: where the fold is exact, counts are all there is to find
+_COUNT_COST = 0.4, 2e-5  # units for a step of count search, and for each copy in its layers
+_ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each number that it writes
+_FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
+_CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
+_STEPS = 40  # ... in so many steps
+_STEPS_A_SLOT = 12  # of annealing on the fast path
+_ANNEALED = 190_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
+
+
+def solve(
+    problem: Problem,
+    budget: Budget | None = None,
+    *,
+    seed: int = 0,
+    eplb_groups: int | None = None,
+    nodes: int = 1,
+    exact: bool = True,
+) -> ExpertResult:
+    """Place the experts of all layers of ``problem``, once for all its loads.
+
+    What is kept small, layer by layer, is :meth:`Problem.evaluate`; ``max_load`` and ``bound`` of the result are of
+    that. A ``budget`` without seconds (or none) runs the fast path alone, which looks at each layer by itself. Every
+    layer is at least as balanced as in each EPLB baseline (of several loads: planned on their mean, all by votes),
+    except where that one puts two copies in one failure domain and wins by it (the log names such layers), and where
+    0.0015 of the mean load are left at most. Copies are spread over failure domains as
+    :func:`placement.experts.problem.most_in_domain` says. Over several loads the search minimises a smooth stand-in,
+    which holds better on loads not seen, and listens to :attr:`Problem.searched`; the order of loads changes
+    nothing, and equal ones are one.
+
+    Parameters
+    ----------
+    seed:
+        Of the search within the budget.
+    eplb_groups, nodes:
+        The model's expert groups and the scale-up domains, for the hierarchical baseline.
+    exact:
+        Whether small layers are solved by CP-SAT. Without, the fast path under one load gives the same bytes on every
+        machine.
+
+    Raises
+    ------
+    InfeasibleError
+        If the slots cannot be filled with copies spread so.
+    """
+    budget = budget or Budget()
+    ordered = problem.in_order()
+    if ordered.equal_loads:
+        ordered = replace(ordered, loads=ordered.loads[0])
+    judge = ordered.by_votes
+    small = exact and is_small(judge)
+    search = _Search(seed)
+    place = search.one_load if ordered.scenarios == 1 else search.several_loads
+    rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
+    found = place_spread(ordered.even, place, Budget() if small else budget, search.log)
+    fitted = None
+    with budget:
+        fitted = fit_to_split(found, problem, search.log)
+    result = partial(checked_result, problem, baselines=rivals, search=search.why)
+    if fitted is None:  # interrupted
+        return result(found, log=tuple(search.log), interrupted=True)
+    least = 1.0 + NEAR if search.bound is None else np.maximum(1.0 + NEAR, search.bound * (1 + EQUAL))
+    _not_behind(ordered, fitted, least, rivals, search.log, nodes)
+    if problem.spread is not None:
+        had, has = (second_copies_first(problem.assignment(rows).copies) for rows in (found, fitted))
+        fitted[had & ~has] = found[had & ~has]
+    bound = None
+    if small:
+        bound = lower_bound(judge.without_spread())
+        fitted, bound, words = finish_small(judge, fitted, bound, budget, seed=seed if budget.seconds else 0)
+        search.log += [words] if words else []
+        if judge is not ordered:
+            bound = None  # by votes nothing is proven of the plain mean
+    return result(fitted, log=tuple(search.log), interrupted=budget.interrupted, exact=bound)
+
+
+def _not_behind(
+    problem: Problem,
+    slot_expert: Experts,
+    least: float | Floats,
+    rivals: Baselines,
+    log: list[str],
+    nodes: int,
+) -> None:
+    """Take a rival's placement in the layers above ``least`` where one is ahead and legal, in place."""
+    slack = SLACK if problem.split == "lp" else EQUAL
+    value = problem.evaluate(slot_expert)
+    apart = distinct_copies if problem.can_be_apart else spread_evenly
+    behind = np.zeros(0, dtype=np.intp)
+    for name in rivals:
+        same = nodes == 1 and name == "eplb_hierarchical"  # as the global one
+        rows = behind if same else np.flatnonzero(value > least)
+        if not rows.size:
+            continue
+        assignment = rivals.of_rows(name, rows).assignment
+        if assignment is None:
+            continue
+        rival = assignment.slot_expert
+        ahead = problem.rows(rows).evaluate(rival) * (1 + slack) < value[rows]
+        rows, rival = rows[ahead], rival[ahead]
+        if rows.size == 0:
+            behind = rows
+            continue
+        trial, fits = apart(problem.average.rows(rows), rival)
+        trial_load = problem.rows(rows).evaluate(trial)
+        won = fits & (trial_load * (1 + slack) < value[rows])
+        won[won] = problem.legal(trial[won])
+        if problem.spread is not None:
+            won &= second_copies_first(problem.assignment(trial).copies)
+        slot_expert[rows[won]], value[rows[won]] = trial[won], trial_load[won]
+        if won.any():
+            log.append(f"{name} is better and taken in {int(won.sum())} layers")
+        behind = rows[~won]
+        if behind.size:
+            names = behind.tolist()
+            log.append(f"{name} is ahead with two copies of an expert in one failure domain in rows {names}")
+
+
+def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
+    """Return how many seconds' work of search is worth it after the fast path, and why, in words.
+
+    ``load`` and ``bound`` are ``[layers]``. Where the gap is small, pair exchanges to the end take milliseconds.
+    With two slots a GPU, very skewed loads or several loads it is wide, and the search gains for seconds.
+    """
+    gap = 1 - float(np.minimum(bound, load).mean() / load.mean())
+    if gap > WIDE:
+        return HARD_S, f"the work of {HARD_S:g} s, since the fast path left a gap of {gap:.1%}"
+    return (
+        EASY_S,
+        f"the work of {EASY_S:g} s, since the fast path left a gap of {gap:.2%} and more time gains next to nothing",
+    )
+
+
+class _Search:
+    """Construction and search with no two copies of an expert in a failure domain; what ran, and why so long."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.log: list[str] = []
+        self.why = ""
+        self.bound: Floats | None = None  # for one load, under an even split
+
+    def one_load(self, problem: Problem, budget: Budget) -> Experts:
+        """Place for one load.
+
+        The search sees experts by falling load, so that their names decide nothing, not even ties.
+        """
+        order = falling(problem.mean)
+        ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
+        slot_expert, bound, ran = fast_placement(ranked)
+        self.bound = bound if problem.each_alone else None
+        self.log += ran
+        if proven(ranked.evaluate(slot_expert), bound).all():
+            self.log.append(
+                "the fast placement reaches the bound in every layer: nothing is left to a solver"
+            )
+            self.why = "none, since the fast path reaches the bound in every layer" if budget.usual else ""
+        else:
+            until = self._budget(ranked, slot_expert, budget, bound)
+            if until.goes_on():
+                slot_expert, ran = search(ranked, slot_expert, bound, until, seed=self.seed)
+                self.log += ran
+        return np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
+
+    def several_loads(self, problem: Problem, budget: Budget) -> Experts:
+        """Place for several loads at once.
+
+        Copies by each expert's highest load in any scenario given, largest first, annealing. Not by loads that nobody
+        gave: they would take copies from where they are needed.
+        """
+        judge, searched = problem.by_votes, problem.searched
+        slot_expert = pack(judge.average, replicate(judge.highest))
+        if int(judge.slots_per_gpu.max()) <= _FEW_SLOTS or not judge.equal_speeds:
+            slot_expert = descend(searched, slot_expert)
+            if judge.slots > judge.experts:
+                level = searched.peaks(slot_expert)
+                target = 1 + _CLOSER * (level - 1)
+                found = relieve(searched, slot_expert, target, steps=_STEPS)
+                keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
+        cells = step_cells(searched)
+        steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
+        done = iter(range(steps // STEPS + 1))
+        anneal(searched, slot_expert, spent=lambda: next(done) / (steps // STEPS) if steps else 1.0)
+        groups = problem.groups
+        heard = f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
+        self.log.append(f"{heard}: copies by each expert's highest load, annealing over swaps")
+        if budget.fast:
+            return slot_expert
+        bound = lower_bound(problem)
+        until = self._budget(problem, slot_expert, budget, bound)
+        if until.goes_on():
+            self.log.append(_anneal_on(problem, slot_expert, bound, until, self.seed))
+        return slot_expert
+
+    def _budget(self, problem: Problem, slot_expert: Experts, budget: Budget, bound: Floats) -> Budget:
+        """Return the budget of the search, and note why it is so long."""
+        worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
+        self.why = why if budget.usual else ""
+        return budget.search(worth_s)
+
+
+def search(
+    problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, *, seed: int
+) -> tuple[Experts, tuple[str, ...]]:
+    """Improve ``slot_expert`` ``[layers, slots]`` within ``budget``; no layer gets worse. Also what ran, in words.
+
+    Pair exchanges go on to a local optimum. Where counts alone decide, those of layers with a gap to their ``bound``
+    ``[layers]`` are searched. With a time limit CP-SAT has the rest of it.
+    """
+    found = slot_expert.copy()
+    tell = partial(budget.tell, lambda: _state(problem, found, bound))
+    with budget, budget.keeping():
+        layers = np.flatnonzero(~proven(problem.evaluate(found), bound))
+        keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
+        wide = np.flatnonzero(problem.evaluate(found) > bound * (1 + WIDE / 10))
+        if folds(problem) and wide.size:
+            _search_counts(problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed)
+            tell()
+    better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
+    log = [f"swaps and other copy counts: {better} layers better"]
+    if budget.seconds:
+        found, ran = improve(problem, found, bound, budget, seed=seed)
+        log.append(ran)
+    if budget.cut:
+        log.append(CUT)
+    return found, tuple(log)
+
+
+def _search_counts(problem: Problem, slot_expert: Experts, wide: Index, budget: Budget, seed: int) -> None:
+    """Look for other counts in the ``wide`` layers within ``budget``, in place."""
+    part = problem.rows(wide)
+    cost, first = _COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, True
+
+    def spent() -> float:
+        nonlocal first
+        budget.spend(0.0 if first else cost)
+        first = False
+        return budget.progress()
+
+    counts = fold_counts(part, part.assignment(slot_expert[wide]).copies, spent=spent, seed=seed)
+    keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts)))
+
+
+def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, int, float, float]:
+    load = problem.evaluate(slot_expert)
+    least = float(np.minimum(bound, load).mean())
+    return int(proven(load, bound).sum()), problem.layers, float(load.mean()), least
+
+
+def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:
+    """Anneal in place within ``budget``; return what ran."""
+    cost, first = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched)), True
+
+    def spent() -> float:
+        nonlocal first
+        budget.spend(0.0 if first else cost)
+        first = False
+        return budget.progress()
+
+    better = 0
+    with budget, budget.keeping():
+        better = anneal(
+            problem.searched,
+            slot_expert,
+            spent=spent,
+            seed=seed,
+            on_round=lambda: budget.tell(lambda: _state(problem, slot_expert, bound)),
+        )
+    text = f"annealing over swaps: {better} layers better by log-sum-exp, seed {seed}"
+    return text + (f"; {CUT}" if budget.cut else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from cost.money.prices import PriceBook
@@ -33,6 +33,8 @@ _EQUAL = 1e-5
 _PART_OF_GAIN = 0.5
 """Of what a search for less cost could still gain, the part that it may leave to the next one."""
 _ROUNDS = 12
+_FEW_COLUMNS = 3
+"""Columns of a pool on a kind of domain that a first answer is made of."""
 
 _UNITS: Mapping[Goal, tuple[str, str]] = {
     "throughput": ("output tok/s", ""),
@@ -80,16 +82,23 @@ def choose(
     built, tok_s, peak = search.built, traffic.osl / problem.scale, options.peak_tok_s
     cost, gpus = built.total(problem.cost_of), built.total(lambda column: column.shape.gpus)
     needed = 1 if peak is None else max(1, math.ceil(peak * (1 - 1e-6) / tok_s))
+    start = _first_answer(problem, budget.fixed(_START_S), options.seed)
+    first = most = Found()
     if options.wanted == "throughput":
+        # no hint: what it is near keeps the search from better ones (measured)
         first = most = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+        if search.best is None or start.requests > search.best.requests:
+            search.best = start
+            built.model.add(built.requests >= start.requests)
     else:
+        search.best = start if start.requests >= needed else None
         built.model.add(built.requests >= needed)
-        # without tokens that are asked for one replica of each pool, to begin with
-        first = most = search.reach(cost, part=_MAIN, gap=CLOSE, keep=peak is not None)
+        if peak is not None or search.best is None:
+            first = search.reach(cost, part=_MAIN, gap=CLOSE, keep=peak is not None)
         if search.best is None:
             other = build(problem)
             most = _Search(other, search.clock, options.seed).reach(-other.requests, part=0.5, gap=CLOSE)
-    search.best = search.best or most.answer
+            search.best = most.answer
     if search.best is None or search.best.requests < needed:
         _refuse(problem, traffic, options, most)
     if options.wanted == "throughput":
@@ -136,6 +145,30 @@ class _Search:
             if keep:
                 self.built.model.add(goal <= round(found.value))
         return found
+
+
+def _first_answer(problem: Problem, budget: Budget, seed: int) -> Answer:
+    """Return what the same model makes of few columns: a uniform plan and what is left over, in no time.
+
+    They are those of each pool and kind of domain that serve most at their cost, and the smallest.
+    """
+    columns, kept = problem.columns, list[int]()
+    pools: dict[object, list[int]] = {}
+    for number, column in enumerate(columns):
+        kinds = frozenset(block.kind for block in column.shape.blocks)
+        pools.setdefault((column.model, column.role, column.group, kinds), []).append(number)
+    for numbers in pools.values():
+        numbers.sort(key=lambda n: -problem.rate(columns[n]) / problem.cost_of(columns[n]))
+        smallest = min(numbers, key=lambda n: columns[n].shape.gpus)
+        kept += dict.fromkeys([*numbers[:_FEW_COLUMNS], smallest])
+    built = build(replace(problem, columns=[columns[number] for number in kept]))
+    built.model.maximize(built.requests)
+    found = solve(built, budget, seed=seed, gap=SLACK).answer
+    counts = {} if found is None else dict(zip(kept, found.counts, strict=True))
+    every = tuple(counts.get(number, 0) for number in range(len(columns)))
+    if found is None:
+        return Answer(every, tuple(() for _ in problem.classes), 0, every)
+    return replace(found, counts=every, values=every)
 
 
 def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:

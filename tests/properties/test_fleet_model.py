@@ -15,6 +15,7 @@ from placement.fleet.assign import assign
 from placement.fleet.model import Answer, FleetModel, Found, Problem, build, solve
 from placement.fleet.options import DECODE, PREFILL
 from placement.fleet.pricing import Column, drop_dominated
+from placement.fleet.search import _first_answer
 from placement.fleet.shapes import Block, DomainClass, Shape, even, stand
 from topology import resolve_cluster
 
@@ -204,3 +205,20 @@ def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
     cancelled = Budget(20.0, cancel=lambda: True)
     assert solve(many_steps(), cancelled, seed=0).answer is None
     assert cancelled.cut
+
+
+def test_a_first_answer_of_few_columns_is_legal_and_near_the_best() -> None:
+    columns = [
+        column(DECODE, 10.0, 5),
+        column(DECODE, 6.0, 4),
+        column(PREFILL, 9.0, 3),
+        column(PREFILL, 30.0, 8),
+    ]
+    of = classes((8, 20))
+    problem, answer = solved(columns, of)
+    first = _first_answer(problem, Budget(20.0), 0)
+    assert answer.requests * 0.98 <= first.requests <= answer.requests
+    replicas = assign(of, columns, first, [gpu // 8 for gpu in range(160)])
+    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
+    assert set(used.values()) == {1}
+    assert _first_answer(problem, Budget(0.0), 0).requests == 0

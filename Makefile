@@ -26,7 +26,7 @@ types: $(STAMP)
 pytest: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not wide and not browser and not ray"
 
-# What takes long for its breadth: `.ci/run` has the time for it.
+# What takes long for its breadth: before a release and after a large move.
 wide: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "wide and not browser and not ray"
 

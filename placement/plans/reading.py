@@ -76,10 +76,11 @@ def plan_of_text(text: str, where: str) -> Plan:
 def _document(text: str, where: str) -> PlanFile:
     """Return what the text of a plan file says: JSON without duplicate keys, in the schema."""
     value = parse_json(text, where)
-    if isinstance(value, dict):
-        require_version(value.get("schema_version"), where, SCHEMA_VERSION)
-        for key in _NEVER_READ:
-            value.pop(key, None)
+    if not isinstance(value, dict) or "experts" not in value:
+        raise InputError(f"{where}: not a plan; give a plan.json that rackplan wrote.")
+    require_version(value.get("schema_version"), where, SCHEMA_VERSION)
+    for key in _NEVER_READ:
+        value.pop(key, None)
     return validated(PlanFile, value, where)
 
 

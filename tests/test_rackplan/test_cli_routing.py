@@ -23,11 +23,8 @@ fabric: {kind: rail, nic: 400 Gb/s}
 
 
 @pytest.fixture
-def plan(
-    run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def plan(run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path) -> Run:
     """Run ``plan`` on two hosts of two GPUs, with a trace of experts that go in pairs 0 and 4, 1 and 5, ..."""
-    monkeypatch.setattr("placement.traffic.by_step._MOST", 60)  # what exchanges find has tests of its own
     (tmp_path / "two.yaml").write_text(CLUSTER)
     rng = np.random.default_rng(0)
     first = rng.integers(0, 8, (TOKENS, LAYERS))

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from placement.arrays import Experts, Floats, Ints
+from placement.experts.annealing import descend
 from placement.experts.local_search import swap_down
 from placement.experts.pack import pack
 from placement.experts.problem import make_problem
-from placement.experts.scenario_search import descend
 from placement.traffic.grouping import Work, group
 from placement.traffic.parts import Parts
 from placement.traffic.places import Places

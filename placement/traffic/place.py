@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from placement.arrays import Experts, Floats, Ints
+from placement.experts.annealing import descend
 from placement.experts.counts import replicate
 from placement.experts.local_search import swap_down
 from placement.experts.pack import pack
 from placement.experts.problem import make_problem
-from placement.experts.scenario_search import descend
 from placement.traffic.fill import fill, twice
 from placement.traffic.grouping import Work, group, improve
 from placement.traffic.groups import whole_groups

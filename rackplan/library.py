@@ -167,6 +167,7 @@ class Moves(Watched, total=False):
 
     max_moves: int | None
     max_bytes: float | None
+    horizon_s: float | None
     time_limit_s: float
     seed: int
 

@@ -11,7 +11,7 @@ copies are above their cap then. A copy that still is changes places with a copy
 may take it: of all such swaps the one after which the larger of the two GPU loads is smallest. Where none is left
 (domains of different size, or counts that cannot be spread), an expert gets one copy more, which raises its cap, or
 one fewer. Where not even that ends in a legal placement, one with counts that can be spread is the start instead
-(:mod:`placement.experts.spread_feasibility`): whether there is any is decided before.
+(:mod:`placement.experts.failure_domains`): whether there is any is decided before.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.budget import Budget
+from placement.experts.annealing import descend
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import replicate
-from placement.experts.failure_domains import require_apart
+from placement.experts.failure_domains import require_apart, spread_row
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
 from placement.experts.problem import Problem
-from placement.experts.scenario_search import descend
-from placement.experts.spread_feasibility import spread_row
 
 Place = Callable[[Problem, Budget], Experts]
 

@@ -234,6 +234,16 @@ def along_hulls(front: Front, spare: int) -> list[int]:
     return chosen
 
 
+def paying(front: Front, price: float) -> list[int]:
+    """Return the point of each layer up to which every move lowers the mean objective by ``price`` at least."""
+    chosen = [0] * len(front.points)
+    for step in front.steps():  # those that gain most per move come first
+        if step.gain < price * step.moves * sum(front.times):
+            break
+        chosen[step.layer] = step.point
+    return chosen
+
+
 def reaching(front: Front, balancedness: float) -> list[int]:
     """Return the point of each layer with few moves in all and a mean balancedness of at least ``balancedness``.
 

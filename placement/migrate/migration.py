@@ -11,7 +11,7 @@ from placement.arrays import Experts, Floats
 from placement.budget import CUT, Budget
 from placement.experts.anti_affinity import spread_evenly
 from placement.migrate.fewest import fewest_moves, is_quick
-from placement.migrate.front import CurvePoint, Front, along_hulls, reaching, within
+from placement.migrate.front import CurvePoint, Front, along_hulls, paying, reaching, within
 from placement.migrate.search import Aim, Search
 from placement.migrate.split_front import SplitFront
 from placement.migrate.start import align_slots, fresh_near, restore
@@ -20,6 +20,9 @@ from topology.base.errors import InfeasibleError, NoAnswerError
 
 KNEE = 0.01
 """Without a budget: the fewest moves within this fraction of a fresh placement's balancedness."""
+
+Price = Callable[[Sequence[Experts], Sequence[Experts]], float]
+"""Of a move in mean objective, for the placements with the fewest moves and for fresh ones."""
 
 _SMALL, _SMALL_PASSES = 64, 3  # GPUs of all layers, and passes that so few are worth
 _REST = 0.9  # of the work that is left after the first pass: the next one, longer and so better
@@ -67,6 +70,7 @@ def migrate(
     replicas: Sequence[int] | None = None,
     max_moves: int | None = None,
     only_restore: bool = False,
+    price: Price | None = None,
     budget: Budget | None = None,
     seed: int = 0,
 ) -> Migration:
@@ -75,9 +79,10 @@ def migrate(
     ``replicas``: how many each task is of (None: one each), in all of which its moves and its balance count.
     With ``max_moves`` (over all layers of all tasks, and replicas) the best balanced ones that are found within
     them; without, those with the fewest moves within :data:`KNEE` of a fresh placement's balancedness; with
-    ``only_restore`` those with the fewest moves of all. All is judged under the split of the tasks, and no
-    layer is worse than its ``start``. A ``budget`` without seconds (or none) is one deterministic pass; more time
-    makes more passes. Its ``on_progress`` is called with a :class:`State` and seconds, a few times a second.
+    ``only_restore`` those with the fewest moves of all; with a ``price`` those with every move that is worth it.
+    All is judged under the split of the tasks, and no layer is worse than its ``start``. A ``budget`` without seconds
+    (or none) is one deterministic pass; more time makes more passes. Its ``on_progress`` is called with a
+    :class:`State` and seconds, a few times a second.
 
     Raises
     ------
@@ -108,6 +113,8 @@ def migrate(
             chosen = [0] * len(joined.points)
         elif max_moves is not None:
             chosen = within(joined, max_moves)
+        elif price is not None:
+            chosen = paying(joined, price(starts, [new.fitted for new in made]))
         else:
             chosen = reaching(joined, target)
         point = iter(chosen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from placement.scoring import (
     stage_problem,
 )
 from placement.verify import verify_plan
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import mean_of
 from topology.cluster import Cluster
@@ -53,6 +54,9 @@ class ReplanOptions:
         (:func:`topology.changes.broken.lost_faults`).
     max_moves, max_bytes:
         Budget over all layers and replicas; None: no limit.
+    horizon_s:
+        How long the new placement is to serve, in seconds: without a budget every move is made that saves more in
+        that time than it takes on the links. None: as :func:`replan_plan` says.
     spread, objective, scenario_weights:
         As in a plan; None: those of the old plan.
     time_limit_s:
@@ -62,6 +66,7 @@ class ReplanOptions:
     lost: tuple[str, ...] = ()
     max_moves: int | None = None
     max_bytes: float | None = None
+    horizon_s: float | None = None
     spread: Spread | None = None
     objective: Objective | None = None
     scenario_weights: ScenarioWeights | None = None
@@ -72,6 +77,7 @@ class ReplanOptions:
         for name, value in (
             ("max_moves", self.max_moves),
             ("max_bytes", self.max_bytes),
+            ("horizon_s", self.horizon_s),
             ("time_limit_s", self.time_limit_s),
             ("seed", self.seed),
         ):
@@ -154,7 +160,7 @@ def replan_plan(
     """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
 
     ``cluster`` describes the plan's cluster anew, with what is broken now; ``options`` say what is lost besides.
-    Without a budget: with GPUs lost, the fewest moves that restore every expert; else the fewest within
+    Without a budget or a horizon: with GPUs lost, the fewest moves that restore every expert; else the fewest within
     :data:`placement.migrate.migration.KNEE` of a fresh placement's balancedness. All of it under the plan's split.
     ``on_progress`` is called with a :class:`placement.migrate.migration.State` and seconds; ``cancel`` ends the
     search as Ctrl-C does.
@@ -185,7 +191,8 @@ def replan_plan(
         list(tasks.of_stage.values()),
         replicas=[each // unit for each in times],
         max_moves=most,
-        only_restore=bool(lost) and most is None,
+        only_restore=bool(lost) and most is None and options.horizon_s is None,
+        price=None if options.horizon_s is None else partial(_price, plan, tasks, size, options.horizon_s),
         budget=budget,
         seed=options.seed,
     )
@@ -229,7 +236,7 @@ def replan_plan(
         if wrong:
             raise AssertionError(f"the re-plan is illegal, please report it: {wrong[0]}")
     new = replace(new, interrupted=budget.interrupted)
-    steps = _steps(plan, new, tasks, placed, size)
+    steps = _steps(plan, tasks, placed, size)
     return Replanned(
         plan=new,
         steps=tuple(steps),
@@ -293,12 +300,47 @@ class _Tasks:
             self.unlike(rows),
         )
 
+    def objective(self, rows: Sequence[Experts]) -> float:
+        """Return the mean over layers and replicas of largest over mean GPU load."""
+        each = [task.judged(row)[0] for task, row in zip(self.of_stage.values(), rows, strict=True)]
+        times = np.repeat([self.replicas(rest) for rest, _ in self.of_stage], [len(one) for one in each])
+        return float(np.average(np.concatenate(each), weights=times))
+
     def moves(self, rows: Sequence[Experts]) -> int:
         """Return the moves that a placement takes, over all replicas."""
         return sum(
             self.replicas(rest) * int(task.moves(row).sum())
             for ((rest, _), task), row in zip(self.of_stage.items(), rows, strict=True)
         )
+
+
+def _price(
+    plan: Plan,
+    tasks: _Tasks,
+    size: Mapping[int, float],
+    horizon_s: float,
+    start: Sequence[Experts],
+    fresh: Sequence[Experts],
+) -> float:
+    """Return by what a move must lower the mean objective to save in ``horizon_s`` the seconds that it takes.
+
+    A step gets shorter in proportion to the objective, from ``start`` to ``fresh``; a move takes its part of the time
+    that all moves to ``fresh`` take on the links.
+    """
+    steps = _steps(plan, tasks, fresh, size)
+    moves_s = transfers(tasks.left.deployment.cluster, steps, size).seconds
+    if moves_s is None:
+        raise InputError(
+            "what a move takes is not known: a link on its way has no published rate; limit moves by "
+            f"{input_name('max_moves')} instead.",
+            field="horizon_s",
+            value=f"{horizon_s:g}",
+        )
+    slow, fast = (tasks.score(each)[0].step_s for each in (start, fresh))
+    higher = tasks.objective(start) - tasks.objective(fresh)
+    if slow <= fast or higher <= 0:
+        return math.inf
+    return moves_s / max(1, len(steps)) / (horizon_s * (slow - fast) / slow / higher + math.ulp(0.0))
 
 
 def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: Objective) -> Plan:
@@ -365,17 +407,16 @@ def _tasks(
 
 def _steps(
     old: Plan,
-    new: Plan,
     tasks: _Tasks,
     placed: Sequence[Experts],
     size: Mapping[int, float],
 ) -> list[Step]:
     """The moves of all replicas, each with its source, in order."""
-    steps = []
+    steps, deployment = [], tasks.left.deployment
     for ((rest, index), task), rows in zip(tasks.of_stage.items(), placed, strict=True):
         problem = task.problem
-        stages = [new.layout.replicas[replica][index] for replica in tasks.left.rests[rest].replicas]
-        ids = [layer for layer in new.deployment.model.moe_layers if layer in stages[0].layers]
+        stages = [tasks.left.layout.replicas[replica][index] for replica in tasks.left.rests[rest].replicas]
+        ids = [layer for layer in deployment.model.moe_layers if layer in stages[0].layers]
         for row, slot in np.argwhere(rows != task.old).tolist():
             gpu, before = int(problem.slot_gpu[slot]), int(task.old[row, slot])
             steps += [
@@ -388,6 +429,4 @@ def _steps(
                 )
                 for stage in stages
             ]
-    return in_order(
-        nearest_sources(new.deployment.cluster, steps, holders(old, new.deployment.cluster), size)
-    )
+    return in_order(nearest_sources(deployment.cluster, steps, holders(old, deployment.cluster), size))

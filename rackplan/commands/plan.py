@@ -157,6 +157,14 @@ class Change(Group):
     ] = None
     max_moves: Annotated[int | None, opt("--max-moves", "Most copies to move, over all layers.", "N")] = None
     max_bytes: Annotated[str | None, opt("--max-bytes", 'Most bytes to move, or "200 GB".', "N")] = None
+    horizon: Annotated[
+        float | None,
+        opt(
+            "--horizon",
+            "Seconds to serve from now on: moves are made that save more in them than they take.",
+            "S",
+        ),
+    ] = None
     time_limit: Annotated[
         float, opt("--time-limit", "Seconds to search; 0: one pass, the same every time.")
     ] = 0.0
@@ -175,6 +183,7 @@ class Change(Group):
             lost=tuple(self.lost or ()),
             max_moves=self.max_moves,
             max_bytes=None if self.max_bytes is None else options.amount(self.max_bytes, "--max-bytes"),
+            horizon_s=self.horizon,
             time_limit_s=self.time_limit,
             seed=seed,
         )

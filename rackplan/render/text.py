@@ -36,6 +36,7 @@ _FLAGS = {
     "powers": "--power",
     "settings": "--set",
     "time_limit_s": "--time-limit",
+    "horizon_s": "--horizon",
     "path": "-o",
     "output": "-o",
     "kind": "--from",

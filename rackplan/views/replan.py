@@ -170,8 +170,10 @@ def _rule(found: Replanned, options: ReplanOptions) -> str:
     budget += [] if options.max_bytes is None else [f"{options.max_bytes / 1e9:,.1f} GB"]
     if budget:
         return f"the best balance within {' and '.join(budget)}"
+    if options.horizon_s is not None:
+        return f"every move that saves more than it takes in {options.horizon_s:g} s of serving"
     if found.lost_gpus:
-        return "the fewest moves that restore every expert; allow more with --max-moves or --max-bytes"
+        return "the fewest moves that restore every expert; allow more with --max-moves, --max-bytes or --horizon"
     return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placement.experts.failure_domains import spread_row
 from placement.experts.pack import EMPTY
 from placement.experts.problem import Problem, make_problem
-from placement.experts.spread_feasibility import spread_row
 from placement.migrate import fewest
 from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import migrate

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.migrate import front as front_module
-from placement.migrate.front import Front, Point, reaching, within
+from placement.migrate.front import Front, Point, paying, reaching, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +67,17 @@ def test_along_the_hulls_the_budget_holds_and_more_is_never_worse(front: Front, 
     assert moves <= most
     assert value <= totals(front, [0] * len(front.points))[1]
     assert value >= totals(front, within(front, most))[1] - 1e-9
+
+
+@settings(deadline=None, max_examples=60)
+@given(front=fronts(), price=st.floats(1e-3, 1.0))
+def test_every_move_is_made_that_is_worth_its_price(front: Front, price: float) -> None:
+    def cost(chosen: Sequence[int]) -> float:
+        moves, value, _ = totals(front, chosen)
+        return value / len(front.points) + price * moves
+
+    every = product(*(range(len(points)) for points in front.points))
+    assert cost(paying(front, price)) == pytest.approx(min(map(cost, every)), abs=1e-9)
 
 
 def test_a_budget_below_the_fewest_moves_is_refused() -> None:

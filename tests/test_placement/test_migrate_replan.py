@@ -171,6 +171,19 @@ def test_a_lost_gpu_is_made_up_for_with_the_fewest_moves() -> None:
     assert found.transfer.bytes_by_distance["storage"] == found.bytes
 
 
+def test_a_horizon_chooses_between_restoring_and_a_fresh_plan() -> None:
+    """The longer the placement serves, the more moves pay."""
+    old = plan_of("hgx-h100", redundant=8)
+    found = [
+        replan_plan(old, None, replace(QUICK, lost=("d0.n0.g5",), horizon_s=seconds))
+        for seconds in (0.0, 1e-3, 1e9)
+    ]
+    assert [each.moves for each in found] == sorted(each.moves for each in found)
+    assert [each.after for each in found] == sorted(each.after for each in found)
+    assert found[0].moves == found[0].needed < found[-1].moves
+    assert found[-1].after > found[-1].restored
+
+
 def test_slots_are_added_where_experts_would_not_fit() -> None:
     old = plan_of("hgx-h100", redundant=0)
     found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g0", "d0.n0.g7")))

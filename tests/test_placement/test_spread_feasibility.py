@@ -9,11 +9,10 @@ import pytest
 
 from placement.experts.anti_affinity import spread_evenly
 from placement.experts.counts import replicate
-from placement.experts.failure_domains import require_apart
+from placement.experts.failure_domains import can_spread, require_apart, spread_row
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem
 from placement.experts.solve import solve
-from placement.experts.spread_feasibility import can_spread, spread_row
 from tiny_cases import MOST_WAYS, ways_to_fill
 from topology.base.errors import InfeasibleError
 

@@ -25,7 +25,7 @@ _BISECTIONS = 12
 
 _FOLD_ROUNDINGS = (0.1, 0.3)  # where the search begins, besides greedy
 _TRIED = 4  # exchanges of a copy in each layer and step
-_STEPS = 70  # of a search on the fast path
+_STEPS, _SLOTS_A_STEP = 60, 20  # of a search on the fast path, and one more for so many slots
 _PATIENCE = 0.25  # of the steps without a gain: a layer is done
 _HEAT = 2e-3  # of the value: by so much a step may be worse at the start; it falls to 0 with what is spent
 _LEAST_GAIN = 1e-6
@@ -183,7 +183,7 @@ def fold_counts(
     order = np.argsort(-problem.mean, axis=1, kind="stable")
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
     start = np.take_along_axis(copies, order, axis=1)
-    steps = _STEPS
+    steps = _STEPS + problem.slots // _SLOTS_A_STEP
     if even_domains(problem):
         start = _best_divided(ranked, start, _FOLD_ROUNDINGS, folded_peak)
     search = _FoldSearch(ranked, start, seed)

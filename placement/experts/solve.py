@@ -44,6 +44,7 @@ def solve(
     eplb_groups: int | None = None,
     nodes: int = 1,
     exact: bool = True,
+    effort: float = 1.0,
 ) -> ExpertResult:
     """Place the experts of all layers of ``problem``, once for all its loads.
 
@@ -65,6 +66,8 @@ def solve(
     exact:
         Whether small layers are solved by CP-SAT. Without, the fast path under one load gives the same bytes on every
         machine.
+    effort:
+        Part of the usual steps of annealing over several loads on the fast path.
 
     Raises
     ------
@@ -77,7 +80,7 @@ def solve(
         ordered = replace(ordered, loads=ordered.loads[0])
     judge = ordered.by_votes
     small = exact and is_small(judge)
-    search = _Search(seed)
+    search = _Search(seed, effort)
     place = search.one_load if ordered.scenarios == 1 else search.several_loads
     rivals = Baselines(judge.average, eplb_groups=eplb_groups, nodes=nodes)
     found = place_spread(ordered.even, place, Budget() if small else budget, search.log)
@@ -162,8 +165,8 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
 class _Search:
     """Construction and search with no two copies of an expert in a failure domain; what ran, and why so long."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, effort: float) -> None:
+        self.seed, self.effort = seed, effort
         self.log: list[str] = []
         self.why = ""
         self.bound: Floats | None = None  # for one load, under an even split
@@ -207,8 +210,9 @@ class _Search:
                 keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
         cells = step_cells(searched)
         steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
-        done = iter(range(steps // STEPS + 1))
-        anneal(searched, slot_expert, spent=lambda: next(done) / (steps // STEPS) if steps else 1.0)
+        rounds = round(self.effort * steps) // STEPS
+        done = iter(range(rounds + 1))
+        anneal(searched, slot_expert, spent=lambda: next(done) / rounds if rounds else 1.0)
         groups = problem.groups
         heard = f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
         self.log.append(f"{heard}: copies by each expert's highest load, annealing over swaps")

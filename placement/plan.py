@@ -180,6 +180,11 @@ class Plan(Shown):
         """Return what a replica holds, by stage."""
         return self.unlike.get(replica, self.experts)
 
+    def first_like(self, replica: int) -> int:
+        """Return the first replica that holds the same as ``replica``."""
+        held = self.held_by(replica)
+        return next(first for first in range(replica + 1) if self.held_by(first) is held)
+
     def parts(self) -> list[tuple[Assignment, list[StageSpec]]]:
         """Return each assignment with the stages that it is of, one in each replica that holds it."""
         found: list[tuple[int, Assignment, list[StageSpec]]] = []

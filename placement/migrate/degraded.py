@@ -151,14 +151,14 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
     if cluster is not deployment.cluster:
         deployment = replace(deployment, cluster=cluster)
     lost = [sum(gpu in gone for stage in stages for gpu in stage.gpus) for stages in plan.layout.replicas]
-    rows: dict[object, list[int]] = {}
+    rows: dict[tuple[bool, int], list[int]] = {}
     rests: list[_Kept] = []
     replicas: list[tuple[StageSpec, ...]] = []
     notes: list[str] = []
     refused: list[InfeasibleError] = []
     for old in sorted(range(len(lost)), key=lambda replica: lost[replica]):
-        hurt, own = lost[old] > 0, plan.held_by(old)
-        key = old if hurt else id(own)
+        hurt = lost[old] > 0
+        key = hurt, old if hurt else plan.first_like(old)
         if key not in rows:
             try:
                 rests.append(_kept(plan, old, gone, number, deployment))

@@ -57,7 +57,7 @@ def _most_moved(found: Replanned) -> Plan:
     arrivals = Counter(step.gpu for step in found.steps)
     kinds: dict[int, list[int]] = {}
     for replica in range(len(plan.layout.replicas)):
-        kinds.setdefault(id(plan.held_by(replica)), []).append(replica)
+        kinds.setdefault(plan.first_like(replica), []).append(replica)
     rows = [[plan.layout.replicas[replica] for replica in row] for row in kinds.values()]
     moved = [sum(arrivals[gpu] for stages in row for stage in stages for gpu in stage.gpus) for row in rows]
     at = moved.index(max(moved))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -246,8 +247,9 @@ def search(
         keep_better(problem, found, layers, swap_down(problem.rows(layers), found[layers]))
         wide = np.flatnonzero(problem.evaluate(found) > bound * (1 + WIDE / 10))
         if folds(problem) and wide.size:
-            _search_counts(problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed)
-            tell()
+            _search_counts(
+                problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
+            )
     better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
     log = [f"swaps and other copy counts: {better} layers better"]
     if budget.seconds:
@@ -258,7 +260,9 @@ def search(
     return found, tuple(log)
 
 
-def _search_counts(problem: Problem, slot_expert: Experts, wide: Index, budget: Budget, seed: int) -> None:
+def _search_counts(
+    problem: Problem, slot_expert: Experts, wide: Index, budget: Budget, seed: int, tell: Callable[[], None]
+) -> None:
     """Look for other counts in the ``wide`` layers within ``budget``, in place."""
     part = problem.rows(wide)
     cost, first = _COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, True
@@ -267,6 +271,8 @@ def _search_counts(problem: Problem, slot_expert: Experts, wide: Index, budget: 
         nonlocal first
         budget.spend(0.0 if first else cost)
         first = False
+        with budget:  # Ctrl-C while it is shown ends the search, and keeps what it found
+            tell()
         return budget.progress()
 
     counts = fold_counts(part, part.assignment(slot_expert[wide]).copies, spent=spent, seed=seed)

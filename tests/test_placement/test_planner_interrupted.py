@@ -38,8 +38,9 @@ def test_the_placement_that_chose_the_layout_is_kept(
         raise KeyboardInterrupt
 
     honest = make_plan(SETTING, loads_of(scenarios), options_of(split))
-    monkeypatch.setattr("placement.experts.solve._several_loads", stop)
-    monkeypatch.setattr("placement.experts.solve.fit_to_split", stop)
+    monkeypatch.setattr("placement.experts.solve._Search.several_loads", stop)
+    if split != "even":
+        monkeypatch.setattr("placement.experts.solve.fit_to_split", stop)
     plan = make_plan(SETTING, loads_of(scenarios), options_of(split))
     assert plan.interrupted == (scenarios > 1 or split != "even")
     assert verify_plan(plan) == []

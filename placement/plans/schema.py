@@ -22,7 +22,6 @@ from placement.options import PlanOptions
 from placement.plan import OrderProof, Origin, Proof
 from placement.plans.findings import (
     LEFT_OUT,
-    AtLeastOne,
     Count,
     Failures,
     RedundancyCurve,
@@ -119,7 +118,7 @@ class LayoutPart(TypedDict, total=False):
 
     stages: _Follows
     ep: _Follows
-    tp: Required[AtLeastOne]
+    tp: Required[Annotated[int, Field(ge=1, le=10**12, strict=True)]]
     attention_dp: _Follows
     replicas: _Follows
     batch_per_gpu: _Follows

@@ -339,15 +339,16 @@ def _by_traces(
     hurried = budget.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
-    known: dict[tuple[bytes, ...], tuple[Bools, Bools]] = {}
-    found: dict[str, dict[int, Experts]] = {TRAFFIC: {}, FAR_COPIES: {}}
+    names = _BY_TRACE if options.split == "source" else (TRAFFIC,)
+    known: dict[tuple[bytes, ...], tuple[Bools, ...]] = {}
+    found: dict[str, dict[int, Experts]] = {name: {} for name in names}
     for index, rows, group, ours in placed_stages(placed):
         places = _places(placed, index, group)
-        held: list[tuple[Bools, Bools] | None] = []
+        held: list[tuple[Bools, ...] | None] = []
         for row in rows:
             done += 1
             say(f"placing experts by what tokens choose together: layer {done} of {total}")
-            layer: tuple[Bools, Bools] | None = None
+            layer: tuple[Bools, ...] | None = None
             with budget, budget.keeping():
                 if not budget.cut:
                     tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
@@ -366,17 +367,19 @@ def _by_traces(
                             share=_HURRIED if hurried else 1.0,
                         )
                         one = first_copies(part, places.domains)
-                        far = one if options.split != "source" else with_far_copies(tokens, one, places, load)
-                        known[key] = one, far
+                        known[key] = (one,)
+                        if FAR_COPIES in names:
+                            known[key] = one, with_far_copies(tokens, one, places, load)
                     layer = known[key]
             held.append(layer)
-        for name, which in ((TRAFFIC, 0), (FAR_COPIES, 1)):
+        for which, name in enumerate(names):
             some = [None if layer is None else layer[which] for layer in held]
             found[name][index] = in_domains(some, loads.normalised[:, rows], places, ours.slot_expert)
-    plain = {index: ours.slot_expert for index, _, _, ours in placed_stages(placed)}
-    for name, others in ((TRAFFIC, plain), (FAR_COPIES, found[TRAFFIC])):
-        if any((each != others[index]).any() for index, each in found[name].items()):
-            yield _candidate(name, found[name], placed, loads, options)
+    others = {index: ours.slot_expert for index, _, _, ours in placed_stages(placed)}
+    for name, placement in found.items():
+        if any((each != others[index]).any() for index, each in placement.items()):
+            yield _candidate(name, placement, placed, loads, options)
+        others = placement
 
 
 def _places(placed: Placed, index: int, group: StageGroup) -> Places:

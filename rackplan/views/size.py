@@ -226,10 +226,6 @@ def _fewer(found: Size) -> list[Block]:
     return [table, Text("enough at: the shortest time per output token at which these would serve the peak.")]
 
 
-def _usd(value: float | None) -> str:
-    return "-" if value is None else dollars(value)
-
-
 def _share(value: float) -> str:
     return f"{value:.1%}" if value >= 0.001 else f"{100 * value:.1g}%"
 

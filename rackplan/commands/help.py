@@ -6,94 +6,19 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from inspect import Parameter
+from inspect import Parameter, unwrap
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rackplan.options import groups_of
+from rackplan.commands.options import section
+from rackplan.requests import Request
 from topology.base.errors import InputError
 
-INPUTS, RUN, OPTIONS = "Inputs", "Run and output", "Options"
-_INPUTS = {"model", "cluster", "plan", "study", "loads", "routing", "to", "kind"}
-_RUN = {"output", "time_limit", "seed", "json", "help", "help_all"}
 _HELP = {"help", "help_all"}
-COMMON: Mapping[str, str] = {
-    "plan": "model cluster loads phase context batch tpot_ms goal redundant time_limit output json",
-    "sweep": "model cluster phase context isl osl tpot_ms ttft_ms prefill_cluster weights output json",
-    "size": "model cluster tok_s context isl osl tpot_ms ttft_ms utilization spares output json",
-    "compare": "model gpus tok_s_user phase context weights kv_dtype engine settings price output json",
-    "fleet": "model cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit output json",
-    "import-plan": "kind model cluster loads context batch ep tp stages weights output json",
-    "import": "kind gpu gpus_per_node fabric nic oversubscription domains join_leaves hosts name output json",
-}
-"""Options that ``--help`` shows of a command that has more than twelve."""
-
-EXAMPLES: Mapping[str, tuple[str, str]] = {
-    "plan": (
-        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72",
-        "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
-    ),
-    "replan": (
-        "rackplan replan out --lost d0.n3.g1 -o out-without",
-        "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
-    ),
-    "score": ("rackplan score out --details", "rackplan score out --loads zipf:0.4 --json"),
-    "what-if": ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x"),
-    "diff": ("rackplan diff out out-moved", "rackplan diff out out-moved --json"),
-    "draw": ("rackplan draw gb200-nvl72 -o rack.svg", "rackplan draw gb200-nvl72 --plan out -o planned.png"),
-    "traffic": (
-        "rackplan traffic hgx-h100@64",
-        "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
-    ),
-    "sweep": (
-        "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
-        "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --isl 4000 --osl 1000 -o sweep.csv",
-    ),
-    "size": (
-        "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 200M",
-        "rackplan size --model kimi-k2 --cluster hgx-h200@16 --tok-s 1M --isl 4000 --osl 1000",
-    ),
-    "compare": (
-        "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
-        "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --tok-s-user 20,50 -o report.html",
-    ),
-    "fleet": (
-        "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
-        "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
-    ),
-    "export": (
-        "rackplan export out --to sglang -o sglang.json",
-        "rackplan export out --to trtllm -o trtllm.yaml",
-    ),
-    "import-plan": (
-        "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
-        "rackplan import-plan map.npy --from npy --model deepseek-v3 --cluster gb200-nvl72 -o out",
-    ),
-    "check": (
-        "rackplan check sglang.json --for sglang --model deepseek-v3 --gpus 72",
-        "rackplan check trtllm.yaml --for trtllm --model deepseek-v3 --gpus 72 --json",
-    ),
-    "import": (
-        "rackplan import topo.txt -o cluster.yaml",
-        "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
-    ),
-    "replay": (
-        "rackplan replay out --loads windows.npy",
-        "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
-    ),
-    "study": (
-        "rackplan study study.yaml -o out",
-        "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
-    ),
-    "loads": ("rackplan loads recording.pt", "rackplan loads windows.npy --json"),
-    "catalog": ("rackplan catalog clusters", "rackplan catalog gb200-nvl72"),
-    "schema": ("rackplan schema plan", "rackplan schema plan.json"),
-    "validate": ("rackplan validate", "rackplan validate points.csv --details"),
-    "serve": ("rackplan serve", "rackplan serve out --port 0"),
-}
-"""Two commands to copy, by command."""
+FIRST = ("Inputs", "Options")
+LAST = "Run and output"
 
 
 _ALL = "rackplan.help_all"
@@ -121,7 +46,7 @@ HELP_ALL = Parameter(
         ),
     ],
 )
-"""A parameter of the commands in ``COMMON``."""
+"""A parameter of the commands that have more options than ``--help`` shows."""
 
 
 class _Word(str):
@@ -166,42 +91,39 @@ class Command(TyperCommand):
 
         Of the parameters ``shown`` alone the groups are one section.
         """
-        grouped = groups_of(self.callback) if shown is None else {}
-        sections: dict[str, list[tuple[str, str]]] = {
-            INPUTS: [],
-            OPTIONS: [],
-            **{title: [] for title in grouped.values()},
-            RUN: [],
-        }
+        run = unwrap(self.callback) if self.callback else None
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is None:
-                continue
-            name = parameter.name or ""
+            record, name = parameter.get_help_record(ctx), parameter.name or ""
             argument = parameter.param_type_name == "argument"
-            if shown is not None and not argument and name not in shown:
+            if record is None or (shown is not None and not argument and name not in shown):
                 continue
-            title = (
-                INPUTS if argument or name in _INPUTS else RUN if name in _RUN else grouped.get(name, OPTIONS)
-            )
-            sections[title].append(record)
-        return {title: records for title, records in sections.items() if records}
+            title = FIRST[0] if argument else section(run, name)
+            if shown is not None and title not in (FIRST[0], LAST):
+                title = FIRST[1]
+            sections.setdefault(title, []).append(record)
+        last = sections.pop(LAST, [])
+        return {title: records for title, records in {**sections, LAST: last}.items() if records}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in their sections: those that are common, or all."""
-        common = None if ctx.meta.get(_ALL) else COMMON.get(self.name or "")
-        shown = None if common is None else {*common.split(), *_HELP}
+        first = "" if ctx.meta.get(_ALL) else self.request.FIRST
+        shown = {*first.split(), *_HELP} if first else None
         for title, records in self.sections(ctx, shown).items():
             with formatter.section(title):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, each on lines of its own."""
-        examples = EXAMPLES.get(ctx.info_name or "", ())
-        if examples:
-            with formatter.section("Examples"):
-                for example in examples:
-                    formatter.write(_folded(example, formatter.width, " " * formatter.current_indent))
+        with formatter.section("Examples"):
+            for example in self.request.EXAMPLES:
+                formatter.write(_folded(example, formatter.width, " " * formatter.current_indent))
+
+    @property
+    def request(self) -> type[Request]:
+        """What the command is asked."""
+        found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type, attr-defined]
+        return found
 
 
 class Commands(TyperGroup):

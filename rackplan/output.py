@@ -83,7 +83,7 @@ def print_schema(name: str) -> None:
     InputError
         If nothing of that name has one.
     """
-    from rackplan.schemas.make import json_schema
+    from rackplan.schemas import json_schema
 
     text = json.dumps(json_schema(name), indent=2)
     hide()

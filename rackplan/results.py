@@ -152,17 +152,18 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
+    from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.size import size_view
     from rackplan.views.study import study_view
-    from rackplan.views.sweep import Pools, sweep_view
+    from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import Validation, validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Comparison: lambda one: compare_view(one.rows, one.deployments, one.loads, usual=one.usual),
+        Comparison: compare_view,
         Sweep: lambda sweep: sweep_view([sweep], None, ()),
         Replayed: replay_view,
         Pools: lambda pools: sweep_view([pools.decode, pools.prefill], pools, ()),
@@ -210,16 +211,20 @@ def _row(compared: Comparison, row: CompareRow) -> dict[str, Any]:
 
 def _listed(result: Validation | Levers) -> list[dict[str, Any]]:
     """Return points beside their predictions, or levers with what each brings as the layout is kept."""
-    from rackplan.views.levers import lever_data
-    from rackplan.views.validate import Validation, points_data
+    from rackplan.views.data import json_data
+    from rackplan.views.validate import Validation
 
     if isinstance(result, Validation):
-        return [dict(point) for point in points_data(result)]
-    shown = ((lever_data(row), row.gain) for row in result.rows)
+        return [json_data(row) for row in result.rows]
     return [
-        {name: one.get(name) for name in ("lever", "kind", "change", "to")}
-        | {"gain": gain if gain > -1 else None}
-        for one, gain in shown
+        {
+            "lever": row.name,
+            "kind": row.kind,
+            "change": row.change,
+            "to": row.to,
+            "gain": row.gain if row.gain > -1 else None,
+        }
+        for row in result.rows
     ]
 
 
@@ -283,36 +288,31 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare_page import compare_page
+    from rackplan.views.blocks import PageInputs
+    from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet_page import fleet_overlay, fleet_page
     from rackplan.views.plan_page import plan_page
+    from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_line, replan_section
     from rackplan.views.replay import Replayed
     from rackplan.views.replay_page import replay_page
     from rackplan.views.study import study_page
-    from rackplan.views.sweep import TARGETS, Pools
-    from rackplan.views.sweep_page import sweep_page
+    from rackplan.views.sweep import TARGETS, sweep_blocks
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
         return plan_page(plan, svg(plan) or "", command=command, sha256={}, **more)
 
     def of_sweep(sweep: Sweep, command: str) -> Sequence[Block]:
         targets = TARGETS if sweep.deployment.workload.decodes else ()
-        return sweep_page([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
+        return sweep_blocks([sweep], None, targets, PageInputs(command, _drawn([sweep.deployment])))
 
     def of_pools(pools: Pools, command: str) -> Sequence[Block]:
         sides = [pools.decode, pools.prefill]
-        drawings = _drawn(side.deployment for side in sides)
-        return sweep_page(sides, pools, TARGETS, command=command, drawings=drawings)
+        on_page = PageInputs(command, _drawn(side.deployment for side in sides))
+        return sweep_blocks(sides, pools, TARGETS, on_page)
 
     return {
-        Comparison: lambda one, command: compare_page(
-            one.rows,
-            one.deployments,
-            one.loads,
-            command=command,
-            drawings=_drawn(one.deployments),
-        ),
+        Comparison: lambda one, command: compare_blocks(one, PageInputs(command, _drawn(one.deployments))),
         Sweep: of_sweep,
         Pools: of_pools,
         Fleet: lambda fleet, command: fleet_page(

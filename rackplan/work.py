@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cost.serving.sizing import Demand, Size
     from placement.options import PlanOptions
     from rackplan.results import Comparison
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
     from topology.cluster import Cluster
 
 
@@ -83,7 +83,7 @@ def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Poo
     """
     from cost.serving.lengths import serving_workloads
     from cost.serving.pools import match_rates
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
 
     base = deployment.workload
     decoding, prefilling = serving_workloads(base, asked.isl, asked.osl, prefix_hit=asked.prefix_hit)

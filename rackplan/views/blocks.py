@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import cached_property
+from typing import Any, Self, TypeVar
 
 from topology.base.errors import printable
-from topology.base.figures import Figure
-
-if TYPE_CHECKING:
-    from rackplan.schemas.figures import FigureData
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
@@ -188,47 +185,58 @@ class Page(Block):
     fold: str = ""
 
 
+@dataclass(frozen=True)
+class PageInputs:
+    """What only the page of a result has: the command that makes it again, and drawings of clusters.
+
+    Attributes
+    ----------
+    drawings:
+        SVG files by cluster.
+    """
+
+    command: str
+    drawings: Mapping[str, str] = field(default_factory=dict)
+
+
 GAP = Lines([""])
 """An empty line on a terminal."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What is said of a result: blocks in the order they are read, and the object of ``--json``."""
+    """A result as it is shown: blocks in the order they are read, and what ``--json`` prints."""
 
     blocks: Sequence[Block]
-    data: Mapping[str, Any] = field(default_factory=dict)
+    result: object = field(default_factory=dict)
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """The object of ``--json``."""
+        from rackplan.views.data import json_data  # loads pydantic
+
+        return json_data(self.result)
 
 
 def sections(*parts: Sequence[Block]) -> list[Block]:
-    """Return blocks with an empty line between those of different ``parts``; empty parts are left out."""
+    """Return blocks with an empty line between those of different ``parts``, as a terminal shows them."""
     found: list[Block] = []
     for part in parts:
-        if part:
-            found += [GAP, *part] if found else part
+        gap = any(map(_printed, part)) and any(map(_printed, found))
+        found += [GAP, *part] if gap else part
     return found
 
 
-def picked(of: object, names: str) -> Any:
-    """Return some attributes as data under their own names."""
-    return {name: getattr(of, name) for name in names.split()}
+def _printed(block: Block) -> bool:
+    """Whether a terminal shows a block."""
+    heading = isinstance(block, Heading) and block.level > 1
+    return not (heading or isinstance(block, Chart | Drawing | Page | Picture | Tiles))
 
 
 def thinned(items: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` of ``items`` (2 or more), evenly, the first and the last included."""
     last = len(items) - 1
     return list(items) if last < most else [items[round(i * last / (most - 1))] for i in range(most)]
-
-
-def figure_data(figure: Figure) -> FigureData:
-    """Return a figure as data; its value is null where nobody published it."""
-    return {
-        "value": figure.value if figure.published else None,
-        "unit": figure.unit,
-        "text": figure.text,
-        "source": figure.source,
-        "kind": figure.kind.label,
-    }
 
 
 def labelled(label: str, *texts: str) -> list[Block]:

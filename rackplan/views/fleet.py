@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.supply import ProofData
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import PREFILL
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
-from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.data import SetFigureData
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, cluster_doubts, limit_blocks, what_if_blocks
@@ -24,6 +27,237 @@ MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
 MUCH_LESS = 0.9
 """Part of the tokens per second that a replica is priced at below which its plan is said to give less."""
+
+
+class ShareData(TypedDict):
+    """A model of a fleet.
+
+    Attributes
+    ----------
+    model, share:
+        Its name, and its part of the requests.
+    """
+
+    model: str
+    share: float
+
+
+class FleetInputsData(TypedDict):
+    """What was asked of a fleet.
+
+    Attributes
+    ----------
+    models:
+        With their shares.
+    isl, osl, context:
+        Tokens of a prompt and of an answer, or in each sequence where decode alone is served.
+    tok_s, utilization, spares:
+        Output tokens a second (null: as many as there are), mean over peak, and domains kept for failures.
+    tpot_s, ttft_s:
+        Longest time per token and to the first one; null: no limit.
+    price_basis:
+        Whose price of a GPU-hour.
+    """
+
+    models: list[ShareData]
+    isl: int | None
+    osl: int | None
+    context: int | None
+    tok_s: float | None
+    utilization: float
+    spares: int
+    tpot_s: float | None
+    ttft_s: float | None
+    price_basis: str
+
+
+class PlacedData(TypedDict):
+    """A replica with its experts placed under loads.
+
+    Attributes
+    ----------
+    batch, tok_s, step_s, limit_s, over_limit:
+        Of its plan (the last two as in the ``score`` of a plan).
+    """
+
+    batch: int
+    tok_s: float
+    step_s: float
+    limit_s: float | None
+    over_limit: float | None
+
+
+class ReplicaData(TypedDict):
+    """A replica.
+
+    Attributes
+    ----------
+    gpus, stages:
+        Ids of its GPUs, and those of each pipeline stage.
+    """
+
+    gpus: list[str]
+    stages: list[list[str]]
+
+
+class FleetPoolData(TypedDict):
+    """Replicas of a shape.
+
+    Attributes
+    ----------
+    role, model:
+        ``decode``, ``prefill`` or ``both``, and of which model.
+    plan, no_plan:
+        File of the plan of one (null: none was written), and why there is none.
+    layout, gpus_per_replica, gpu:
+        Of each replica.
+    batch, step_s, tok_s, tok_s_per_replica, requests_per_s, share:
+        Sequences per GPU in use, the step, tokens of all and of one, requests (null: decode alone), part of a phase.
+    placed:
+        With experts placed under loads; null: no plan was made.
+    replicas:
+        Where each lies.
+    """
+
+    role: str
+    model: str
+    plan: str | None
+    no_plan: str | None
+    layout: str
+    gpus_per_replica: int
+    gpu: str
+    batch: float
+    step_s: float
+    tok_s: float
+    tok_s_per_replica: float
+    requests_per_s: float | None
+    share: float
+    placed: PlacedData | None
+    replicas: list[ReplicaData]
+
+
+class FleetTotalsData(TypedDict):
+    """What a fleet gives, costs and draws.
+
+    Attributes
+    ----------
+    gpus, gpus_used, gpus_idle, gpus_broken, gpus_paid:
+        That work, in use, idle, out of service, and paid for.
+    tok_s, tok_s_per_gpu, tok_s_per_gpu_used:
+        Output tokens of all, over GPUs that work, over those in use.
+    input_tok_s, requests_per_s:
+        Null where decode alone is served.
+    usd_per_hour, usd_per_million_tokens, power_w, tok_s_per_mw:
+        Null where there is no figure.
+    """
+
+    gpus: int
+    gpus_used: int
+    gpus_idle: int
+    gpus_broken: int
+    tok_s: float
+    tok_s_per_gpu: float
+    tok_s_per_gpu_used: float
+    input_tok_s: float | None
+    requests_per_s: float | None
+    gpus_paid: int
+    usd_per_hour: float | None
+    usd_per_million_tokens: float | None
+    power_w: float | None
+    tok_s_per_mw: float | None
+
+
+class FleetProofData(ProofData):
+    """What is proven of a fleet.
+
+    Attributes
+    ----------
+    of, search:
+        What objective and bound are of, and what ran.
+    interrupted:
+        Whether Ctrl-C ended the search: it is the best so far.
+    """
+
+    of: str
+    search: str
+    interrupted: bool
+
+
+class IdleData(TypedDict):
+    """GPUs without work.
+
+    Attributes
+    ----------
+    gpus, reason:
+        Their ids, and why.
+    """
+
+    gpus: list[str]
+    reason: str
+
+
+class UniformData(TypedDict):
+    """The best fleet of one layout.
+
+    Attributes
+    ----------
+    tok_s, gpus_used, layout:
+        What it gives, on how many, in which layout.
+    """
+
+    tok_s: float
+    gpus_used: int
+    layout: str
+
+
+class FleetPrinted(TypedDict):
+    """What ``rackplan fleet`` prints: replicas of different shapes at once.
+
+    Attributes
+    ----------
+    cluster, goal, inputs:
+        Where, what is best, and what was asked.
+    pools, totals:
+        Replicas by shape, and what they come to.
+    missing:
+        What has no figure, and how to give it.
+    proof:
+        What is proven.
+    idle, broken:
+        GPUs without work, and ids of those out of service.
+    uniform:
+        The best of one layout; null: nobody compared.
+    notes:
+        What a reader should know.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    cluster: str
+    goal: str
+    inputs: FleetInputsData
+    pools: list[FleetPoolData]
+    totals: FleetTotalsData
+    missing: list[str]
+    proof: FleetProofData
+    idle: list[IdleData]
+    broken: list[str]
+    uniform: UniformData | None
+    notes: list[str]
+    set: NotRequired[list[SetFigureData]]
+
+
+class FleetFileData(FleetPrinted):
+    """``fleet.json``: what ``rackplan fleet`` printed, and what it was made from.
+
+    Attributes
+    ----------
+    command, sha256:
+        The command line, and digests of the files that were read, by name.
+    """
+
+    command: str
+    sha256: dict[str, str]
 
 
 def ground_blocks(fleet: Fleet) -> list[Block]:
@@ -76,7 +310,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
     healthy, broken = len(cluster.gpus), _broken(cluster)
     return {
         "cluster": cluster.name,
-        **set_data(cluster),
+        **set_data(cluster),  # type: ignore[typeddict-item]
         "goal": fleet.options.wanted,
         "inputs": {
             "models": [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, NotRequired
 
 from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
@@ -11,6 +12,8 @@ from cost.step.fair_sharing import sharing_words
 from cost.step.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
 from placement.plan import Plan
+from placement.plans.findings import LEFT_OUT
+from placement.plans.schema import PlanPart, PlanScoreData
 from placement.plans.writing import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
     Block,
@@ -24,11 +27,12 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.charts import balance_chart
+from rackplan.views.data import SetFigureData
 from rackplan.views.explain import (
     HBM_USES,
+    DetailsData,
     Explanation,
     details_blocks,
-    details_data,
     largest_first,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
@@ -53,6 +57,50 @@ from rackplan.views.words import (
 from topology.base.units import added, mean_of, plural
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanPrinted(PlanPart):
+    """What ``rackplan plan`` prints: the plan without experts and inputs.
+
+    Attributes
+    ----------
+    set:
+        The figures that were set; absent where none was.
+    files:
+        What was written, by what it is.
+    """
+
+    set: list[SetFigureData] = LEFT_OUT
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedPlanPrinted(PlanPrinted):
+    """What ``rackplan import-plan`` prints: the plan that was read.
+
+    Attributes
+    ----------
+    engine_balancedness:
+        Balancedness as the engine of the file splits tokens; null where nothing says how.
+    """
+
+    engine_balancedness: float | None
+
+
+class ScorePrinted(PlanScoreData):
+    """What ``rackplan score`` prints: the score of a plan, from its assignment alone.
+
+    Attributes
+    ----------
+    details:
+        With ``--details``: what explains the score.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    details: NotRequired[DetailsData]
+    set: NotRequired[list[SetFigureData]]
+
+
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     """Return what ``rackplan plan`` says; in the data all but what is bulky."""
     of_file = ("schema_version", "experts", "inputs")
@@ -74,9 +122,9 @@ def score_view(plan: Plan, found: Explanation | None = None) -> View:
             f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
-    data = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
+    data: dict[str, Any] = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
     if found is not None:
-        data["details"] = details_data(found)
+        data["details"] = found.data
     last = [evidence_blocks(plan)] if found is None else details_blocks(found)
     return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), *last), data)
 
@@ -162,7 +210,9 @@ def _costs(plan: Plan) -> list[list[Block]]:
         ("ms", lambda part: f"{part[1] * 1e3:.2f}"),
         ("share", lambda part: f"{part[1] / score.step_s:.1%}"),
     )
-    uses = ", ".join(f"{HBM_USES[name]} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items())
+    uses = ", ".join(
+        f"{HBM_USES.get(name, name)} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items()
+    )
     total = added(score.hbm_bytes.values()) / 1e9
     memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
     return [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from cost.experts.loads import ExpertLoads
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL, Recommendation, recommend
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
-from rackplan.schemas.records import PolicyData, ReplayPrinted
 from rackplan.views.blocks import (
     Block,
     Heading,
@@ -19,6 +21,7 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
+from rackplan.views.data import SetFigureData
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import load_names, phase_words
@@ -83,6 +86,132 @@ class Replayed(Shown):
     def start_words(self, run: Run) -> str:
         """Return what a policy began with."""
         return "linear" if run.entry.linear else self.given or "static plan"
+
+
+class ReplanRunData(TypedDict):
+    """A re-plan of a replay.
+
+    Attributes
+    ----------
+    after_window, copies, bytes, seconds, lost_s:
+        When, how many copies moved with how many bytes, how long that took (null: links are not known), and the time
+        of serving that it cost.
+    """
+
+    after_window: int
+    copies: int
+    bytes: float
+    seconds: float | None
+    lost_s: float
+
+
+class PolicyData(TypedDict):
+    """A policy of a replay.
+
+    Attributes
+    ----------
+    name, interval, budget, start:
+        Which, windows between re-plans (0: never), the most copies that one moves as a part of all (null: no limit),
+        and the placement that it began with.
+    balancedness, worst:
+        Mean over scored windows and layers, and of the worst window.
+    copies_moved, bytes_moved:
+        Part of all copies that a re-plan moves, and bytes of all re-plans.
+    imbalance_s, moves_s:
+        Time of serving that imbalance and moves cost.
+    tokens_gained, tok_s, tok_s_per_gpu:
+        Over the baseline, and throughput of all and over GPUs.
+    by_window, step_s, replans:
+        Balancedness and step by window, and each re-plan.
+    """
+
+    name: str
+    interval: int
+    budget: float | None
+    start: str
+    balancedness: float
+    worst: float
+    copies_moved: float
+    bytes_moved: float
+    imbalance_s: float
+    moves_s: float
+    tokens_gained: float
+    tok_s: float
+    tok_s_per_gpu: float
+    by_window: list[float]
+    step_s: list[float]
+    replans: list[ReplanRunData]
+
+
+class BestPolicyData(TypedDict):
+    """Which policy to take.
+
+    Attributes
+    ----------
+    policy, interval, interval_steps, budget, why:
+        Which, windows and steps between re-plans (null: never), the most copies (null: no limit), and why.
+    """
+
+    policy: str
+    interval: int | None
+    interval_steps: int | None
+    budget: float | None
+    why: str
+
+
+class MeasuredData(TypedDict):
+    """What the machine of the replay took.
+
+    Attributes
+    ----------
+    planning_cpu_s, note:
+        Processor time by policy, and what it is.
+    """
+
+    planning_cpu_s: list[float]
+    note: str
+
+
+class ReplayPrinted(TypedDict):
+    """What ``rackplan replay`` prints, and writes to ``replay.json``: recorded windows through online balancers.
+
+    Attributes
+    ----------
+    model, cluster:
+        Their names.
+    windows, scored, names, interrupted:
+        Windows, those that are scored, their names, and whether Ctrl-C ended it.
+    steps_per_window, tokens, tokens_per_step, step_s_balanced:
+        Steps that a window stands for, which tokens are counted, those of a step, and the step with experts balanced.
+    baseline, static:
+        What tokens gained are over, and the plan that runs first.
+    policies, best:
+        Each, and which to take.
+    measured:
+        What the machine here took: another time other figures.
+    notes:
+        What a reader should know.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    model: str
+    cluster: str
+    windows: int
+    scored: int
+    interrupted: bool
+    names: list[str]
+    steps_per_window: int
+    tokens: str
+    tokens_per_step: float
+    step_s_balanced: float
+    baseline: str
+    static: str
+    policies: list[PolicyData]
+    best: BestPolicyData
+    measured: MeasuredData
+    notes: list[str]
+    set: NotRequired[list[SetFigureData]]
 
 
 def replay_view(found: Replayed) -> View:
@@ -250,7 +379,7 @@ def _data(found: Replayed) -> ReplayPrinted:
     return {
         "model": deployment.model.name,
         "cluster": deployment.cluster.name,
-        **set_data(deployment.cluster),
+        **set_data(deployment.cluster),  # type: ignore[typeddict-item]
         "windows": result.windows,
         "scored": result.windows - 1,
         "interrupted": result.interrupted,

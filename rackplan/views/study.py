@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic.dataclasses import dataclass
+
 from cost.layouts.front import pareto
-from rackplan.schemas.studies import StudyPrinted
 from rackplan.studies.columns import cell_of, column_of, columns_of, rows_digest
 from rackplan.views.blocks import (
     Block,
@@ -25,6 +26,7 @@ from rackplan.views.blocks import (
     sections,
     thinned,
 )
+from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.money import dollars
 from rackplan.views.study_charts import (
     MOST_GROUPS,
@@ -48,28 +50,146 @@ _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 
 
+RowData = dict[str, Any]
+"""A row of the dataset, without what is null: the columns follow from the study's options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasonData:
+    """Points that have no figure for one reason.
+
+    Attributes
+    ----------
+    reason:
+        Status and words; of reasons that differ in numbers alone one is shown.
+    points:
+        How many.
+    """
+
+    reason: str
+    points: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveData:
+    """The best that a tuner found at one value of the option that it went along.
+
+    Attributes
+    ----------
+    value:
+        Of that option; null where there is one optimum.
+    best:
+        The row.
+    """
+
+    value: Any
+    best: RowData
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResultData:
+    """What ``rackplan study`` prints: how points fared, and the best of them.
+
+    Attributes
+    ----------
+    kind:
+        What a point is: score, sweep, plan or fleet.
+    rows:
+        Points on disk.
+    statuses:
+        How many of them have each status.
+    varied:
+        Options that differ between points.
+    best:
+        The cheapest row where all have a price, else that of most tokens per second and GPU; null without one.
+    groups:
+        By varied option of few values, the best row at each.
+    pareto:
+        Pareto-optimal rows in both speeds, slowest for the user first.
+    reasons:
+        Why points have no figure, most first.
+    results:
+        The folder of the Parquet dataset.
+    rows_sha256:
+        SHA-256 of the rows without times and hosts: the same on every machine.
+    files:
+        What was written besides, by what it is.
+    points, priced:
+        Points of the study, and those that this run priced; absent where nothing was left to price.
+    replaced_workers:
+        Workers and machines that died and were replaced.
+    interrupted:
+        Whether Ctrl-C ended the run.
+    curve:
+        The optimum at each value of the tuner's curve; of studies with ``optimize``.
+    """
+
+    kind: str
+    rows: int
+    statuses: dict[str, int]
+    varied: list[str]
+    best: RowData | None
+    groups: dict[str, list[RowData]]
+    pareto: list[RowData]
+    reasons: list[ReasonData]
+    results: str
+    rows_sha256: str
+    files: dict[str, str]
+    points: Maybe[int] = LEFT_OUT
+    priced: Maybe[int] = LEFT_OUT
+    replaced_workers: Maybe[int] = LEFT_OUT
+    interrupted: Maybe[bool] = LEFT_OUT
+    curve: Maybe[list[CurveData]] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """``study.json``: what the study of a folder is, enough to go on with it.
+
+    Attributes
+    ----------
+    rackplan:
+        The version that began it.
+    base:
+        The folder from which names of files are read first.
+    study:
+        The content of the ``STUDY.yaml``.
+    """
+
+    rackplan: str
+    base: str
+    study: dict[str, Any]
+
+
 def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan study`` says; ``files`` are those written, by what they are."""
+    """Return the blocks and the data of ``rackplan study``; ``files`` are those written, by what they are."""
     rows, study = found.rows, found.study
     good = [row for row in rows if row["status"] == "ok"]
-    data: StudyPrinted = {
-        "kind": study.kind,
-        "rows": len(rows),
-        "statuses": dict(Counter(row["status"] for row in rows)),
-        "varied": study.varied,
-        "best": None if (best := _best(good)) is None else _plainly(best),
-        "groups": {name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
-        "pareto": [_plainly(row) for row in _front(good)],
-        "reasons": [{"reason": reason, "points": count} for reason, count in _reasons(rows)],
-        "results": str(found.folder / "results"),
-        "rows_sha256": rows_digest(rows),
-        "files": dict(files),
-    }
-    if found.progress is not None:
-        data["points"], data["priced"] = found.progress.total, found.progress.here
-        data["replaced_workers"], data["interrupted"] = found.progress.replaced, found.interrupted
+    best, progress = _best(good), found.progress
+    run: dict[str, Any] = {}
+    if progress is not None:
+        run = {
+            "points": progress.total,
+            "priced": progress.here,
+            "replaced_workers": progress.replaced,
+            "interrupted": found.interrupted,
+        }
     if study.search is not None:
-        data["curve"] = [{"value": value, "best": _plainly(row)} for value, row in _curve(found, good)]
+        run["curve"] = [CurveData(value=value, best=_plainly(row)) for value, row in _curve(found, good)]
+    data = StudyResultData(
+        kind=study.kind,
+        rows=len(rows),
+        statuses=dict(Counter(row["status"] for row in rows)),
+        varied=study.varied,
+        best=None if best is None else _plainly(best),
+        groups={name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
+        pareto=[_plainly(row) for row in _front(good)],
+        reasons=[ReasonData(reason=reason, points=count) for reason, count in _reasons(rows)],
+        results=str(found.folder / "results"),
+        rows_sha256=rows_digest(rows),
+        files=dict(files),
+        **run,
+    )
     return View(
         sections(
             [Heading(_title(found)), *_state(found)],

@@ -13,7 +13,8 @@ from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from rackplan.render.html import page
-from rackplan.views.sweep_page import sweep_page
+from rackplan.views.blocks import PageInputs
+from rackplan.views.sweep import sweep_blocks
 from topology import resolve_cluster
 
 Run = Callable[..., Any]
@@ -45,6 +46,6 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
 def test_nothing_fits_and_the_page_says_so() -> None:
     found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
     assert len(found) == 0
-    text = page(sweep_page([found], None, (25.0,), command="rackplan sweep"))
+    text = page(sweep_blocks([found], None, (25.0,), PageInputs("rackplan sweep")))
     assert ">No layout fits.</p>" in text
     assert "HBM capacity binds" in text

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from placement.progress import Progress
     from rackplan.replaying import ReplayOptions
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
     from rackplan.views.validate import Validation

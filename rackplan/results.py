@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cost.money.bill import Totals
 from topology.base.errors import InputError
-from topology.base.shown import Shown
 
 if TYPE_CHECKING:
-    from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
     from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.views.blocks import Block, View
+    from rackplan.views.compare import Comparison
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
     from topology.draw import Overlay
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed.
-
-    Attributes
-    ----------
-    usual:
-        Whether nobody gave a speed, so that the rows stand at the usual one.
-    """
-
-    rows: tuple[CompareRow, ...]
-    deployments: tuple[Deployment, ...]
-    loads: ExpertLoads | None
-    usual: bool = False
-
-    def totals(self, row: CompareRow) -> Totals:
-        """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
-        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
-        work, bill = deployment.workload, deployment.bill
-        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
-
-    def brief(self) -> str:
-        """Return the model, and what each cluster reaches."""
-        word = self.deployments[0].workload.token_word
-        said = (
-            f"{row.cluster} "
-            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
-            for row in self.rows
-        )
-        return f"of {self.deployments[0].model.name}: {', '.join(said)}"
 
 
 def html(result: object) -> str | None:
@@ -148,7 +114,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import compare_view
+    from rackplan.views.compare import Comparison, compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
@@ -184,6 +150,7 @@ def rows_of(result: object) -> Any:
     from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
+    from rackplan.views.compare import Comparison
     from rackplan.views.validate import Validation
 
     if isinstance(result, Sweep):
@@ -289,7 +256,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import PageInputs
-    from rackplan.views.compare import compare_blocks
+    from rackplan.views.compare import Comparison, compare_blocks
     from rackplan.views.fleet_page import fleet_overlay, fleet_page
     from rackplan.views.plan_page import plan_page
     from rackplan.views.pools import Pools

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cost.serving.limits import LimitError
     from cost.serving.sizing import Demand, Size
     from placement.options import PlanOptions
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from topology.cluster import Cluster
 
@@ -112,7 +112,7 @@ def compared(
         As of :func:`placement.analysis.compare.compare_clusters`.
     """
     from placement.analysis.compare import compare_clusters
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
 
     first, turn = deployments[0], count(1)
     rows = compare_clusters(

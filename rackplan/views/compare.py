@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass as plain_dataclass
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, error_to_dict, widest
+from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.options import USUAL_TPOT
-from rackplan.results import Comparison
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -44,11 +46,44 @@ from rackplan.views.words import (
     serving_words,
 )
 from topology.base.figures import EvidenceLabel
+from topology.base.shown import Shown
 from topology.base.units import plural
 
 BAR, AROUND = 46, 130
 """Pixels of a bar of one cluster, and of what is around the bars."""
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
+
+
+@plain_dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
+    """Clusters compared for one model: a row for each at each speed.
+
+    Attributes
+    ----------
+    usual:
+        Whether the rows are at the usual speed, since none was given.
+    """
+
+    rows: tuple[CompareRow, ...]
+    deployments: tuple[Deployment, ...]
+    loads: ExpertLoads | None
+    usual: bool = False
+
+    def totals(self, row: CompareRow) -> Totals:
+        """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
+        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
+        work, bill = deployment.workload, deployment.bill
+        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
+
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        rates = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, TypeAdapter, WrapValidator
+from pydantic import Field, GetCoreSchemaHandler, TypeAdapter
 from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema, core_schema
 
 from topology.base.figures import EvidenceLabel, Figure
 
@@ -39,11 +40,19 @@ def _is_left_out(value: object) -> bool:
     return value is LEFT_OUT
 
 
-def _or_left_out(value: object, validate: Callable[[object], object]) -> object:
-    return value if value is LEFT_OUT else validate(value)
+class _OrLeftOut:
+    """Lets :data:`LEFT_OUT` through where Python makes a result; JSON has no such value."""
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:
+            return value if value is LEFT_OUT else inner(value)
+
+        plain = handler(kind)
+        either = core_schema.no_info_wrap_validator_function(validate, plain)
+        return core_schema.json_or_python_schema(json_schema=plain, python_schema=either)
 
 
-Maybe = Annotated[T, WrapValidator(_or_left_out), Field(exclude_if=_is_left_out)]
+Maybe = Annotated[T, _OrLeftOut(), Field(exclude_if=_is_left_out)]
 """A key that is absent where it is :data:`LEFT_OUT`; null is a value like others."""
 
 

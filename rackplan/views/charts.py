@@ -38,7 +38,7 @@ from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import baseline_name, worst_words
 
 SAND = "#ddcc77"
-"""Of a part of a step that nobody declared."""
+"""Of a part of a step that is not declared."""
 HBM_COLOURS = {
     "weights": "#117733",
     "kv_cache": "#88ccee",

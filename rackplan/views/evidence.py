@@ -51,7 +51,7 @@ def coefficients(plan: Plan) -> list[UsedFigure]:
 
 
 def kernel_notes(plan: Plan) -> list[str]:
-    """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
+    """Return which all-to-all kernels stand in for those of fabrics without measurements."""
     notes = []
     for stage, machine, kernel in _machines(plan):
         if kernel is not None:
@@ -126,10 +126,10 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
-        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: nobody trained or measured it")
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: not trained or measured")
         figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 

@@ -226,7 +226,7 @@ class FleetPrinted(TypedDict):
     idle, broken:
         GPUs without work, and ids of those out of service.
     uniform:
-        The best of one layout; null: nobody compared.
+        The best of one layout; null: not compared.
     notes:
         What a reader should know.
     set:

@@ -31,7 +31,7 @@ def plan_forward(plan: Plan, errors: Sequence[ErrorOf]) -> str:
 
 
 def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
-    """Return racks and GPUs of a cluster, or of some of its GPUs; without racks where nobody said which share one."""
+    """Return racks and GPUs of a cluster, or of some of its GPUs; without racks where they are not known."""
     some = [cluster.gpus[gpu] for gpu in (range(len(cluster.gpus)) if gpus is None else gpus)]
     count = f"{plural(len(some), 'GPU')}"
     raw = cluster.spec.raw
@@ -71,9 +71,9 @@ def rests_words(errors: Iterable[ErrorOf]) -> str:
     """Return what the factor is taken from."""
     found = widest(errors)
     if found is None:
-        return "nobody measured such a chip"
+        return "such a chip is not measured"
     if found.stand_in_for:
-        return f"nobody measured {found.stand_in_for}: the factor is that of a chip left out of the fit"
+        return f"{found.stand_in_for} is not measured: the factor is that of a chip left out of the fit"
     if found.borrowed:
         few = f"{found.chip} has fewer than {LEAST_ROWS} measured rows"
         return f"{few}: the factor is that of a chip left out of the fit"

@@ -97,7 +97,7 @@ class DriftData:
     Attributes
     ----------
     distance, by_chance:
-        Between windows, and what chance alone would give; null: nobody can say.
+        Between windows, and what chance alone would give; null: unknown.
     correlation:
         Of the loads; null: they are all equal.
     """

@@ -292,7 +292,7 @@ def head_blocks(found: Replayed) -> list[Block]:
     windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
     if result.interrupted:
         windows += f" of the {result.given} given: interrupted"
-    synthetic = ": nobody measured them" * found.loads.synthetic
+    synthetic = "; synthetic" * found.loads.synthetic
     layout = plan.layout.describe(moe=True)
     known = "" if found.scenarios is None else load_names(found.scenarios.names)
     linear = [run.entry.name for run in result.runs if run.entry.linear]

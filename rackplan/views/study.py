@@ -1,4 +1,4 @@
-"""A study: how its points fared, the best of each group, what none beats, and why points failed."""
+"""A study: how its points fared, the best of each group, the Pareto-optimal points, and why points failed."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def study_page(found: StudyResult, command: str) -> list[Block]:
             Chart(
                 "speeds",
                 speeds_chart(_by_group(found, good), _front(good), _tokens(found)),
-                "tok/s/GPU against tok/s/user of every point; the table has those that none beats",
+                "tok/s/GPU against tok/s/user of every point; the table has the Pareto-optimal ones",
                 420,
             ),
             _front_table(found, good),
@@ -395,7 +395,7 @@ def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
 def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
     front = thinned(_front(rows), MOST_FRONT)
     names = _apart(found, rows)[:4]
-    return _table(front, [_cell(name) for name in names or ["point"]], "Not beaten in both speeds:")
+    return _table(front, [_cell(name) for name in names or ["point"]], "Pareto-optimal in both speeds:")
 
 
 def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
@@ -449,7 +449,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     curve = _curve(found, rows)
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
     said = (
-        f"{', '.join(free)}: nobody said what more of it costs (`usd_per_h`), so more is free here"
+        f"{', '.join(free)}: no cost is given (`usd_per_h`), so more is free here"
         if free and search.goal == COST
         else ""
     )

@@ -190,6 +190,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
 
 
 def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
+    ranged = any(errors.intervals for errors in found.errors.values())
     errors = Table.of(
         found.errors.items(),
         ("quantity", lambda one: one[0]),
@@ -200,18 +201,16 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         ("mean", lambda one: _share(one[1].mean_abs_error)),
         ("bias", lambda one: _share(one[1].bias, "+")),
         ("within 20 %", lambda one: _share(one[1].within_20_percent)),
-        ("in interval", lambda one: _share(one[1].inside_interval)),
+        *[("in interval", lambda one: _share(one[1].inside_interval))] * ranged,
     )
-    legend = (
-        "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small); "
-        "in interval: share of the rows with an interval whose measured value is in it."
-    )
+    legend = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)"
+    legend += "; in interval: share of the rows with an interval whose measured value is in it" * ranged
     chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
     reasons = Counter(row.reason for row in found.rows if row.predicted is None)
     return sections(
         [Heading(f"{found.name}: {plural(len(found.points), 'row')}")],
         *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
-        [Text(legend), errors],
+        [Text(f"{legend}."), errors],
         [] if found.residual else labelled("Residual", "off: the physics alone (--physics)"),
         _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
         _first(

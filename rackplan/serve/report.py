@@ -12,7 +12,7 @@ from rackplan.serve.asked import read_asked
 from rackplan.serve.command import explore_command
 from rackplan.serve.pricing import Side, deployed, explored, limits_s
 from rackplan.views.compare_page import compare_page
-from rackplan.views.plan_page import plan_page
+from rackplan.views.plan import plan_blocks
 from rackplan.views.sweep_page import sweep_page
 from rackplan.work import compared
 from topology.base.errors import InfeasibleError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def plan_report(plan: Plan, command: str) -> tuple[str, str]:
     """Return the name and the text of the page of a plan."""
     where = plan.deployment
-    made = page(plan_page(plan, svg(plan) or "", command=command, sha256={}))
+    made = page(plan_blocks(plan, drawing=svg(plan) or "", command=command))
     return f"{where.model.name}-{where.cluster.name}-plan.html", made
 
 

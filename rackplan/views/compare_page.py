@@ -23,7 +23,7 @@ from rackplan.views.compare import (
     speed_to_compare,
 )
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import binds_words, forward, machine_words, price, totals_line
+from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
 from rackplan.views.measured import MeasuredPoint, measured_points
 from rackplan.views.money import bill_blocks, dollars, rate_words
 from rackplan.views.pareto import HEIGHT, measured_fold
@@ -89,23 +89,21 @@ def compare_page(
 
 
 def compare_lines(rows: Sequence[CompareRow], deployments: Sequence[Deployment]) -> list[Block]:
-    """Return the line that is sent on: the cheapest cluster, why, and how near the next one is."""
+    """Return the summary that is sent on: the cheapest cluster, and how near the next one is."""
     ranked = _ranked(rows, deployments)
     if not ranked:
-        return [forward("No cluster reaches a speed that was asked for.")]
+        return [Text("No cluster reaches a required speed.", style="forward")]
     row, one, totals = ranked[0]
-    priced = totals.usd_per_million_tokens is not None
+    which = "Cheapest" if totals.usd_per_million_tokens is not None else "Most tokens"
     speed = f" at {row.target_tok_s_per_user:g} tok/s/user" if row.target_tok_s_per_user else ""
-    if row.score is None:
-        because = f"because {row.bound_by} binds"
-    else:
-        because = f"because {binds_words(row.score, row.errors)}"
-    text = (
-        f"{'Cheapest' if priced else 'Most tokens'}{speed}: {row.cluster}, {machine_words(one.cluster)}, "
-        f"{totals_line(totals, row.errors)}, {because}."
+    bound = row.bound_by or "" if row.score is None else bound_words(row.score)
+    return summary_blocks(
+        [
+            (which, f"{row.cluster}{speed}"),
+            *summary(machine_words(one.cluster), totals, row.errors, bound),
+            ("Next", _second(ranked)),
+        ]
     )
-    second = _second(ranked)
-    return [forward(text), *([Text(second, style="verdict")] if second else [])]
 
 
 _Ranked = tuple[CompareRow, Deployment, Totals]

@@ -16,7 +16,7 @@ from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text
 from rackplan.views.charts import memories_chart, pareto_chart, pools_chart, steps_chart
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import forward, machine_words, rests_words, totals_line
+from rackplan.views.forward import machine_words, summary, summary_blocks
 from rackplan.views.measured import measured_points
 from rackplan.views.money import dollars, totals_blocks
 from rackplan.views.pareto import HEIGHT, frontier_fold, measured_fold, note, says
@@ -60,7 +60,7 @@ def sweep_page(
     doubt = cluster_doubts(deployment.cluster)
     return [
         Heading(f"Every layout of {deployment.model.name} on {deployment.cluster.name}"),
-        forward(_line(first, pools, chosen)),
+        *_summary(first, pools, chosen),
         Text(_verdict(first, pools), style="verdict"),
         *([Text(f"{doubt}.", style="verdict")] if doubt else []),
         *_at_speeds(first, targets),
@@ -84,31 +84,23 @@ def _chosen(found: Sweep) -> _Best | None:
     return _Best(None, int(found.frontier()[0])) if index is None else _Best(usual, index)
 
 
-def _line(found: Sweep, pools: Pools | None, chosen: _Best | None) -> str:
+def _summary(found: Sweep, pools: Pools | None, chosen: _Best | None) -> list[Block]:
     """Return what is sent on: the pools where there are some, else the configuration that stands for the sweep."""
     cluster = found.deployment.cluster
     if pools is not None:
         best = pools.matches.best()
         if best is None:
-            return "No pair of pools keeps the limits."
-        sides = [cluster]
-        if pools.prefill.deployment.cluster is not cluster:
-            sides.append(pools.prefill.deployment.cluster)
+            return [Text("No pair of pools keeps the limits.", style="forward")]
+        sides = dict.fromkeys((cluster, pools.prefill.deployment.cluster))
         machines = " and ".join(map(machine_words, sides))
-        decode, prefill = pools.decode.bound(best.decode), pools.prefill.bound(best.prefill)
-        because = (
-            f"{decode} binds decode, {prefill} prefill"
-            if decode != prefill
-            else f"{decode} binds both phases"
-        )
-        figures = totals_line(pools.totals(best), pools.errors)
-        return f"{machines}, {figures}, because {because} and {rests_words(pools.errors)}."
+        bound = f"{pools.decode.bound(best.decode)} (decode), {pools.prefill.bound(best.prefill)} (prefill)"
+        return summary_blocks(summary(machines, pools.totals(best), pools.errors, bound))
     if chosen is None:
-        return "No layout fits."
-    errors = errors_in(found.deployment)
-    at = f" at {chosen.speed:g} tok/s/user" if chosen.speed else " as much as fits"
-    because = f"{found.bound(chosen.index)} binds and {rests_words(errors)}"
-    return f"{machine_words(cluster)}, {totals_line(found.totals(chosen.index), errors)},{at}, because {because}."
+        return [Text("No layout fits.", style="forward")]
+    errors, totals = errors_in(found.deployment), found.totals(chosen.index)
+    speed = f"{chosen.speed:g} tok/s/user" if chosen.speed else "as much throughput as fits"
+    rows = summary(machine_words(cluster), totals, errors, found.bound(chosen.index))
+    return summary_blocks([*rows, ("Speed", speed)])
 
 
 def _verdict(found: Sweep, pools: Pools | None) -> str:

@@ -21,7 +21,7 @@ from placement.planner import make_plan
 from rackplan.options import model_loads
 from rackplan.render.html import Markup, element, page, table
 from rackplan.views.blocks import Table
-from rackplan.views.plan_page import plan_page
+from rackplan.views.plan import plan_blocks
 from topology import build_cluster, resolve_cluster
 
 Run = Callable[..., Any]
@@ -109,7 +109,7 @@ def report(model: str, cluster: str, phase: str = "decode") -> tuple[str, Page]:
 
 
 def plan_text(plan: Plan) -> str:
-    return page(plan_page(plan, DRAWING, command="rackplan plan", sha256={"a.npy": "0f"}))
+    return page(plan_blocks(plan, drawing=DRAWING, command="rackplan plan", sha256={"a.npy": "0f"}))
 
 
 CASES = [("mixtral-8x7b", "hgx-h100", "decode"), ("llama-3.1-70b", "hgx-h100@16", "decode")]
@@ -160,7 +160,7 @@ def test_names_cannot_smuggle_anything_in() -> None:
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
     deployment = Deployment(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
     plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
-    text = page(plan_page(plan, DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL}))
+    text = page(plan_blocks(plan, drawing=DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL}))
     found = Page(text)
     check_safe(found, text)
     assert found.text.count(EVIL) >= 5

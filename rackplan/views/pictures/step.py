@@ -66,7 +66,7 @@ def waterfall(
     colours, resources = by_term(names), by_resource(score.limits_s)
     covered = hidden_s(score, hidden or 0.0)
     legend = _legend(score, resources, peaks=peaks is not None, hidden=bool(covered))
-    drawn = Svg((len(names) + 1) * _ROW + 12 + len(legend) * LINE, "step")
+    drawn = Svg((len(names) + 1) * _ROW + len(legend) * LINE, "step")
     step, start = score.step_s, 0.0
     for row, name in enumerate(names):
         seconds, y = score.terms_s[name], row * _ROW + _BAR

@@ -106,7 +106,7 @@ def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
     """
     total = added(part.bytes for part in parts)
     high = 40
-    drawn = Svg(high + 16 + (len(parts) + 1) * LINE, name)
+    drawn = Svg(high + 10 + (len(parts) + 1) * LINE, name)
     start = 0.0
     for number, part in enumerate(parts):
         share = part.bytes / total

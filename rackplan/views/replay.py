@@ -104,8 +104,8 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
     explained = cache(partial(explain_plan, found.plan))
     title, *rest = head_blocks(found)
     return sections(
-        [title, Page(lambda: _summary(found)), *rest, Page(lambda: _charts(found)), Heading("Policies", 2)],
-        [policy_table(found)],
+        [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("What was replayed", 2), *rest],
+        [Heading("Policies", 2), policy_table(found)],
         [
             *legend_blocks(found),
             Page(
@@ -144,16 +144,18 @@ def _charts(found: Replayed) -> list[Block]:
     from rackplan.views.charts import replay_chart, replay_moves_chart
 
     runs = [(run_words(found, run), run) for run in found.result.runs]
-    spoken = "; ".join(f"{name} {run.mean:.3f}" for name, run in runs)
-    moved = "; ".join(f"{name} {run.copies_moved:.1%}" for name, run in runs if run.bytes_moved)
-    balance = f"Balancedness by window and policy, mean: {spoken}"
-    moves = f"Part of the copies that each re-plan moves: {moved or 'nothing moves'}"
-    return [
+    means = "; ".join(f"{name} {run.mean:.3f}" for name, run in runs)
+    balance = f"Balancedness by window and policy, mean: {means}"
+    blocks: list[Block] = [
         Heading("Balance from window to window", 2),
         Chart("balance", replay_chart(found.result), balance, 500),
-        Heading("What they move", 2),
-        Chart("moves", replay_moves_chart(found.result), moves, 420),
     ]
+    moved = "; ".join(f"{name} {run.copies_moved:.1%}" for name, run in runs if run.bytes_moved)
+    if moved:
+        moves = f"Part of the copies that each re-plan moves: {moved}"
+        blocks.append(Heading("What they move", 2))
+        blocks.append(Chart("moves", replay_moves_chart(found.result), moves, 420))
+    return blocks
 
 
 def _inputs(found: Replayed) -> list[tuple[str, str]]:

@@ -255,41 +255,39 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.blocks import PageInputs
     from rackplan.views.compare import Comparison, compare_blocks
-    from rackplan.views.fleet_page import fleet_overlay, fleet_page
-    from rackplan.views.plan_page import plan_page
+    from rackplan.views.fleet import fleet_blocks, fleet_overlay
+    from rackplan.views.plan import plan_blocks
     from rackplan.views.pools import Pools
-    from rackplan.views.replan import replan_line, replan_section
-    from rackplan.views.replay import Replayed
-    from rackplan.views.replay_page import replay_page
+    from rackplan.views.replan import replan_section
+    from rackplan.views.replay import Replayed, replay_blocks
     from rackplan.views.study import study_page
     from rackplan.views.sweep import TARGETS, sweep_blocks
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
-        return plan_page(plan, svg(plan) or "", command=command, sha256={}, **more)
+        return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
 
     def of_sweep(sweep: Sweep, command: str) -> Sequence[Block]:
         targets = TARGETS if sweep.deployment.workload.decodes else ()
-        return sweep_blocks([sweep], None, targets, PageInputs(command, _drawn([sweep.deployment])))
+        return sweep_blocks([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
 
     def of_pools(pools: Pools, command: str) -> Sequence[Block]:
         sides = [pools.decode, pools.prefill]
-        on_page = PageInputs(command, _drawn(side.deployment for side in sides))
-        return sweep_blocks(sides, pools, TARGETS, on_page)
+        drawings = _drawn(side.deployment for side in sides)
+        return sweep_blocks(sides, pools, TARGETS, command=command, drawings=drawings)
 
     return {
-        Comparison: lambda one, command: compare_blocks(one, PageInputs(command, _drawn(one.deployments))),
+        Comparison: lambda one, command: compare_blocks(
+            one, command=command, drawings=_drawn(one.deployments)
+        ),
         Sweep: of_sweep,
         Pools: of_pools,
-        Fleet: lambda fleet, command: fleet_page(
-            fleet, [], command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
+        Fleet: lambda fleet, command: fleet_blocks(
+            fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),
-        Replanned: lambda found, command: of_plan(
-            found.plan, command, first=replan_section(found), line=replan_line(found)
-        ),
+        Replanned: lambda found, command: of_plan(found.plan, command, first=replan_section(found)),
         Plan: of_plan,
-        Replayed: replay_page,
+        Replayed: replay_blocks,
         StudyResult: study_page,
     }
 

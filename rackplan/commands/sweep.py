@@ -86,7 +86,6 @@ def sweep(
     from rackplan.output import command_line, written
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.blocks import PageInputs
     from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view
     from rackplan.work import matched, swept
 
@@ -108,7 +107,7 @@ def sweep(
 
     def report() -> str:
         drawings = {one.name: svg(one) or "" for one in clusters}
-        return page(sweep_blocks(sweeps, pools, targets, PageInputs(command_line(), drawings)))
+        return page(sweep_blocks(sweeps, pools, targets, command=command_line(), drawings=drawings))
 
     finish(view, {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report})
 
@@ -142,7 +141,6 @@ def compare(
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.blocks import PageInputs
     from rackplan.views.compare import compare_blocks, compare_view
     from rackplan.work import compared
 
@@ -162,7 +160,7 @@ def compare(
         def report() -> str:
             reporter.stage("drawing")
             drawings = {side.name: svg(side) or "" for side in sides}
-            return page(compare_blocks(found, PageInputs(command_line(), drawings)))
+            return page(compare_blocks(found, command=command_line(), drawings=drawings))
 
         finish(view, {"report.html": report})
     if all(row.tok_s_per_gpu is None for row in found.rows):

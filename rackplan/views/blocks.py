@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topology.base.errors import printable
+
+if TYPE_CHECKING:
+    from plotly import graph_objects
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
@@ -133,10 +136,10 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart as the plain data that Plotly draws; ``says`` stands for it where it cannot be seen. Pages alone."""
+    """A chart of Plotly; ``says`` stands for it where it cannot be seen. Pages alone."""
 
     name: str
-    figure: Mapping[str, Any]
+    figure: graph_objects.Figure
     says: str
     height: int
 
@@ -150,28 +153,24 @@ class Tiles(Block):
 
 @dataclass(frozen=True)
 class Drawing(Block):
-    """An SVG file. Pages alone."""
+    """The SVG file of a cluster. Pages alone."""
 
     svg: str
 
 
 @dataclass(frozen=True)
-class Picture(Block):
-    """A picture that a script of ours draws (:mod:`rackplan.render.pictures`). Pages alone.
+class Diagram(Block):
+    """A diagram as static SVG, which needs no script and prints; ``says`` is what it shows in words. Pages alone."""
 
-    Attributes
-    ----------
-    kind:
-        Which picture: ``waterfall``, ``memory``, ``experts``, ``links``, ``failures``.
-    name:
-        Of this one on its page.
-    data:
-        What it is drawn from: plain values that JSON holds.
-    says:
-        What it shows, in words, for who cannot see it.
-    """
+    name: str
+    svg: str
+    says: str
 
-    kind: str
+
+@dataclass(frozen=True)
+class ExpertMap(Block):
+    """A map of experts, which a script draws from ``data``, plain values that JSON holds. Pages alone."""
+
     name: str
     data: Mapping[str, Any]
     says: str
@@ -179,24 +178,15 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Page(Block):
-    """Blocks that only a page shows; with a ``fold`` they are hidden behind these words."""
+    """Blocks that only a page shows, or the function that makes them; with a ``fold`` they are hidden behind it."""
 
-    blocks: Sequence[Block]
+    content: Sequence[Block] | Callable[[], Sequence[Block]]
     fold: str = ""
 
-
-@dataclass(frozen=True)
-class PageInputs:
-    """What only the page of a result has: the command that makes it again, and drawings of clusters.
-
-    Attributes
-    ----------
-    drawings:
-        SVG files by cluster.
-    """
-
-    command: str
-    drawings: Mapping[str, str] = field(default_factory=dict)
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks, made now where a function makes them."""
+        return self.content() if callable(self.content) else self.content
 
 
 GAP = Lines([""])
@@ -219,18 +209,27 @@ class View:
 
 
 def sections(*parts: Sequence[Block]) -> list[Block]:
-    """Return blocks with an empty line between those of different ``parts``, as a terminal shows them."""
+    """Return blocks with an empty line between those of different ``parts`` that a terminal shows."""
     found: list[Block] = []
+    begun = False
     for part in parts:
-        gap = any(map(_printed, part)) and any(map(_printed, found))
-        found += [GAP, *part] if gap else part
+        shown = any(_on_terminal(block) for block in part)
+        found += [GAP, *part] if begun and shown else part
+        begun = begun or shown
     return found
 
 
-def _printed(block: Block) -> bool:
-    """Whether a terminal shows a block."""
-    heading = isinstance(block, Heading) and block.level > 1
-    return not (heading or isinstance(block, Chart | Drawing | Page | Picture | Tiles))
+def _on_terminal(block: Block) -> bool:
+    if isinstance(block, Heading):
+        return block.level == 1
+    if isinstance(block, Items):
+        return bool(block.texts)
+    return isinstance(block, Text | Lines | Table)
+
+
+def section(title: str) -> list[Block]:
+    """Return the title of a section, underlined on a terminal."""
+    return [Heading(title, 2), Lines([title, "-" * len(title)])]
 
 
 def thinned(items: Sequence[T], most: int) -> list[T]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
+from functools import partial
 
 from pydantic.dataclasses import dataclass
 
@@ -20,7 +21,6 @@ from rackplan.views.blocks import (
     Drawing,
     Heading,
     Page,
-    PageInputs,
     Table,
     Text,
     View,
@@ -30,7 +30,7 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import binds_words, forward, machine_words, price, totals_line
+from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
 from rackplan.views.measured import measured_points
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, rate_words, watts
 from rackplan.views.pareto import HEIGHT, measured_fold
@@ -169,8 +169,13 @@ def compare_view(found: Comparison) -> View:
     return View(compare_blocks(found), data)
 
 
-def compare_blocks(found: Comparison, on_page: PageInputs | None = None) -> list[Block]:
-    """Return the comparison: rows with ratios to the first cluster, costs, evidence; on a page charts."""
+def compare_blocks(
+    found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
+) -> list[Block]:
+    """Return what a terminal and the page show of a comparison: rows, costs, evidence; charts on a page alone.
+
+    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    """
     rows, first = found.rows, found.deployments[0]
     workload, clusters = first.workload, [one.cluster for one in found.deployments]
     bills = {one.cluster.name: one.bill for one in found.deployments}
@@ -182,14 +187,14 @@ def compare_blocks(found: Comparison, on_page: PageInputs | None = None) -> list
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
     return sections(
         [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {phase_words(workload)}")],
-        [] if on_page is None else _summary(found),
+        [Page(partial(_summary, found))],
         [
             *labelled("Serving", "; ".join(serving_words(workload, first.engine))),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
         ],
-        [] if on_page is None else [*_frontiers(found), *_steps(rows), *_speeds(found)],
+        [Page(lambda: [*_frontiers(found), *_steps(rows), *_speeds(found)])],
         [Heading("Every row", 2), row_table(rows)],
         [
             Text(
@@ -200,14 +205,14 @@ def compare_blocks(found: Comparison, on_page: PageInputs | None = None) -> list
         ],
         [Heading("What it costs", 2), money_table(found)],
         [*money_legend(bills.values()), *bill_blocks(bills)],
-        [] if on_page is None else _drawings(on_page),
+        [Page(_drawings(drawings or {}))],
         [
             Heading("How far off each cluster may be", 2),
             *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
             *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
         ],
         error_blocks(errors) if errors else [],
-        [] if on_page is None else _grounds(found, on_page.command),
+        [Page(partial(_grounds, found, command))],
     )
 
 
@@ -296,12 +301,11 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
 def _summary(found: Comparison) -> list[Block]:
     """Return which cluster is cheapest, why, how near the next one is, and the order of all."""
     rows = compared_at(found.rows)
-    cannot = {row.cluster: row.reason for row in found.rows if row.tok_s_per_gpu is None}
-    some = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
-    refused = [f"{name} cannot: {reason}" for name, reason in cannot.items() if name not in some]
+    reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
+    cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
+    refused = [("Cannot", f"{name}: {reason}") for name, reason in cannot.items()]
     if not rows:
-        words = "No cluster reaches a speed that was asked for."
-        return [Page([forward(words), Text(" ".join([*refused, words]), style="verdict")])]
+        return summary_blocks([("Reached", "no cluster reaches a required speed"), *refused])
     totals = {row.cluster: found.totals(row) for row in rows}
     priced = all(one.usd_per_million_tokens is not None for one in totals.values())
 
@@ -314,13 +318,15 @@ def _summary(found: Comparison) -> list[Block]:
     cluster = next(one.cluster for one in found.deployments if one.cluster.name == best.cluster)
     speed = best.target_tok_s_per_user
     at = f" at {speed:g} tok/s/user" if speed else ""
-    unpriced = totals[best.cluster].usd_per_million_tokens is None
-    because = f"{best.bound_by} binds" if best.score is None else binds_words(best.score, best.errors)
-    line = (
-        f"{'Most tokens' if unpriced else 'Cheapest'}{at}: {best.cluster}, "
-        f"{machine_words(cluster)}, {totals_line(totals[best.cluster], best.errors)}, because {because}."
-    )
-    lines = [forward(line), *(Text(text, style="verdict") for text in _second(ranked, totals))]
+    which = "Most tokens" if totals[best.cluster].usd_per_million_tokens is None else "Cheapest"
+    bound = best.bound_by or "" if best.score is None else bound_words(best.score)
+    lines = [
+        (which, f"{best.cluster}{at}"),
+        *summary(machine_words(cluster), totals[best.cluster], best.errors, bound),
+        ("Next", _second(ranked, totals)),
+        ("Fastest", _fastest(rows, found.deployments[0].workload.token_word)),
+        *refused,
+    ]
 
     def factor(row: CompareRow) -> str:
         worst = widest(row.errors)
@@ -342,36 +348,34 @@ def _summary(found: Comparison) -> list[Block]:
         ("tok/s/MW", per_mw),
         ("factor", factor),
     )
-    tokens = found.deployments[0].workload.token_word
-    return [Page([*lines, Text(" ".join([*refused, _fastest(rows, tokens)]), style="verdict"), order])]
+    return [*summary_blocks(lines), order]
 
 
-def _second(ranked: Sequence[CompareRow], totals: dict[str, Totals]) -> list[str]:
+def _second(ranked: Sequence[CompareRow], totals: Mapping[str, Totals]) -> str:
     """Return the next one, and whether it is nearer to the first than both are known."""
     if len(ranked) < 2:
-        return []
+        return ""
     first, second = ranked[:2]
     ours, theirs = (totals[row.cluster].usd_per_million_tokens for row in (first, second))
     if ours is None or theirs is None:
         ratio = (first.tok_s_per_gpu or 0.0) / (second.tok_s_per_gpu or 1.0)
-        text = f"Next is {second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
+        text = f"{second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
     else:
         ratio = theirs / ours
-        text = f"Next is {second.cluster}: {price(totals[second.cluster])}"
+        text = f"{second.cluster}: {price(totals[second.cluster])}"
     band = max((one.band for one in map(widest, (first.errors, second.errors)) if one), default=None)
     if band is None:
-        return [f"{text}, {ratio:.2f} times as much."]
+        return f"{text}, a ratio of {ratio:.2f}"
     verdict = "closer than the factor: not decided" if ratio < band else "further than the factor"
-    return [f"{text}, a ratio of {ratio:.2f}: {verdict}."]
+    return f"{text}, a ratio of {ratio:.2f}: {verdict}"
 
 
 def _fastest(rows: Sequence[CompareRow], tokens: str) -> str:
     """Return the cluster of most tokens/s/GPU at the speed compared at."""
     best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
-    speed, rate = best.target_tok_s_per_user, best.tok_s_per_gpu or 0.0
-    where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
+    rate = best.tok_s_per_gpu or 0.0
     band = f" ({range_words(rate, best.errors)})" if best.errors else ""
-    return f"{where} {best.cluster} gives most: {rate:,.0f} {tokens} tok/s/GPU{band}; {best.bound_by} binds."
+    return f"{best.cluster}: {rate:,.0f} {tokens} tok/s/GPU{band}; {best.bound_by} binds"
 
 
 def _speeds(found: Comparison) -> list[Block]:
@@ -444,8 +448,8 @@ def _steps(rows: Sequence[CompareRow]) -> list[Block]:
     ]
 
 
-def _drawings(on_page: PageInputs) -> list[Block]:
-    pictures = [Page([Drawing(svg)], fold=name) for name, svg in on_page.drawings.items()]
+def _drawings(drawings: Mapping[str, str]) -> list[Block]:
+    pictures = [Page([Drawing(svg)], fold=name) for name, svg in drawings.items()]
     return [Heading("The clusters", 2), *pictures] if pictures else []
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placement.analysis.failures import TOP
 from placement.plans.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
-from rackplan.views.charts import redundancy_chart
-from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.words import UNITS
 from topology.base.units import plural
 
@@ -47,14 +47,10 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     ]
 
 
-def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Block]:
-    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill.
-
-    ``tok_s_per_gpu``: of the plan with everything at work.
-    """
+def failure_blocks(failures: Failures | None) -> list[Block]:
+    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
     if failures is None:
         return []
-    strips = failure_strips(failures, tok_s_per_gpu)
     lost = Table.of(
         failures.what_if,
         ("lost", lambda row: UNITS[row.unit]),
@@ -67,7 +63,6 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
         ("worst to lose", lambda row: row.worst),
         title="After losing any one (mean, and worst; experts keep the copies that are left):",
         words=(0, 7),
-        fold="After a failure as a table" if strips is not None else "",
     )
     dropped = (
         "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
@@ -80,7 +75,6 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
     tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
     return [
         Heading("After a failure", 2),
-        Page([] if strips is None else [strips]),
         lost,
         Page([Text(dropped, style="note")]),
         *labelled("At risk", at_risk_words(failures), tried),
@@ -109,13 +103,19 @@ def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
         ("", lambda point: marks.get(point.redundant, "")),
         words=(7,),
     )
-    says = "Throughput against copies per layer, the choice and the knee marked"
     return [
         Heading("How many copies", 2),
-        Chart("redundancy", redundancy_chart(curve), says, 360),
+        Page(partial(_curve, curve)),
         Text(text, "Copies"),
         points,
     ]
+
+
+def _curve(curve: RedundancyCurve) -> list[Block]:
+    from rackplan.views.charts import redundancy_chart
+
+    says = "Throughput against copies per layer, the choice and the knee marked"
+    return [Chart("redundancy", redundancy_chart(curve), says, 360)]
 
 
 def _risk_tables(failures: Failures) -> list[Block]:

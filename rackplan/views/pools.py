@@ -11,7 +11,7 @@ from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, err
 from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch, RateMatches
-from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
+from rackplan.views.blocks import Block, Chart, Page, Table, Text, labelled, section, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
@@ -267,17 +267,21 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     ]
 
 
-def pools_blocks(pools: Pools, level: int) -> list[Block]:
-    """Return the best pair of pools, and the frontier of pairs, below a heading of this level."""
+def pools_blocks(pools: Pools) -> list[Block]:
+    """Return the best pair of pools, and the frontier of pairs; on a page as points too."""
     matches, best = pools.matches, pools.matches.best()
     lengths = f"prompts of {matches.isl:,} and answers of {matches.osl:,} tokens"
-    title: list[Block] = [Heading(f"Both phases: {lengths}, {plural(matches.gpus, 'GPU')} in all", level)]
+    title = section(f"Both phases: {lengths}, {plural(matches.gpus, 'GPU')} in all")
     if best is None:
         fastest = f"the fastest prefill and transfer take {matches.fastest_ttft_s:,.2f} s"
         limits = Text(f"{_limit(pools)}; {fastest}", "Limits")
         return sections(title, [Text("No pair of pools keeps the limits."), limits])
     edge = [matches.row(int(index)) for index in matches.frontier()]
-    chart = pools_chart(edge, best, measured_points(pools.decode.deployment, ("disaggregated",)))
+
+    def chart() -> list[Block]:
+        figure = pools_chart(edge, best, measured_points(pools.decode.deployment, ("disaggregated",)))
+        return [Chart("pools", figure, "Output tok/s/GPU of matched pools against tok/s/user", HEIGHT)]
+
     table = _pair_table(thinned(edge, MOST_ROWS), pools)
     legend = [
         Text(
@@ -287,8 +291,7 @@ def pools_blocks(pools: Pools, level: int) -> list[Block]:
         ),
         *labelled("Derates", derate_words()),
     ]
-    says = "Output tok/s/GPU of matched pools against tok/s/user"
-    return sections(title, _best(best, pools), [Chart("pools", chart, says, HEIGHT), table], legend)
+    return sections(title, _best(best, pools), [Page(chart), table], legend)
 
 
 def _best(best: RateMatch, pools: Pools) -> list[Block]:

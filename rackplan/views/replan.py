@@ -20,6 +20,7 @@ from rackplan.views.blocks import (
     Block,
     Chart,
     Heading,
+    Page,
     Table,
     Text,
     View,
@@ -27,12 +28,9 @@ from rackplan.views.blocks import (
     sections,
     thinned,
 )
-from rackplan.views.charts import front_chart
 from rackplan.views.data import SetData, json_data, taken
 from rackplan.views.findings import failure_blocks
-from rackplan.views.forward import plan_forward
 from rackplan.views.money import totals_blocks
-from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, limit_blocks, load_names, what_if_blocks, worst_words
@@ -246,7 +244,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             head,
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),
-            failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
+            failure_blocks(plan.failures),
             [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
         ),
         ReplanResult(
@@ -263,23 +261,18 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
     )
 
 
-def replan_line(found: Replanned) -> str:
-    """Return the line that is sent on: what moves and how long that takes, then the line of the plan."""
-    seconds = found.transfer.seconds
-    took = f" in {seconds * 1e3:,.0f} ms" if seconds and found.moves else ""
-    before = found.restored if found.before is None else found.before
-    plan = plan_forward(found.plan, errors_in(found.plan.deployment, found.plan.layout))
-    return (
-        f"{found.moves:,} of {found.copies:,} expert copies move, {found.bytes / 1e9:,.1f} GB{took}: balancedness "
-        f"{before:.2f} to {found.after:.2f}. {plan}"
-    )
-
-
 def replan_section(found: Replanned) -> list[Block]:
     """Return the section of the page: what moves, from where, and what more or fewer moves would give."""
-    chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
     front = replace(_front(found), fold="Moves and balance as a table")
-    return [Heading("The re-plan", 2), *_moves(found), *moves_pictures(found), chart, front]
+    return [Heading("The re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
+
+
+def _pictures(found: Replanned) -> list[Block]:
+    from rackplan.views.charts import front_chart
+    from rackplan.views.pictures.moves import moves_pictures
+
+    chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
+    return [*moves_pictures(found), chart]
 
 
 def moves_data(found: Replanned) -> dict[str, Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from cost.calibration.errors import errors_in
 from cost.experts.loads import ExpertLoads
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL, Recommendation, recommend
@@ -14,7 +16,9 @@ from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
 from rackplan.views.blocks import (
     Block,
+    Chart,
     Heading,
+    Page,
     Table,
     Text,
     View,
@@ -22,9 +26,14 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import SetFigureData
+from rackplan.views.explain import Explanation, explain_plan, weakest_note
+from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
+from rackplan.views.pictures.experts import expert_map_blocks
+from rackplan.views.plan import memory_blocks, step_blocks
+from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
-from rackplan.views.words import load_names, phase_words
+from rackplan.views.words import cluster_doubts, load_names, phase_words
 from topology.base.shown import Shown
 from topology.base.units import plural
 
@@ -216,7 +225,82 @@ class ReplayPrinted(TypedDict):
 
 def replay_view(found: Replayed) -> View:
     """Return what ``rackplan replay`` says."""
-    return View(sections(head_blocks(found), [policy_table(found)], legend_blocks(found)), _data(found))
+    return View(replay_blocks(found), _data(found))
+
+
+def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
+    """Return what a terminal and the page show of a replay; ``command`` makes the page again."""
+    explained = cache(partial(explain_plan, found.plan))
+    title, *rest = head_blocks(found)
+    return sections(
+        [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("What was replayed", 2), *rest],
+        [Heading("Policies", 2), policy_table(found)],
+        [
+            *legend_blocks(found),
+            Page(
+                lambda: [
+                    *step_blocks(found.plan.score, explained),
+                    *memory_blocks(found.plan, explained),
+                    *expert_map_blocks(found.plan),
+                    *inputs_section(command, _inputs(found)),
+                    *_figures(found, explained()),
+                ]
+            ),
+        ],
+    )
+
+
+def _summary(found: Replayed) -> list[Block]:
+    """Return what is sent on: the policy to take, and what the cluster comes to with it."""
+    plan, best = found.plan, found.recommendation.best
+    cluster, totals, bill = plan.deployment.cluster, plan.totals, plan.deployment.bill
+    if totals.tok_s:
+        totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
+    gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} against {found.baseline.entry.name}"
+    errors = errors_in(plan.deployment, plan.layout)
+    return summary_blocks(
+        [
+            ("Policy", run_words(found, best)),
+            ("Tokens", "" if best is found.baseline else gain),
+            ("Busiest GPU", f"{1 / best.mean:.2f} times the mean load"),
+            *summary(machine_words(cluster), totals, errors, bound_words(plan.score)),
+            ("Status", cluster_doubts(cluster)),
+        ]
+    )
+
+
+def _charts(found: Replayed) -> list[Block]:
+    from rackplan.views.charts import replay_chart, replay_moves_chart
+
+    runs = [(run_words(found, run), run) for run in found.result.runs]
+    means = "; ".join(f"{name} {run.mean:.3f}" for name, run in runs)
+    balance = f"Balancedness by window and policy, mean: {means}"
+    blocks: list[Block] = [
+        Heading("Balance from window to window", 2),
+        Chart("balance", replay_chart(found.result), balance, 500),
+    ]
+    moved = "; ".join(f"{name} {run.copies_moved:.1%}" for name, run in runs if run.bytes_moved)
+    if moved:
+        moves = f"Part of the copies that each re-plan moves: {moved}"
+        blocks.append(Heading("What they move", 2))
+        blocks.append(Chart("moves", replay_moves_chart(found.result), moves, 420))
+    return blocks
+
+
+def _inputs(found: Replayed) -> list[tuple[str, str]]:
+    return [
+        *deployment_rows(found.plan.deployment, found.loads),
+        ("windows", plural(found.result.windows, "window")),
+        ("steps a window", f"{found.steps:,}"),
+        ("plan", found.start_words(found.recommendation.best)),
+        ("policies", ", ".join(run_words(found, run) for run in found.result.runs)),
+    ]
+
+
+def _figures(found: Replayed, explained: Explanation) -> list[Block]:
+    return figures_section(
+        explained.figures, [found.plan.totals], [weakest_note(explained)], explained.assumptions
+    )
 
 
 def replay_csv(found: Replayed) -> str:
@@ -292,7 +376,7 @@ def head_blocks(found: Replayed) -> list[Block]:
     windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
     if result.interrupted:
         windows += f" of the {result.given} given: interrupted"
-    synthetic = "; synthetic" * found.loads.synthetic
+    synthetic = " (synthetic; pass measured loads with --loads)" * found.loads.synthetic
     layout = plan.layout.describe(moe=True)
     known = "" if found.scenarios is None else load_names(found.scenarios.names)
     linear = [run.entry.name for run in result.runs if run.entry.linear]

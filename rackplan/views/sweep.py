@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic.dataclasses import dataclass
@@ -19,16 +20,16 @@ from rackplan.views.blocks import (
     Drawing,
     Heading,
     Page,
-    PageInputs,
     Table,
     Text,
     View,
+    section,
     sections,
 )
 from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import forward, machine_words, rests_words, totals_line
+from rackplan.views.forward import machine_words, summary, summary_blocks
 from rackplan.views.layouts import SweptData, swept_blocks, swept_data
 from rackplan.views.measured import measured_points
 from rackplan.views.pareto import HEIGHT, measured_fold, note, says
@@ -92,33 +93,29 @@ def sweep_blocks(
     sweeps: Sequence[Sweep],
     pools: Pools | None,
     targets: Sequence[float],
-    on_page: PageInputs | None = None,
+    *,
+    command: str = "",
+    drawings: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """Return the tables of each sweep and of matched pools; on a page points, steps, the cluster and every input."""
-    first = sweeps[0]
-    cluster, level = first.deployment.cluster, 1 if on_page is None else 2
+    """Return what a terminal and the page show: tables of each sweep and of matched pools; charts on a page alone.
+
+    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    """
+    first, cluster = sweeps[0], sweeps[0].deployment.cluster
     title = f"{first.deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
-    parts: list[Sequence[Block]] = []
-    if on_page is not None:
-        parts.append([Heading(f"Every layout of {title}"), Page(_summary(first, pools))])
-    if pools is not None and on_page is not None:
-        parts.append(pools_blocks(pools, level))
+    parts: list[Sequence[Block]] = [[Heading(title), Page(partial(_summary, first, pools))]]
     for found in sweeps if len(first) else ():
         workload = found.deployment.workload
-        where = found.deployment.cluster.name
-        words = (
-            f"{title if found is first else where}, {workload.phase} at {plural(workload.context, 'token')}"
-        )
-        parts.append([Heading(words, level)])
-        if on_page is not None:
-            parts.append(_points(found))
+        where = f"{workload.phase} at {plural(workload.context, 'token')}"
+        words = f"{where.capitalize()} on {found.deployment.cluster.name}"
+        parts.append([*section(words), Page(partial(_points, found))])
         parts.append(swept_blocks(found, targets if found is first else ()))
-    if pools is not None and on_page is None:
-        parts.append(pools_blocks(pools, level))
-    if on_page is not None:
-        pictures = [Page([Drawing(svg)], fold=name) for name, svg in on_page.drawings.items()]
-        parts += [_steps(first, targets), [Heading("The cluster", 2), *pictures] if pictures else []]
-        parts.append(_grounds(sweeps, pools, targets, on_page.command))
+    if pools is not None:
+        parts.append(pools_blocks(pools))
+    pictures = [Page([Drawing(svg)], fold=name) for name, svg in (drawings or {}).items()]
+    parts.append([Page(partial(_steps, first, targets))])
+    parts.append([Page([Heading("The cluster", 2), *pictures] if pictures else [])])
+    parts.append([Page(partial(_grounds, sweeps, pools, targets, command))])
     return sections(*parts)
 
 
@@ -132,32 +129,23 @@ def _chosen(found: Sweep) -> tuple[float | None, int] | None:
 
 
 def _summary(found: Sweep, pools: Pools | None) -> list[Block]:
-    """Return the line that is sent on, and in a sentence what the sweep spans."""
-    doubt = cluster_doubts(found.deployment.cluster)
-    verdicts = [_verdict(found), f"{doubt}." if doubt else ""]
-    return [forward(_line(found, pools)), *(Text(text, style="verdict") for text in verdicts if text)]
-
-
-def _line(found: Sweep, pools: Pools | None) -> str:
-    """Return the pools where there are some, else the configuration that stands for the sweep."""
+    """Return what is sent on: the pools where there are some, else the configuration that stands for the sweep."""
     cluster, chosen = found.deployment.cluster, _chosen(found)
-    if pools is not None:
-        best = pools.matches.best()
-        if best is None:
-            return "No pair of pools keeps the limits."
-        sides = {one.name: one for one in (cluster, pools.prefill.deployment.cluster)}
-        machines = " and ".join(map(machine_words, sides.values()))
-        decode, prefill = pools.decode.bound(best.decode), pools.prefill.bound(best.prefill)
-        because = f"{decode} binds decode, {prefill} prefill" if decode != prefill else f"{decode} binds both"
-        figures = totals_line(pools.totals(best), pools.errors)
-        return f"{machines}, {figures}, because {because} and {rests_words(pools.errors)}."
-    if chosen is None:
-        return "No layout fits."
-    speed, index = chosen
-    errors = errors_in(found.deployment)
-    at = f" at {speed:g} tok/s/user" if speed else " as much as fits"
-    because = f"{found.bound(index)} binds and {rests_words(errors)}"
-    return f"{machine_words(cluster)}, {totals_line(found.totals(index), errors)},{at}, because {because}."
+    rows: list[tuple[str, str]] = []
+    if pools is not None and (best := pools.matches.best()) is not None:
+        sides = dict.fromkeys((cluster, pools.prefill.deployment.cluster))
+        bound = f"{pools.decode.bound(best.decode)} (decode), {pools.prefill.bound(best.prefill)} (prefill)"
+        rows = summary(" and ".join(map(machine_words, sides)), pools.totals(best), pools.errors, bound)
+    elif pools is not None:
+        rows = [("Pools", "no pair keeps the limits")]
+    elif chosen is not None:
+        speed, index = chosen
+        errors = errors_in(found.deployment)
+        rows = summary(machine_words(cluster), found.totals(index), errors, found.bound(index))
+        rows.append(("Speed", f"{speed:g} tok/s/user" if speed else "as much throughput as fits"))
+    else:
+        rows = [("Layout", "none fits")]
+    return summary_blocks([*rows, ("Status", cluster_doubts(cluster)), ("Span", _verdict(found))])
 
 
 def _verdict(found: Sweep) -> str:

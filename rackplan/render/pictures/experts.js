@@ -1,11 +1,11 @@
 // The map of experts: a canvas of layers x GPUs with its controls; mouse, touch and keyboard do the same things.
 (function () {
   "use strict";
-  const { kinds, make, percent, number, count, showTip, hideTip, pick } = rackplanPictures;
+  const { make, count, showTip, hideTip, pick } = rackplanPictures;
   const GUTTER = 46, HEADER = 36, MOST_WIDE = 150, MOST_HIGH = 30, LEAST = 120, TALLEST = 460;
   let made = 0;
 
-  kinds.experts = function (box, data) {
+  rackplanPictures.experts = function (box, data) {
     const map = rackplanPictures.expertData(data), dark = window.matchMedia("(prefers-color-scheme: dark)");
     const state = { mode: map.arrived ? "moves" : "load", zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
     let painted = null, size = { width: 0, height: 0, ratio: 1 }, asked = 0;
@@ -375,8 +375,7 @@
     modes.addEventListener("change", function () { state.mode = modes.value; recolour(); });
     find.addEventListener("input", search);
 
-    const watch = new ResizeObserver(measure);
-    watch.observe(box);
+    new ResizeObserver(measure).observe(box);
     dark.addEventListener("change", recolour);
     // a printer takes the page as it lies: light
     window.addEventListener("beforeprint", recolour);
@@ -385,8 +384,5 @@
     }
     measure();
     recolour();
-    return {
-      destroy: function () { watch.disconnect(); dark.removeEventListener("change", recolour); window.removeEventListener("beforeprint", recolour); }
-    };
   };
 })();

@@ -13,7 +13,7 @@ from cost.experts.assignment import Assignment
 from cost.inputs.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
-from rackplan.views.blocks import Block, Heading, Page, Picture, Table, Text, thinned
+from rackplan.views.blocks import Block, ExpertMap, Heading, Page, Table, Text, thinned
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
@@ -26,7 +26,7 @@ BLOCK_STEP = 1 / 64
 """The same in a byte, where blocks are sent."""
 
 
-def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture | None:
+def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
     """Return the map of a plan's experts; None without any.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
@@ -66,7 +66,7 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
         data |= {"groups": whole, "load_step": LOAD_STEP}
         if arrived is not None:
             data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
-    return Picture("experts", "experts", data, _says(plan, len(layers), len(gpus)))
+    return ExpertMap("experts", data, _says(plan, len(layers), len(gpus)))
 
 
 def expert_map_blocks(plan: Plan) -> list[Block]:

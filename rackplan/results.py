@@ -261,7 +261,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_section
     from rackplan.views.replay import Replayed, replay_blocks
-    from rackplan.views.study import study_page
+    from rackplan.views.study import study_blocks
     from rackplan.views.sweep import TARGETS, sweep_blocks
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
@@ -288,7 +288,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Replanned: lambda found, command: of_plan(found.plan, command, first=replan_section(found)),
         Plan: of_plan,
         Replayed: replay_blocks,
-        StudyResult: study_page,
+        StudyResult: study_blocks,
     }
 
 

@@ -28,29 +28,6 @@ _WAYS = {"batch_kept": "same batch", "layout_kept": "same layout", "layout_free"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReachedData:
-    """What is reached with a lever pulled.
-
-    Attributes
-    ----------
-    tok_s_per_gpu, tok_s_per_gpu_used, tok_s_per_user:
-        Over all GPUs, over those in use, of one user.
-    step_s, batch, layout:
-        The step, the sequences per GPU, and the layout.
-    gain:
-        Factor over the plan.
-    """
-
-    tok_s_per_gpu: float
-    tok_s_per_gpu_used: float
-    tok_s_per_user: float
-    step_s: float
-    batch: float
-    layout: str
-    gain: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class LeverData:
     """A lever: a figure or choice changed by itself.
 
@@ -72,9 +49,9 @@ class LeverData:
     kind: Maybe[str] = LEFT_OUT
     change: Maybe[str] = LEFT_OUT
     to: Maybe[str] = LEFT_OUT
-    batch_kept: Maybe[ReachedData | None] = LEFT_OUT
-    layout_kept: Maybe[ReachedData | None] = LEFT_OUT
-    layout_free: Maybe[ReachedData | None] = LEFT_OUT
+    batch_kept: Maybe[Reached | None] = LEFT_OUT
+    layout_kept: Maybe[Reached | None] = LEFT_OUT
+    layout_free: Maybe[Reached | None] = LEFT_OUT
     reasons: dict[str, str]
     note: Maybe[str] = LEFT_OUT
 
@@ -227,7 +204,7 @@ def lever_data(row: Lever) -> LeverData:
     """Return one lever as data; null where it cannot be, with the reason."""
     ways = _ways(row)
     given: dict[str, Any] = {
-        way: taken(ReachedData, found) if isinstance(found, Reached) else None for way, found in ways.items()
+        way: found if isinstance(found, Reached) else None for way, found in ways.items()
     }
     if row.change:
         given |= {"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to}

@@ -91,23 +91,6 @@ class SkewData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DriftData:
-    """How far loads move, as shares of the tokens: 0 to 1.
-
-    Attributes
-    ----------
-    distance, by_chance:
-        Between windows, and what chance alone would give; null: unknown.
-    correlation:
-        Of the loads; null: they are all equal.
-    """
-
-    distance: float | None
-    by_chance: float | None
-    correlation: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DriftsData:
     """Drift of loads.
 
@@ -117,8 +100,8 @@ class DriftsData:
         From window to window, and over all; null: there is one window.
     """
 
-    consecutive: DriftData | None
-    first_to_last: DriftData | None
+    consecutive: Drift | None
+    first_to_last: Drift | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,20 +290,16 @@ def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
     blocks: list[list[Block]] = []
     files: dict[str, RecordingData | TraceData] = {}
     for name, one in found.items():
-        if isinstance(one, Description):
-            recorded = _recording_data(one)
-            blocks.append(_recording_blocks(name, one, recorded))
-            trace = one.trace
-        else:
-            recorded, trace = None, one
+        trace = one.trace if isinstance(one, Description) else one
         traced = None if trace is None else _trace_data(trace)
+        if isinstance(one, Description):
+            recorded = replace(_recording_data(one), routing=traced or LEFT_OUT)
+            files[name] = recorded
+            blocks.append(_recording_blocks(name, one, recorded))
+        elif traced is not None:
+            files[name] = traced
         if trace is not None and traced is not None:
             blocks.append(_trace_blocks(name, trace, traced))
-        if recorded is None:
-            assert traced is not None  # noqa: S101 - a file is a recording or a trace
-            files[name] = traced
-        else:
-            files[name] = recorded if traced is None else replace(recorded, routing=traced)
     return View(sections(*blocks), LoadsResult(files=files))
 
 
@@ -354,16 +333,9 @@ def _recording_data(found: Description) -> RecordingData:
         windows=taken(WindowsData, windows, scenarios=len(windows.names)),
         tokens=tokens if np.isfinite(tokens) else None,
         skew=_skew(statistics, found.layers, by_layer=True),
-        drift=DriftsData(
-            consecutive=_drift_data(statistics.consecutive),
-            first_to_last=_drift_data(statistics.first_to_last),
-        ),
+        drift=DriftsData(consecutive=statistics.consecutive, first_to_last=statistics.first_to_last),
         notes=list(found.notes),
     )
-
-
-def _drift_data(drift: Drift | None) -> DriftData | None:
-    return None if drift is None else taken(DriftData, drift)
 
 
 def _recording_blocks(name: str, found: Description, data: RecordingData) -> list[Block]:

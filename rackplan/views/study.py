@@ -190,67 +190,60 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
         files=dict(files),
         **run,
     )
-    return View(
-        sections(
-            [Heading(_title(found)), *_state(found)],
-            _search_blocks(found, good),
-            *([table] for table in _group_tables(found, good)),
-            [_front_table(found, good)] if len(good) > 1 else [],
-            _failures(rows),
-            labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
-            labelled("SHA-256", f"{rows_digest(rows)} (of the rows but for times)"),
-            labelled("Written", ", ".join(files.values())),
-        ),
-        data,
+    written = labelled("Written", ", ".join(files.values()))
+    return View([*study_blocks(found), *written], data)
+
+
+def study_blocks(found: StudyResult, command: str = "") -> list[Block]:
+    """Return what a terminal and the page show of a study; tiles, charts and ``command`` are of a page alone."""
+    rows = found.rows
+    good = [row for row in rows if row["status"] == "ok"]
+    failures = _failures(rows)
+    title = f"A study of {len(rows):,} {_NOUNS[found.study.kind]}"
+    return sections(
+        [Heading(title), Page(lambda: _tiles(found, _best(good))), *_state(found)],
+        [*_search_blocks(found, good), Page(lambda: _curve_chart(found, good))],
+        [Page(lambda: _charts(found, good))],
+        [_front_table(found, good)] if len(good) > 1 else [],
+        [Heading("Best of each group", 2)],
+        *([table] for table in _group_tables(found, good)),
+        [Heading("Points without a figure", 2), *failures] if failures else [],
+        [
+            Heading("Where the rows are", 2),
+            *labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
+            *labelled(
+                "SHA-256", f"{rows_digest(rows)} (of the rows but for times: the same on every machine)"
+            ),
+            Page([Text(command, "Made by")] if command else []),
+        ],
     )
 
 
-def study_page(found: StudyResult, command: str) -> list[Block]:
-    """Return the page of a study."""
-    rows = found.rows
-    good = [row for row in rows if row["status"] == "ok"]
-    best = _best(good)
-    blocks: list[Block] = [Heading(_title(found)), *_tiles(found, best)]
-    if found.study.search is not None:
-        blocks += [Heading("The optimum", 2), *_search_blocks(found, good)]
-        curve = _curve(found, good)
-        if len(curve) > 1 and found.study.search.curve is not None:
-            option, goal = found.study.search.curve[0], found.study.search.goal
-            figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
-            blocks.append(
-                Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)
-            )
+def _curve_chart(found: StudyResult, good: Sequence[Row]) -> list[Block]:
+    """Return the optimum along the option that the tuner goes along; nothing without such an option."""
+    search, curve = found.study.search, _curve(found, good)
+    if search is None or search.curve is None or len(curve) < 2:
+        return []
+    option, goal = search.curve[0], search.goal
+    figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
+    return [Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)]
+
+
+def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
+    """Return every point across its options, and by both speeds."""
+    if len(good) < 2:
+        return []
     axes = _axes(found, good)
-    if len(good) > 1:
-        colour = COST if all(row.get(COST) is not None for row in good) else RATE
-        says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
-        blocks += [
-            Heading("Every point", 2),
-            Text(f"A line is a point, its colour its fifth in {colour}."),
-            Chart("parallel", parallel_chart(good, axes, colour), says, 460),
-            Heading("Speed against throughput", 2),
-            Chart(
-                "speeds",
-                speeds_chart(_by_group(found, good), _front(good), _tokens(found)),
-                "tok/s/GPU against tok/s/user of every point; the table has the Pareto-optimal ones",
-                420,
-            ),
-            _front_table(found, good),
-        ]
+    colour = COST if all(row.get(COST) is not None for row in good) else RATE
+    says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
+    speeds = "tok/s/GPU against tok/s/user of every point; the table has the Pareto-optimal ones"
     return [
-        *blocks,
-        Heading("Best of each group", 2),
-        *_group_tables(found, good),
-        *([Heading("Points without a figure", 2), *_failures(rows)] if len(good) < len(rows) else []),
-        Heading("Where the rows are", 2),
-        Text(f"{found.folder / 'results'}: Parquet, a row a point, for pandas, polars and DuckDB."),
-        Text(f"{rows_digest(rows)}: the same on every machine where these points were priced.", "SHA-256"),
-        Page([Text(command, "Made by")]),
+        Heading("Every point", 2),
+        Text(f"A line is a point, its colour its fifth in {colour}."),
+        Chart("parallel", parallel_chart(good, axes, colour), says, 460),
+        Heading("Speed against throughput", 2),
+        Chart("speeds", speeds_chart(_by_group(found, good), _front(good), _tokens(found)), speeds, 420),
     ]
-
-
-def _title(found: StudyResult) -> str:
-    return f"A study of {len(found.rows):,} {_NOUNS[found.study.kind]}"
 
 
 def _state(found: StudyResult) -> list[Block]:
@@ -457,6 +450,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     first = [_cell(name) for name in names]
     goal = f"{'least' if search.least else 'most'} {search.goal}"
     return [
+        Heading("The optimum", 2),
         _table([row for _, row in curve], first, f"Optimum, {goal}:"),
         *labelled("Free", said),
     ]

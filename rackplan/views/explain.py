@@ -394,7 +394,7 @@ def assumptions(plan: Plan) -> list[str]:
         for stage in stages
     )
     rows: list[tuple[str, str | None]] = [
-        ("", f"Synthetic expert loads ({load_names(loads.names)}); pass measured loads with --loads")
+        ("", f"Expert loads are synthetic; pass measured loads with --loads ({load_names(loads.names)})")
         if loads is not None and loads.synthetic
         else ("", ""),
         ("", cluster_doubts(deployment.cluster)),

@@ -103,12 +103,16 @@ def sweep_blocks(
     """
     first, cluster = sweeps[0], sweeps[0].deployment.cluster
     title = f"{first.deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
-    parts: list[Sequence[Block]] = [[Heading(title), Page(partial(_summary, first, pools))]]
-    for found in sweeps if len(first) else ():
-        workload = found.deployment.workload
-        where = f"{workload.phase} at {plural(workload.context, 'token')}"
-        words = f"{where.capitalize()} on {found.deployment.cluster.name}"
-        parts.append([*section(words), Page(partial(_points, found))])
+    alone = len(sweeps) == 1
+    phases = [
+        f"{one.deployment.workload.phase} at {plural(one.deployment.workload.context, 'token')}"
+        for one in sweeps
+    ]
+    head = Heading(f"{title}, {phases[0]}" if alone else title)
+    parts: list[Sequence[Block]] = [[head, Page(partial(_summary, first, pools))]]
+    for found, phase in zip(sweeps, phases, strict=True) if len(first) else ():
+        words = f"{phase.capitalize()} on {found.deployment.cluster.name}"
+        parts.append([*([Heading(words, 2)] if alone else section(words)), Page(partial(_points, found))])
         parts.append(swept_blocks(found, targets if found is first else ()))
     if pools is not None:
         parts.append(pools_blocks(pools))

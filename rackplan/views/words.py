@@ -134,8 +134,9 @@ def load_blocks(loads: ExpertLoads | None) -> list[Block]:
     """Return which loads were used, and how to pass measured ones where they are synthetic."""
     if loads is None:
         return []
-    warning = "synthetic; pass measured loads with --loads" if loads.synthetic else ""
-    return labelled("Loads", "; ".join(filter(None, (load_names(loads.names), warning))))
+    names = load_names(loads.names)
+    kind = "" if "synthetic" in names else "synthetic; "
+    return labelled("Loads", names + f"; {kind}pass measured loads with --loads" * loads.synthetic)
 
 
 def doubts(status: str) -> str:

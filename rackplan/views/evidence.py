@@ -123,10 +123,10 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
-        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: nobody trained or measured it")
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: not trained or measured")
         figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 

@@ -130,13 +130,13 @@ def _group(plan: Plan, stage: StageSpec, entry: Assignment) -> dict[str, Any]:
     mean = stage_loads(plan.deployment, plan.loads, stage.layers).mean if plan.loads is not None else None
     assert mean is not None  # noqa: S101 - checked by expert_map
     share = mean / np.maximum(mean.mean(axis=1, keepdims=True), 1e-300)
-    alike = len(kinds) == entry.layers
+    distinct = len(kinds) == entry.layers
     return {
         "rows": entry.layers,
         "columns": entry.gpus,
         "slots": _packed(entry.slots_per_gpu, np.uint16),
-        "experts": _packed(entry.slot_expert if alike else kinds, np.uint16),
-        "row_of": "" if alike else _packed(row_of.reshape(-1), np.uint16),
+        "experts": _packed(entry.slot_expert if distinct else kinds, np.uint16),
+        "row_of": "" if distinct else _packed(row_of.reshape(-1), np.uint16),
         "load": _packed(_steps(gpu_load(plan, stage, entry), LOAD_STEP, np.uint16), np.uint16),
         "expert_load": _packed(_steps(share, LOAD_STEP, np.uint16), np.uint16),
     }
@@ -183,7 +183,7 @@ def _says(plan: Plan, layers: int, gpus: int) -> str:
     """Return the map in one sentence."""
     entry = next(one for one in plan.experts if one is not None)
     replicas = len(plan.layout.replicas)
-    more = f", alike in {plural(replicas, 'replica')}" if replicas > 1 else ""
+    more = f", the same in {plural(replicas, 'replica')}" if replicas > 1 else ""
     copies = entry.slots - entry.experts
     return (
         f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: "

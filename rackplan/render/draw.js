@@ -124,7 +124,7 @@
   }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
-  const LONGEST = 5000, SHORT = 320;
+  const LONGEST = 4800, SHORT = 320;
   function shorten() {
     let used = document.querySelector("main > header").offsetHeight;
     document.querySelectorAll("section").forEach(function (section) {

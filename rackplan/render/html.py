@@ -50,14 +50,14 @@ def element(name: str, /, *children: str | None, **attributes: str) -> Markup:
 
     Text is escaped unless it is :class:`Markup` already; an empty attribute is left out.
     """
-    said = "".join(
+    given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value
     )
     if name in _VOID:
-        return Markup(f"<{name}{said}>")
-    return Markup(f"<{name}{said}>{join(children)}</{name}>")
+        return Markup(f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[str | None]) -> Markup:
@@ -172,7 +172,7 @@ _NOTEBOOK = """
 def fragment(blocks: Iterable[Block], drawing: str = "") -> str:
     """Return what a terminal shows of blocks as a piece of HTML for a notebook.
 
-    What stands below the second heading is folded away, and so is a drawing.
+    What is below the second heading is folded away, and so is a drawing.
     """
     shown = [
         replace(one, level=min(one.level + 3, 6)) if isinstance(one, Heading) else one

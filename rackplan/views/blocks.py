@@ -33,7 +33,7 @@ class Heading(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; ``label`` stands before it (an empty one: it continues the one above), ``style`` is a page's."""
+    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's."""
 
     text: str
     label: str | None = None
@@ -102,7 +102,7 @@ class Table(Block):
     def parts(self, width: int) -> list[Table]:
         """Return the table as tables of at most ``width`` columns each, as far as cells allow.
 
-        The first column stands in all of them; the title in the first alone.
+        The first column is in all of them; the title in the first alone.
         """
         widths = [
             len(max(map(printable, column), key=len)) for column in zip(self.columns, *self.rows, strict=True)
@@ -136,7 +136,7 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart of Plotly; ``says`` stands for it where it cannot be seen. Pages alone."""
+    """A chart of Plotly; ``says`` is what it shows in words. Pages alone."""
 
     name: str
     figure: graph_objects.Figure

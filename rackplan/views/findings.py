@@ -72,12 +72,13 @@ def failure_blocks(failures: Failures | None) -> list[Block]:
         for row in failures.what_if
         if row.tried < row.choices
     ]
-    tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
+    tried = f"{', '.join(some)}, evenly spaced" if some else ""
     return [
         Heading("After a failure", 2),
         lost,
         Page([Text(dropped, style="note")]),
-        *labelled("At risk", at_risk_words(failures), tried),
+        *labelled("Tried", tried),
+        *_at_risk(failures),
         Page(_risk_tables(failures)),
     ]
 
@@ -147,18 +148,21 @@ def _risk_tables(failures: Failures) -> list[Block]:
     ]
 
 
-def at_risk_words(failures: Failures) -> str:
-    """Say how many experts one failure would kill, and the heaviest of them."""
+def _at_risk(failures: Failures) -> list[Block]:
+    """Return how many experts one failure would kill, the heaviest of them, and the worst domain to lose."""
     unit, layers = UNITS[failures.spread], len(failures.layers)
     if not failures.experts_at_risk:
-        return f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
-    first = failures.experts[0]
-    copies = f"{first.copies} copies" if first.copies > 1 else "1 copy"
-    worst = max(failures.layers, key=lambda row: row.worst_share)
-    experts = "1 expert" if worst.worst_experts == 1 else f"{worst.worst_experts} experts"
-    return (
-        f"{failures.experts_at_risk / layers:,.1f} experts a layer have all their copies in one {unit}, with "
-        f"{failures.share_at_risk:.1%} of the tokens; the heaviest is expert {first.expert} of layer {first.layer} "
-        f"({first.share:.2%} of its tokens, {copies}, {first.domain}); the worst {unit} to lose in a layer is "
-        f"{worst.worst} in layer {worst.layer} ({experts}, {worst.worst_share:.2%})"
-    )
+        every = f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
+        return labelled("At risk", every)
+    first, worst = failures.experts[0], max(failures.layers, key=lambda row: row.worst_share)
+    count, share = failures.experts_at_risk / layers, failures.share_at_risk
+    heaviest = f"{first.share:.2%} of its tokens, {plural(first.copies, 'copy')}, {first.domain}"
+    lost = f"{plural(worst.worst_experts, 'expert')}, {worst.worst_share:.2%} of its tokens"
+    return [
+        *labelled(
+            "At risk",
+            f"{count:,.1f} experts a layer with all copies in one {unit}, {share:.1%} of the tokens",
+        ),
+        *labelled("Heaviest", f"expert {first.expert} of layer {first.layer}: {heaviest}"),
+        *labelled(f"Worst {unit}", f"{worst.worst} in layer {worst.layer}: {lost}"),
+    ]

@@ -45,7 +45,7 @@ MOST_KEY = 12
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
 MUCH_LESS = 0.9
-"""Part of the tokens per second that a replica is priced at below which its plan is said to give less."""
+"""Part of the tokens per second that a replica is priced at below which it is noted that its plan gives less."""
 
 
 class ShareData(TypedDict):
@@ -661,11 +661,11 @@ def _together(fleet: Fleet) -> list[Block]:
     )
     if used < healthy:
         text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
-    asked = fleet.options
-    if asked.tok_s is not None:
-        text += f"; asked for: {asked.tok_s:,.0f} output tok/s"
-        if asked.utilization < 1:
-            text += f" on average, {asked.peak_tok_s:,.0f} at peak (utilization {asked.utilization:g})"
+    options = fleet.options
+    if options.tok_s is not None:
+        text += f"; required: {options.tok_s:,.0f} output tok/s"
+        if options.utilization < 1:
+            text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
     if fleet.traffic.isl:
         text += f"; {rate_words(fleet.requests_per_s * fleet.traffic.isl)} input tok/s"
     return labelled("Together", text)

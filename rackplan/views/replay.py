@@ -72,9 +72,9 @@ class Replayed(Shown):
     def brief(self) -> str:
         """Return the deployment, the windows, and what each policy keeps in balance."""
         names = zip(run_names(self.result.runs), self.result.runs, strict=True)
-        said = (f"{name} {run.mean:.3f}" for name, run in names)
+        means = (f"{name} {run.mean:.3f}" for name, run in names)
         windows = plural(self.result.windows, "window")
-        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(said)}"
+        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(means)}"
 
     @property
     def baseline(self) -> Run:
@@ -84,7 +84,7 @@ class Replayed(Shown):
 
     @property
     def steps(self) -> int:
-        """Steps that a window stands for."""
+        """Steps of a window."""
         return self.baseline.setting.steps_per_window
 
     @property

@@ -69,9 +69,7 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
         for number, scale in enumerate(scales)
         for height, text in scale.labels
     ]
-    rules = [
-        {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": line_of(NEUTRAL, 1)} for at in across
-    ]
+    rules = [{"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": {"width": 1}} for at in across]
     return chart_of(
         traces,
         xaxis={

@@ -56,7 +56,7 @@ def waterfall(
     peaks:
         The same placement at data-sheet peaks; None leaves the outlines out.
     origin:
-        What stands behind each part, in lines.
+        The coefficients behind each part, in lines.
     hidden:
         In two half batches: the part of the shorter of computing and sending that stays hidden; None: one batch.
     """

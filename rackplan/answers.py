@@ -1,4 +1,4 @@
-"""What is answered: one function a question, asked by command line, Python, studies and page with the same request."""
+"""What is answered: one function a question, asked by all faces with the same request."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import PlanOptions
     from placement.plan import Plan
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
     from rackplan.views.replay import Replayed
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
     from topology.cluster import Cluster
 
 
@@ -186,7 +186,8 @@ def sweep(request: SweepRequest) -> Sweep:
     """
     if request.pair is not None:
         raise InputError(
-            f"{input_name('isl')} and {input_name('osl')}: whole requests are of two pools; rackplan.pools matches them."
+            f"{input_name('isl')} and {input_name('osl')}: two pools serve whole requests; rackplan.pools matches "
+            "them."
         )
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     priced = inputs.deployment_of(request, request.model, where)
@@ -210,7 +211,8 @@ def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequ
     if not len(found):
         raise InfeasibleError(
             f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
-            f"of {deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per GPU."
+            f"of {deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per "
+            "GPU."
         )
     return found
 
@@ -242,7 +244,7 @@ def matched(deployment: Deployment, prefills: Cluster, request: SweepRequest) ->
     """
     from cost.serving.lengths import serving_workloads
     from cost.serving.pools import match_rates
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
 
     if request.pair is None:
         raise InputError(
@@ -283,7 +285,7 @@ def compared(first: Deployment, sides: Sequence[Cluster], request: CompareReques
     from placement.analysis.compare import compare_clusters
     from placement.options import PlanOptions
     from placement.progress import ProgressReporter
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()

@@ -430,7 +430,7 @@ def amount(text: str, where: str, unit: str = "byte") -> float:
 
 
 def notes_of(request: Request) -> list[str]:
-    """Return what is odd about what is asked: a cluster by another name, sequences that the model was not made for."""
+    """Return what is odd about what is asked: a cluster by another name, sequences beyond the model's limit."""
     return [*_taken_as(request), *_too_long(request)]
 
 

@@ -468,7 +468,8 @@ class Requests(Request):
                 raise self.refuse(name, f"{named} of both phases, each at its own length")
         else:
             others = f" or {input_name('lengths')}" * hasattr(self, "lengths")
-            why = f"nothing is prefilled without lengths of requests: only with {input_name('isl')} and {input_name('osl')}{others}"
+            with_lengths = f"only with {input_name('isl')} and {input_name('osl')}{others}"
+            why = f"nothing is prefilled without lengths of requests: {with_lengths}"
             for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
                 raise self.refuse(name, why)
 

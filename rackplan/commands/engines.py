@@ -44,7 +44,10 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
 
 @command(ImportPlanRequest)
 def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
-    """Import an engine's placement file: check it strictly, score it, write plan.json, report.html and topology.svg."""
+    """Import an engine's placement file.
+
+    Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
+    """
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping

@@ -113,7 +113,7 @@ class Command(TyperCommand):
             with formatter.section(title):
                 formatter.write_dl(records)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
         """Write the examples, each on lines of its own."""
         with formatter.section("Examples"):
             for example in self.request.EXAMPLES:

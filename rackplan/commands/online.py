@@ -30,14 +30,13 @@ def replay(
     from rackplan.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
-    from rackplan.views.replay import replay_csv, replay_view
-    from rackplan.views.replay_page import replay_page
+    from rackplan.views.replay import replay_blocks, replay_csv, replay_view
 
     finish = written(output, "replay", "replay.csv", json=json, html="report.html")
     with progress() as reporter:
         found = answers.replay(replace(request, on_progress=reporter.hear))
     forms = {
-        "report.html": lambda: page(replay_page(found, command_line())),
+        "report.html": lambda: page(replay_blocks(found, command_line())),
         "replay.csv": lambda: replay_csv(found),
     }
     finish(replay_view(found), forms, notes=inputs.notes_of(request))

@@ -29,8 +29,7 @@ def sweep(
     from rackplan.output import command_line, written
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.sweep import TARGETS, sweep_csv, sweep_view
-    from rackplan.views.sweep_page import sweep_page
+    from rackplan.views.sweep import TARGETS, sweep_blocks, sweep_csv, sweep_view
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html")
     pools = None if request.pair is None else answers.pools(request)
@@ -39,7 +38,7 @@ def sweep(
 
     def report() -> str:
         drawings = {one.name: svg(one) or "" for one in (side.deployment.cluster for side in sweeps)}
-        return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
+        return page(sweep_blocks(sweeps, pools, targets, command=command_line(), drawings=drawings))
 
     finish(
         sweep_view(sweeps, pools, targets),
@@ -63,18 +62,16 @@ def compare(
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.compare import compare_view
-    from rackplan.views.compare_page import compare_page
+    from rackplan.views.compare import compare_blocks, compare_view
 
     finish = written(output, "compare", json=json, html="report.html")
     with progress() as reporter:
         found = answers.compare(replace(request, on_progress=reporter.hear))
-        asked = found.rows, found.deployments, found.loads
 
         def report() -> str:
             reporter.stage("drawing")
             drawings = {one.cluster.name: svg(one.cluster) or "" for one in found.deployments}
-            return page(compare_page(*asked, command=command_line(), drawings=drawings))
+            return page(compare_blocks(found, command=command_line(), drawings=drawings))
 
         finish(
             compare_view(*asked, usual=found.usual), {"report.html": report}, notes=inputs.notes_of(request)

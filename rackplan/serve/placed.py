@@ -9,7 +9,7 @@ from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from rackplan.results import svg
 from rackplan.serve.point import picture_data
-from rackplan.views.blocks import Block, Page, Picture, Text
+from rackplan.views.blocks import Diagram, ExpertMap, Text
 from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
 from rackplan.views.pictures.experts import expert_map
@@ -39,7 +39,7 @@ def plan_data(plan: Plan, *, command: str) -> dict[str, Any]:
 
 def loss_data(found: Replanned, before: Plan, lost: tuple[str, ...], *, command: str) -> dict[str, Any]:
     """Return what is left of a plan where something is lost, re-planned in few moves, beside the plan before."""
-    said = [one.text for one in _flat(replan_section(found)) if isinstance(one, Text)]
+    said = [one.text for one in replan_section(found) if isinstance(one, Text)]
     return plan_data(found.plan, command=command) | {
         "lost": list(lost),
         "lost_gpus": found.lost_gpus,
@@ -99,15 +99,7 @@ def _baselines(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _pictures(plan: Plan) -> list[Picture]:
+def _pictures(plan: Plan) -> list[Diagram | ExpertMap]:
     experts = expert_map(plan)
-    others = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return others if experts is None else [experts, *others]
-
-
-def _flat(blocks: list[Block]) -> list[Block]:
-    """Return blocks, those that only a page shows too."""
-    found: list[Block] = []
-    for one in blocks:
-        found += _flat(list(one.blocks)) if isinstance(one, Page) else [one]
-    return found

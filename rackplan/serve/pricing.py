@@ -25,7 +25,7 @@ from topology.base.errors import RackplanError
 
 if TYPE_CHECKING:
     from cost.model import Model
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
     from topology.cluster import Cluster
 
 T = TypeVar("T")

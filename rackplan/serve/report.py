@@ -11,9 +11,9 @@ from rackplan.results import svg
 from rackplan.serve.asked import read_asked
 from rackplan.serve.command import explore_command
 from rackplan.serve.pricing import Side, deployed, explored, limits_s
-from rackplan.views.compare_page import compare_page
-from rackplan.views.plan_page import plan_page
-from rackplan.views.sweep_page import sweep_page
+from rackplan.views.compare import compare_blocks
+from rackplan.views.plan import plan_blocks
+from rackplan.views.sweep import sweep_blocks
 from rackplan.work import compared
 from topology.base.errors import InfeasibleError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def plan_report(plan: Plan, command: str) -> tuple[str, str]:
     """Return the name and the text of the page of a plan."""
     where = plan.deployment
-    made = page(plan_page(plan, svg(plan) or "", command=command, sha256={}))
+    made = page(plan_blocks(plan, drawing=svg(plan) or "", command=command))
     return f"{where.model.name}-{where.cluster.name}-plan.html", made
 
 
@@ -55,9 +55,9 @@ def explored_report(asked_for: object) -> tuple[str, str]:
 
 def _swept(side: Side, speeds: list[float], more: dict[str, Any]) -> str:
     if side.pools is not None:
-        return page(sweep_page([side.pools.decode, side.pools.prefill], side.pools, speeds, **more))
+        return page(sweep_blocks([side.pools.decode, side.pools.prefill], side.pools, speeds, **more))
     assert side.sweep is not None  # noqa: S101 - there is no reason why not
-    return page(sweep_page([side.sweep], None, speeds, **more))
+    return page(sweep_blocks([side.sweep], None, speeds, **more))
 
 
 def _compared(sides: list[Deployment], speeds: list[float], more: dict[str, Any], *, usual: bool) -> str:
@@ -65,4 +65,4 @@ def _compared(sides: list[Deployment], speeds: list[float], more: dict[str, Any]
     loads = library.make_loads(sides[0].model, None)
     options = PlanOptions(time_limit_s=0.0, tpot_s=None if usual or speeds else "none")
     found = compared(sides, loads, options, [] if usual else speeds)
-    return page(compare_page(found.rows, sides, loads, **more))
+    return page(compare_blocks(found, **more))

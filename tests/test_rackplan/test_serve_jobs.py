@@ -28,7 +28,11 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed):
     made, told = placed
     data = made["done"]
     json.dumps(data, allow_nan=False)
-    assert {one["kind"] for one in data["pictures"]} == {"experts", "waterfall", "memory"}
+    assert {one["name"]: "svg" in one for one in data["pictures"]} == {
+        "experts": False,
+        "step": True,
+        "memory": True,
+    }
     assert "<svg" in data["svg"]
     assert data["command"].startswith(
         "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --context 4608 --tpot-ms 30"

@@ -113,7 +113,7 @@ function show(found) {
   const columns = found.before ? [{ name: "before", figures: found.before }, { name: "after", figures: found.figures }] : [{ name: "plan", figures: found.figures }];
   const copyIt = element("button", { type: "button", class: "quiet", text: "Copy", "aria-label": "Copy the command of this plan" });
   copyIt.addEventListener("click", () => copy(found.command, copyIt));
-  const map = found.pictures.find((one) => one.kind === "experts");
+  const map = found.pictures.find((one) => !one.svg);
   const others = found.pictures.filter((one) => one !== map);
   const picked = drawing(base.found.svg);
   picked.dataset.pick = "1";

@@ -50,18 +50,19 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// a picture of rackplan.render.pictures in an element of its own
+// a diagram of the server, or the map of experts, in an element of its own
 export function picture(found) {
-  const held = element("figure", { class: "picture", "aria-label": found.says });
+  const held = element("figure", { class: found.svg ? "diagram" : "picture", "aria-label": found.says });
+  if (found.svg) { held.append(...parsed(found.svg)); return held; }
   // it is measured when it is drawn, so it must stand in the page by then
-  requestAnimationFrame(() => window.rackplanPictures.draw(held, found.kind, found.data));
+  requestAnimationFrame(() => window.rackplanPictures.draw(held, found.data));
   return held;
 }
 
+export function drawing(text) { return element("div", { class: "drawing" }, ...parsed(text)); }
+
 // an SVG of the server, parsed as a document of its own: no markup of this page is made from it
-export function drawing(text) {
-  const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
-  const held = element("div", { class: "drawing" });
-  if (!parsed.querySelector("parsererror")) { held.append(document.importNode(parsed.documentElement, true)); }
-  return held;
+function parsed(text) {
+  const made = new DOMParser().parseFromString(text, "image/svg+xml");
+  return made.querySelector("parsererror") ? [] : [document.importNode(made.documentElement, true)];
 }

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from placement.options import PlanOptions
     from placement.plan import Plan
     from rackplan.views.compare import Comparison
-    from rackplan.views.replay import Replayed
     from rackplan.views.pools import Pools
+    from rackplan.views.replay import Replayed
     from topology.cluster import Cluster
 
 

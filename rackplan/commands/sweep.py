@@ -73,8 +73,6 @@ def compare(
             drawings = {one.cluster.name: svg(one.cluster) or "" for one in found.deployments}
             return page(compare_blocks(found, command=command_line(), drawings=drawings))
 
-        finish(
-            compare_view(*asked, usual=found.usual), {"report.html": report}, notes=inputs.notes_of(request)
-        )
+        finish(compare_view(found), {"report.html": report}, notes=inputs.notes_of(request))
     if all(row.tok_s_per_gpu is None for row in found.rows):
         raise InfeasibleError("none of the clusters runs this: " + found.rows[0].reason)

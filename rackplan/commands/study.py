@@ -49,18 +49,17 @@ def study(
     from rackplan.output import command_line, show
     from rackplan.progress import progress
     from rackplan.results import page_of
-    from rackplan.studies.folder import open_study, run_study
-    from rackplan.studies.tune import tune_study
+    from rackplan.studies.run import open_study, run_study
     from rackplan.views.study import study_view
     from topology.base.files import write_whole
 
     asked, folder = open_study(study, output)
-    run = tune_study if optimize else run_study
     with progress(every_s=LOG_S) as reporter:
         reporter.stage("starting workers")
-        found = run(
+        found = run_study(
             asked,
             folder,
+            optimize=optimize,
             engine=where.engine.lower(),
             address=where.address,
             workers=where.workers,

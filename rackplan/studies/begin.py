@@ -7,10 +7,9 @@ from pathlib import Path
 
 from rackplan.asked import asked
 from rackplan.calls import recorded
-from rackplan.studies.folder import open_study, run_study
 from rackplan.studies.result import StudyResult
+from rackplan.studies.run import open_study, run_study
 from rackplan.studies.spec import study_of
-from rackplan.studies.tune import tune_study
 from topology.base.errors import InputError
 
 
@@ -49,5 +48,4 @@ def study(
         wanted, where = study_of(dict(study), "study", Path.cwd()), Path(folder)
     else:
         wanted, where = open_study(Path(study), None if folder is None else Path(folder))
-    run = tune_study if optimize else run_study
-    return run(wanted, where, engine=engine, address=address, workers=workers)
+    return run_study(wanted, where, optimize=optimize, engine=engine, address=address, workers=workers)

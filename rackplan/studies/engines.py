@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout
@@ -23,6 +24,7 @@ from topology.base.errors import InputError, one_line
 from topology.base.reading import shown
 
 ENGINES = ("local", "ray")
+_CONNECT_S = 5.0
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _BATCH_S, _MOST_BATCH = 0.25, 256
 """Seconds that a task of Ray takes, about, and its points at most."""
@@ -38,11 +40,24 @@ class Engine(Protocol):
 
 
 def require_engine(name: str, address: str | None) -> None:
-    """Refuse an engine that does not exist, and an address without Ray."""
+    """Refuse an engine that does not exist, an address without Ray, and one where nothing answers.
+
+    Ray itself would try to join that for minutes.
+    """
     if name not in ENGINES:
         raise InputError(f"--engine {shown(name)}: expected {' or '.join(ENGINES)}.")
     if address is not None and name != "ray":
         raise InputError("--address: it is of a Ray cluster, only with --engine ray.")
+    if address is None or address == "auto":
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"--address {shown(address)}: nothing answers there ({one_line(error)}); expected HOST:PORT of the head "
+            "of a Ray cluster, ray://HOST:PORT or auto."
+        ) from None
 
 
 @contextmanager

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rackplan.requests import StudyRequest, plain
-from rackplan.studies.folder import open_study, run_study
 from rackplan.studies.result import StudyResult
+from rackplan.studies.run import open_study, run_study
 from rackplan.studies.spec import Study, study_of
-from rackplan.studies.tune import tune_study
 from topology.base.errors import InputError
 
 
@@ -39,7 +38,12 @@ def begin(
     InputError
         If what is needed is not installed.
     """
-    run = tune_study if request.optimize else run_study
-    return run(
-        wanted, folder, engine=request.engine, address=request.address, workers=request.workers, say=say
+    return run_study(
+        wanted,
+        folder,
+        optimize=request.optimize,
+        engine=request.engine,
+        address=request.address,
+        workers=request.workers,
+        say=say,
     )

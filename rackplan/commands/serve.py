@@ -25,20 +25,20 @@ def serve(
         raise InputError("serve needs Starlette and uvicorn: pip install 'rackplan[serve]'.") from None
     del starlette, uvicorn
     from rackplan.progress import hide
+    from rackplan.serve.opened import Opened
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer
-    from rackplan.serve.start import Start
     from topology.base.interrupts import CAME
 
     if not 0 <= port <= 65_535:
         raise InputError(f"--port {port}: expected 0 to 65535.")
-    start = Start.of(plan)
+    opened = Opened.of(plan)
     found = listen(port)
     hide()
     sys.stdout.write(f"rackplan is at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C ends it)\n")
     sys.stdout.flush()
     try:
-        answer(start, found)
+        answer(opened, found)
     except KeyboardInterrupt:
         pass
     finally:

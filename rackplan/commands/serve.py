@@ -19,18 +19,18 @@ def serve(request: ServeRequest) -> None:
         raise InputError("serve needs Starlette and uvicorn: pip install 'rackplan[serve]'.") from None
     del starlette, uvicorn
     from rackplan.progress import hide
+    from rackplan.serve.opened import Opened
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer
-    from rackplan.serve.start import Start
     from topology.base.interrupts import CAME
 
-    start = Start.of(request.plan)
+    opened = Opened.of(request.plan)
     found = listen(request.port)
     hide()
     sys.stdout.write(f"rackplan is at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C ends it)\n")
     sys.stdout.flush()
     try:
-        answer(start, found)
+        answer(opened, found)
     except KeyboardInterrupt:
         pass
     finally:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.errors import errors_in, widest
-from cost.calibration.serving import MOST_DRAFTS
 from cost.layouts import best_at
 from cost.layouts.front import pareto
-from rackplan.serve.asked import Asked
-from rackplan.serve.command import explore_command
+from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import Side, explored, limits_s
+from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.views.blocks import thinned
 from rackplan.views.measured import ONE_POOL, POOLS, MeasuredPoint, measured_points
 from rackplan.views.plotting import series
@@ -26,7 +26,7 @@ RUNNERS, RUNNER_POINTS = 6, 24
 """Layouts shown beside the frontier of one cluster, and points of each."""
 
 
-def plot(asked: Asked) -> dict[str, Any]:
+def plot(question: Question) -> dict[str, Any]:
     """Return what the page draws: a frontier for each cluster, runners-up of one alone, measured runs, the command.
 
     Columns are arrays of one length; ``usd`` and ``mw`` are dollars per million tokens and tok/s per megawatt where
@@ -37,54 +37,53 @@ def plot(asked: Asked) -> dict[str, Any]:
     FieldError
         If something asked cannot be used: what, by field.
     """
-    found = explored(asked)
+    found = explored(question)
     first = found.sides[0].deployment
-    tpot_s, _ = limits_s(asked)
+    tpot_s, _ = limits_s(question)
     dots: dict[str, dict[str, Any]] = {}
     for place, side in enumerate(found.sides):
-        for dot in measured_points(side.deployment, POOLS if asked.pools else ONE_POOL):
-            dots.setdefault(
-                dot.id,
-                {
-                    "cluster": place,
-                    "user": _short(dot.tok_s_per_user),
-                    "gpu": _short(dot.tok_s_per_gpu),
-                    "words": dot.words,
-                    "source": dot.source,
-                    "asked": _asked_of(dot),
-                },
-            )
+        for dot in measured_points(side.deployment, POOLS if question.pools else ONE_POOL):
+            dots.setdefault(dot.id, _dot(place, dot))
+    many = len(found.sides) > 1
     return {
         "model": found.model.name,
-        "title": f"{found.model.name}, {_lengths(asked)}",
+        "title": f"{found.model.name}, {_lengths(question)}",
         "clusters": [
-            _side_data(side, tpot_s, runners=len(found.sides) == 1) | {"colour": colour}
+            _side_data(side, tpot_s, runners=not many) | {"colour": colour}
             for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
         ],
         "measured": list(dots.values()),
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
-        "usual_tpot": asked.tpot_ms is None,
+        "usual_tpot": question.tpot_ms is None,
         "notes": found.notes,
         "said": [note for note in (found.model.beyond(first.workload.context), *found.model.notes) if note],
-        "command": explore_command(asked, [side.deployment for side in found.sides]),
+        "command": explore_command(question, [side.deployment for side in found.sides]),
     }
 
 
-def _asked_of(dot: MeasuredPoint) -> dict[str, Any]:
-    """Return what to ask for the conditions of a measured run."""
+def _dot(place: int, run: MeasuredPoint) -> dict[str, Any]:
+    """Return a measured run, with what to ask for its conditions."""
     return {
-        "isl": max(1, dot.isl),
-        "osl": max(1, dot.osl),
-        "weights": dot.weights or None,
-        "draft_tokens": min(dot.drafts, MOST_DRAFTS),
-        "pools": dot.phase in POOLS,
+        "cluster": place,
+        "user": _short(run.tok_s_per_user),
+        "gpu": _short(run.tok_s_per_gpu),
+        "words": run.words,
+        "source": run.source,
+        "asked": {
+            "isl": max(1, run.isl),
+            "osl": max(1, run.osl),
+            "weights": run.weights or None,
+            "draft_tokens": min(run.drafts, MOST_DRAFTS),
+            "pools": run.phase in POOLS,
+        },
     }
 
 
-def _lengths(asked: Asked) -> str:
-    if asked.pools:
-        return f"prompts of {asked.isl:,} and answers of {asked.osl:,} tokens, prefill and decode pools"
-    return f"decode at {asked.context:,} tokens ({asked.isl:,} + half of {asked.osl:,})"
+def _lengths(question: Question) -> str:
+    isl, osl = f"{question.isl:,}", f"{question.osl:,}"
+    if question.pools:
+        return f"prompts of {isl} and answers of {osl} tokens, prefill and decode pools"
+    return f"decode at {question.context:,} tokens ({isl} + half of {osl})"
 
 
 def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, Any]:
@@ -107,27 +106,27 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
     labels = _Labels(side)
     user, gpu = side.speeds
     edge = pareto(user, gpu)
-    shown = np.array(thinned(edge.tolist(), MOST_POINTS))
     runner_up = _runners(side, edge) if runners else []
+    errors = errors_in(deployment)
+    near = widest(errors)
     data |= {
         "configurations": len(user),
-        "frontier": labels.columns(shown),
+        "frontier": labels.columns(np.array(thinned(edge.tolist(), MOST_POINTS))),
         "runners": [labels.columns(row) for row in runner_up],
         "runner_colours": series(len(runner_up) + 1)[1:],
-        "factor": factor_words(errors_in(deployment)),
-        "band": None if (near := widest(errors_in(deployment))) is None else near.band,
+        "factor": factor_words(errors),
+        "band": None if near is None else near.band,
     }
     if tpot_s is not None:
         best = _best(side, 1 / tpot_s)
         data["best"] = None if best is None else labels.columns(np.array([best]))
-    data["layouts"], data["bounds"] = labels.layouts, labels.bounds
-    return data
+    return data | {"layouts": list(labels.layouts), "bounds": list(labels.bounds)}
 
 
 def _best(side: Side, target: float) -> int | None:
     """Return the configuration with most throughput of those as fast as ``target``."""
-    if side.pools is None and side.sweep is not None:
-        return best_at(side.sweep, target)
+    if side.pools is None:
+        return best_at(side.decoding, target)
     user, gpu = side.speeds
     fast = np.flatnonzero(user >= target * (1 - 1e-12))
     return int(fast[np.argmax(gpu[fast])]) if len(fast) else None
@@ -138,52 +137,33 @@ class _Labels:
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        self.layouts: list[str] = []
-        self.bounds: list[str] = []
+        self.layouts: dict[str, int] = {}
+        self.bounds: dict[str, int] = {}
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
         """Return the points of ``rows``."""
-        side, sweep = self._side, self._side.sweep
-        assert sweep is not None  # noqa: S101 - asked of sides that fit
+        side, sweep = self._side, self._side.decoding
         user, gpu = side.speeds
-        decode = rows if side.pools is None else side.pools.matches.decode[rows]
+        decode = side.in_sweep(rows)
+
+        def places(known: dict[str, int], names: Iterable[str]) -> list[int]:
+            return [known.setdefault(name, len(known)) for name in names]
+
         return {
             "user": [_short(value) for value in user[rows].tolist()],
             "gpu": [_short(value) for value in gpu[rows].tolist()],
             "batch": [float(f"{value:.6g}") for value in sweep.batch[decode].tolist()],
             "step": [_short(value * 1e3) for value in sweep.step_s[decode].tolist()],
-            "layout": [_place(self.layouts, label_of(side, row)) for row in rows.tolist()],
-            "bound": [_place(self.bounds, sweep.bound(row)) for row in decode.tolist()],
+            "layout": places(self.layouts, map(side.label, rows.tolist())),
+            "bound": places(self.bounds, map(sweep.bound, decode.tolist())),
         }
-
-
-def label_of(side: Side, row: int) -> str:
-    """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
-    assert side.sweep is not None  # noqa: S101 - asked of sides that fit
-    if side.pools is None:
-        return side.sweep.label(row)
-    match = side.pools.matches
-    decode = side.pools.decode.label(int(match.decode[row]))
-    prefill = side.pools.prefill.label(int(match.prefill[row]))
-    return f"{match.decode_workers[row]} of {_engine(decode)} + {match.prefill_workers[row]} of {_engine(prefill)}"
-
-
-def _engine(label: str) -> str:
-    """Return a layout without its replicas."""
-    return label.rsplit(" x", 1)[0]
-
-
-def _place(names: list[str], name: str) -> int:
-    if name not in names:
-        names.append(name)
-    return names.index(name)
 
 
 def _runners(side: Side, edge: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Return the points of layouts that come nearest to the frontier but are seldom on it, a row for each."""
-    sweep = side.sweep
-    if side.pools is not None or sweep is None:
+    if side.pools is not None:
         return []
+    sweep = side.decoding
     user, gpu = side.speeds
     keys = np.stack([sweep.layout, sweep.tp, sweep.moe_tp])
     layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)

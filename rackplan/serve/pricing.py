@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
+from cost.model import Model
 from cost.money.prices import gpu_named
+from cost.resolve import model_called, resolve_model
 from cost.serving.pools import TTFT_LIMIT
-from placement.layouts.shapes import TP_WIDTHS
 from placement.options import USUAL_TPOT
 from rackplan import library
-from rackplan.serve.asked import Asked, FieldError, clusters_of, model_of
-from rackplan.work import BothPhases, matched, swept
-from topology.base.errors import RackplanError
+from rackplan.answers import matched, swept
+from rackplan.requests import NO_LIMIT, SweepRequest, make
+from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
+from rackplan.views.pools import Pools
+from topology import cluster_from_dict
+from topology.base.errors import InputError, RackplanError
+from topology.base.reading import parse_json, parse_yaml
+from topology.build import build_cluster
+from topology.catalog import cluster_names
+from topology.changes.overrides import overrides
+from topology.cluster import Cluster
+from topology.files.cluster_data import spec_from_dict
+from topology.files.cluster_file import read_cluster
+from topology.files.resolve import cluster_called, resolve_cluster
 
-if TYPE_CHECKING:
-    from cost.model import Model
-    from rackplan.views.pools import Pools
-    from topology.cluster import Cluster
-
-T = TypeVar("T")
-KEPT = 12
-"""Answers kept: those of the sliders' last positions."""
+_MOST_DIGITS = 9
+_FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
+"""The page's fields of inputs that it does not have."""
+_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weights"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,65 +51,62 @@ class Side:
     pools: Pools | None = None
     reason: str = ""
 
+    @property
+    def decoding(self) -> Sweep:
+        """The sweep of a side on which something fits."""
+        assert self.sweep is not None  # noqa: S101 - there is no reason why not
+        return self.sweep
+
     @cached_property
     def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Output tokens per second of one user, and per GPU, of every configuration or pair of pools."""
         if self.pools is not None:
             matches = self.pools.matches
             return matches.tok_s_per_user, matches.output_tok_s_per_gpu
-        assert self.sweep is not None  # noqa: S101 - asked of sides that fit
-        return self.sweep.tok_s_per_user, self.sweep.tok_s_per_gpu
+        return self.decoding.tok_s_per_user, self.decoding.tok_s_per_gpu
+
+    def in_sweep(self, rows: Any) -> Any:
+        """Return the rows of the sweep that decodes behind configurations or pairs of pools."""
+        return rows if self.pools is None else self.pools.matches.decode[rows]
+
+    def label(self, row: int) -> str:
+        """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
+        if self.pools is None:
+            return self.decoding.label(row)
+        match = self.pools.matches
+        parts = (
+            (match.decode_workers, self.pools.decode, match.decode),
+            (match.prefill_workers, self.pools.prefill, match.prefill),
+        )
+        return " + ".join(
+            f"{workers[row]} of {sweep.label(int(rows[row])).rsplit(' x', 1)[0]}"
+            for workers, sweep, rows in parts
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """All that one request needs: what was asked, the clusters, and notes beside fields."""
+    """All that one answer needs: the model, the clusters priced, and notes beside fields."""
 
-    asked: Asked
     model: Model
     sides: tuple[Side, ...]
-    notes: dict[str, str]
+    notes: Mapping[str, str]
 
 
-class Recent:
-    """The last few answers by what was asked."""
-
-    def __init__(self, most: int = KEPT) -> None:
-        self._found: OrderedDict[Any, Any] = OrderedDict()
-        self._most = most
-
-    def get(self, key: object, make: Callable[[], T]) -> T:
-        """Return what ``make`` returns, or what it returned for the same key not long ago."""
-        if key in self._found:
-            self._found.move_to_end(key)
-        else:
-            self._found[key] = make()
-            while len(self._found) > self._most:
-                self._found.popitem(last=False)
-        found: T = self._found[key]
-        return found
-
-
-_RECENT = Recent()
-
-
-def explored(asked: Asked) -> Explored:
-    """Return the clusters priced.
+@lru_cache(maxsize=12)
+def explored(question: Question) -> Explored:
+    """Return the clusters priced; the answers of the sliders' last positions are kept.
 
     Raises
     ------
     FieldError
         If something asked cannot be used: what, by field.
     """
-    return _RECENT.get(asked, lambda: _explored(asked))
+    model, deployments, notes = deployed(question)
+    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
 
 
-def _explored(asked: Asked) -> Explored:
-    model, deployments, notes = deployed(asked)
-    return Explored(asked, model, tuple(_side(asked, one) for one in deployments), notes)
-
-
-def deployed(asked: Asked) -> tuple[Model, list[Deployment], dict[str, str]]:
+def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
     """Return the model, what is priced on each cluster, and notes by field of sliders that move nothing.
 
     Raises
@@ -109,35 +115,146 @@ def deployed(asked: Asked) -> tuple[Model, list[Deployment], dict[str, str]]:
         If something asked cannot be used: what, by field.
     """
     wrong: dict[str, str] = {}
-    model = None
+    model, notes = None, dict[str, str]()
+    clusters: tuple[Cluster, ...] = ()
     try:
-        model = model_of(asked.model, asked.weights)
+        model = model_of(question.model, question.weights)
+    except RackplanError as error:
+        instead = " Its config.json can be dropped here." if error.hint else ""
+        wrong["model"] = f"{error.problem}{instead}"
+    try:
+        clusters, notes = _scaled(question)
     except FieldError as error:
         wrong |= error.fields
-    try:
-        clusters, notes = clusters_of(asked)
-    except FieldError as error:
-        raise FieldError(wrong | error.fields) from None
     if wrong or model is None:
         raise FieldError(wrong)
-    own = _own_prices(asked, clusters)
-    return model, [_deployment(asked, model, cluster, own) for cluster in clusters], notes
+    own = _own_prices(question, clusters)
+    return model, [_deployment(question, model, cluster, own) for cluster in clusters], notes
 
 
-def _deployment(asked: Asked, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Deployment:
-    served = asked.served | {"context": asked.context}
+@lru_cache(maxsize=32)
+def model_of(source: Source, weights: str | None) -> Model:
+    """Return the model that is asked for: of the catalog, or the dropped config.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or the file cannot be read.
+    """
+    if not source.text:
+        return resolve_model(model_called(source.name), weights=weights)
+    config = parse_json(source.text, source.name, infinite=True)
+    if not isinstance(config, dict):
+        raise InputError(f"{source.name}: a config.json is one JSON object.")
+    known = config.get("rackplan")
+    known = known if isinstance(known, dict) else {}
+    kept = {name: known[name] for name in ("most_context", "most_context_source") if name in known}
+    config["rackplan"] = {**kept, "source": source.name}
+    return model_from_config(config, name=source.label, weights=weights)
+
+
+def _scaled(question: Question) -> tuple[tuple[Cluster, ...], dict[str, str]]:
+    """Return the clusters with the user's figures and the sliders', all of one size; and notes of idle sliders."""
+    sides, notes = _sides(question.clusters, question.gpus, question.settings), {}
+    for name, factor in question.factors.moved.items():
+        try:
+            sides = _set(sides, ((SLIDERS[name], factor),))
+        except RackplanError as error:
+            notes[f"factors.{name}"] = str(error)
+    return sides, notes
+
+
+@lru_cache(maxsize=64)
+def _set(clusters: tuple[Cluster, ...], settings: tuple[tuple[str, str], ...]) -> tuple[Cluster, ...]:
+    return tuple(overrides(clusters, [f"{figure}={value}" for figure, value in settings]))
+
+
+@lru_cache(maxsize=32)
+def _sides(
+    sources: tuple[Source, ...], gpus: int | None, settings: tuple[tuple[str, str], ...]
+) -> tuple[Cluster, ...]:
+    """Return the clusters at one size; several by name have as many GPUs as the largest unless ``gpus`` are given."""
+    found: list[Cluster] = []
+    wrong: dict[str, str] = {}
+    for place, source in enumerate(sources):
+        try:
+            found.append(cluster_of(source))
+        except RackplanError as error:
+            wrong[f"clusters.{place}"] = str(error)
+    if wrong:
+        raise FieldError(wrong)
+    count = gpus or (max(len(side.gpus) for side in found) if len(found) > 1 else None)
+    for place, source in enumerate(sources if count else ()):
+        called = found[place].name
+        if not source.text and called in cluster_names() and len(found[place].gpus) != count:
+            try:
+                found[place] = cluster_of(Source(name=f"{called}@{count}"))
+            except RackplanError as error:
+                wrong[f"clusters.{place}" if gpus is None else "gpus"] = str(error)
+        if gpus is not None and len(found[place].gpus) != gpus:
+            wrong.setdefault(
+                "gpus", f"{source.name} has {len(found[place].gpus)} GPUs; leave this or its @GPUS out."
+            )
+    if wrong:
+        raise FieldError(wrong)
+    try:
+        return _set(tuple(found), settings) if settings else tuple(found)
+    except RackplanError as error:
+        raise FieldError({"settings": str(error)}) from None
+
+
+@lru_cache(maxsize=64)
+def cluster_of(source: Source) -> Cluster:
+    """Return a cluster by name, of the text of a cluster YAML, or as a plan file has it (``.json``).
+
+    Raises
+    ------
+    InputError
+        If it cannot be built, or has more GPUs than the page takes.
+    """
+    name, ending = source.name, Path(source.name).suffix.lower()
+    if source.text and ending == ".json":
+        data = parse_json(source.text, name)
+        if not isinstance(data, dict):
+            raise InputError(f"{name}: expected a cluster as plan.json has it.")
+        spec = spec_from_dict({key: value for key, value in data.items() if key != "view"}, name)
+        _require_size(sum(domain.gpus for domain in spec.domains))
+        return cluster_from_dict(data, name)
+    if source.text:
+        spec = read_cluster(parse_yaml(source.text, name), name, source.label)
+        _require_size(sum(domain.gpus for domain in spec.domains))
+        return build_cluster(spec)
+    if ending in (".yaml", ".yml"):
+        raise InputError(f"{name}: drop the file here; the page opens none by name.")
+    called = cluster_called(name)
+    size = called.partition("@")[2]
+    if size.isdecimal():
+        _require_size(int(size[:_MOST_DIGITS]))
+    found = resolve_cluster(called)
+    _require_size(len(found.gpus))
+    return found
+
+
+def _require_size(gpus: int) -> None:
+    if gpus > MOST_GPUS:
+        raise InputError(f"{gpus:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more.")
+
+
+def _deployment(question: Question, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Deployment:
+    served = question.served | {"context": question.context}
     try:
         base = library.make_deployment(model, cluster, **served)
-        prices = prices_on(asked, base, own)
+        prices = _prices_on(question.factors.price, base, own)
         return library.make_deployment(model, cluster, prices=prices, **served) if prices else base
     except RackplanError as error:
-        raise FieldError({_field_of(error): str(error)}) from None
+        field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
+        raise FieldError({field: str(error)}) from None
 
 
-def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
+def _own_prices(question: Question, clusters: Sequence[Cluster]) -> dict[str, float]:
     """Return the user's prices by the catalog's name of each GPU."""
     prices: dict[str, float] = {}
-    for name, price in asked.prices:
+    for name, price in question.prices:
         try:
             gpu = gpu_named(name, clusters)
         except RackplanError as error:
@@ -148,70 +265,49 @@ def _own_prices(asked: Asked, clusters: Sequence[Cluster]) -> dict[str, float]:
     return prices
 
 
-def prices_on(asked: Asked, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
+def _prices_on(factor: float, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
     """Return the prices of a cluster's GPUs that the user sets: given ones, all times the slider's factor."""
     chips = {domain.gpu.name for domain in base.cluster.spec.domains}
     prices = {name: price for name, price in own.items() if name in chips}
-    if asked.price_factor != 1:
-        for part in base.bill.parts:
-            if part.usd_per_hour is not None and part.name in chips:
-                price = prices.get(part.name, part.usd_per_hour.value)
-                prices[part.name] = float(f"{price * asked.price_factor:.6g}")
+    for part in base.bill.parts if factor != 1 else ():
+        if part.usd_per_hour is not None and part.name in chips:
+            price = prices.get(part.name, part.usd_per_hour.value)
+            prices[part.name] = float(f"{price * factor:.6g}")
     return prices
 
 
-def _side(asked: Asked, deployment: Deployment) -> Side:
+def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster; where nothing fits the side says why."""
+    tpot_s, ttft_s = limits_s(question)
+    given_s = None if question.tpot_ms is None else tpot_s
     try:
-        if asked.pools:
-            pools = matched(deployment, deployment.cluster, both_phases(asked))
-            reason = "" if len(pools.matches) else _no_match(pools, asked)
-            return Side(deployment, pools.decode, pools, reason)
-        # as the command does: each layout at its exact batch where somebody gave a limit
-        tpot_s = None if asked.tpot_ms is None else limits_s(asked)[0]
-        return Side(deployment, swept(deployment, speeds=[] if tpot_s is None else [1 / tpot_s]))
+        if not question.pools:
+            # as the command does: each layout at its exact batch where somebody gave a limit
+            return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
+        asked = {
+            name: NO_LIMIT if limit == math.inf else limit
+            for name, limit in (("tpot_ms", question.tpot_ms), ("ttft_ms", question.ttft_ms))
+        }
+        lengths = {"isl": question.isl, "osl": question.osl}
+        request = make(SweepRequest, deployment.model, deployment.cluster, **lengths, **asked)
+        pools = matched(deployment, deployment.cluster, request)
     except RackplanError as error:
         return Side(deployment, reason=str(error))
-
-
-def both_phases(asked: Asked) -> BothPhases:
-    """Return what is asked of matched pools, as ``rackplan sweep --isl --osl`` reads it."""
-    tpot_s, ttft_s = limits_s(asked)
-    return BothPhases(
-        isl=asked.isl,
-        osl=asked.osl,
-        ttft_s=ttft_s,
-        tpot_s=None if asked.tpot_ms is None else tpot_s,
-        ttft_usual=asked.ttft_ms is None,
+    if len(pools.matches):
+        return Side(deployment, pools.decode, pools)
+    limit = "none" if ttft_s is None else f"{ttft_s * 1e3:,.0f} ms"
+    reason = (
+        f"no two pools keep a first token within {limit}: the fastest prefill of {question.isl:,} tokens takes "
+        f"{pools.matches.fastest_ttft_s * 1e3:,.0f} ms."
     )
+    return Side(deployment, pools.decode, pools, reason)
 
 
-def _field_of(error: RackplanError) -> str:
-    """Return the page's field of the input that a refusal is about, ``request`` where it has none."""
-    return next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
-
-
-_FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
-_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weights"}
-
-
-def limits_s(asked: Asked) -> tuple[float | None, float | None]:
+def limits_s(question: Question) -> tuple[float | None, float | None]:
     """Return the longest time per output token and to the first token in seconds; None: no limit."""
-    found: list[float | None] = []
-    for given, usual in ((asked.tpot_ms, USUAL_TPOT), (asked.ttft_ms, TTFT_LIMIT)):
-        found.append(usual.value if given is None else None if math.isinf(given) else given / 1e3)
-    return found[0], found[1]
-
-
-def _no_match(pools: Pools, asked: Asked) -> str:
-    fastest = pools.matches.fastest_ttft_s * 1e3
-    limit = "none" if pools.ttft_s is None else f"{pools.ttft_s * 1e3:,.0f} ms"
-    return (
-        f"no two pools keep a first token within {limit}: the fastest prefill of {asked.isl:,} tokens takes "
-        f"{fastest:,.0f} ms."
+    limits = ((question.tpot_ms, USUAL_TPOT), (question.ttft_ms, TTFT_LIMIT))
+    tpot_s, ttft_s = (
+        usual.value if given is None else None if math.isinf(given) else given / 1e3
+        for given, usual in limits
     )
-
-
-def may_be_planned(sweep: Sweep, row: int) -> bool:
-    """Whether a plan may have a configuration: experts whole, and at least a sequence per GPU."""
-    return bool(sweep.moe_tp[row] == 1 and sweep.batch[row] >= 1 and sweep.tp[row] in TP_WIDTHS)
+    return tpot_s, ttft_s

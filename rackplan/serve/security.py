@@ -2,114 +2,107 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from typing import TYPE_CHECKING
+
+import h11
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import JSONResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-MOST_BODY = 2_000_000
-"""Bytes of a request: five dropped files and what is asked beside them."""
-_LENGTH = re.compile(r"[0-9]{1,15}")
 POLICY = (
     # Plotly styles what it draws with style attributes; scripts are files of ours, and nothing is asked elsewhere
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = (
-    ("content-security-policy", POLICY),
-    ("x-content-type-options", "nosniff"),
-    ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
-    ("cache-control", "no-store"),
-)
-
-
-class TooLongError(Exception):
-    """A request with more bytes than are read."""
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+REQUEST_S = 10.0
+"""A connection is closed whose request is not whole by then."""
 
 
 class Guard:
-    """Refuses requests that name another host, come from another page, or are too long; sets the headers of all.
+    """Refuses requests of other pages, and those that a form could send; gives every answer its headers."""
 
-    A name of another site may resolve to this machine (DNS rebinding), so a request says the host that it was sent
-    to: a loopback name, with the port of this server.
-    """
-
-    def __init__(self, app: ASGIApp, port: int) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._hosts = {f"{name}:{port}" for name in LOOPBACK}
-        if port == 80:
-            self._hosts |= set(LOOPBACK)
-        self._origins = {f"http://{host}" for host in self._hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or hand it on."""
-        from starlette.responses import JSONResponse
-
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = self._refusal(scope)
-        if refused is not None:
-            status, why = refused
-            await JSONResponse({"errors": {"request": why}}, status)(scope, receive, _with_headers(send))
-            return
-        await self._app(scope, _counted(receive), _with_headers(send))
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return status and reason of a request that is refused; None where it is not."""
-        found: dict[bytes, list[str]] = {}
-        for name, value in scope["headers"]:
-            found.setdefault(name.lower(), []).append(value.decode("latin-1").lower())
-        hosts = found.get(b"host", [])
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return 403, "this server answers to its own address on this machine alone."
-        if any(origin not in self._origins for origin in found.get(b"origin", [])):
-            return 403, "a request of another page."
-        if any(site not in ("same-origin", "none") for site in found.get(b"sec-fetch-site", [])):
-            return 403, "a request of another page."
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            kind = found.get(b"content-type", [""])[0].split(";")[0].strip()
-            if kind != "application/json":
-                return 415, "expected application/json."
-            length = found.get(b"content-length", ["0"])[0]
-            if not _LENGTH.fullmatch(length) or int(length) > MOST_BODY:
-                return 413, f"more than {MOST_BODY:,} bytes."
-        return None
+        async def write(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        asked = Headers(scope=scope)
+        own = f"http://{asked.get('host', '')}".lower()
+        foreign = any(origin.lower() != own for origin in asked.getlist("origin"))
+        if foreign or any(site not in ("same-origin", "none") for site in asked.getlist("sec-fetch-site")):
+            answer = JSONResponse({"errors": {"request": "a request of another page."}}, 403)
+            await answer(scope, receive, write)
+        elif scope["method"] == "POST" and not _is_json(asked):
+            answer = JSONResponse({"errors": {"request": "expected application/json."}}, 415)
+            await answer(scope, receive, write)
+        else:
+            await self._app(scope, receive, write)
 
 
-def _counted(receive: Receive) -> Receive:
-    """Return ``receive`` that stops at the most bytes that are read, whatever the request said of its length."""
-    count = 0
-
-    async def read() -> Message:
-        nonlocal count
-        message = await receive()
-        count += len(message.get("body", b""))
-        if count > MOST_BODY:
-            raise TooLongError
-        return message
-
-    return read
+def _is_json(headers: Headers) -> bool:
+    return headers.get("content-type", "").split(";")[0].strip().lower() == "application/json"
 
 
-def _with_headers(send: Send) -> Send:
-    """Return ``send`` that puts the headers of every answer."""
+MIDDLEWARE = [
+    Middleware(Guard),
+    # a name of another site may resolve to this machine (DNS rebinding)
+    Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"]),
+]
 
-    async def write(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message["headers"]}
-            message["headers"] = [
-                *message["headers"],
-                *((name.encode(), value.encode()) for name, value in HEADERS if name.encode() not in given),
-            ]
-        await send(message)
 
-    return write
+class PromptProtocol(H11Protocol):
+    """HTTP that closes a connection whose request does not come, or comes too slowly."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a request that is not whole."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        self._unset()
+
+    def _wait(self) -> None:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._unset()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _unset(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,18 +1,17 @@
-"""The server: a socket on the loopback interface alone, and what is said when it listens."""
+"""The server: a socket on the loopback interface alone."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
+import uvicorn
+
+from rackplan.serve.app import Page
+from rackplan.serve.opened import Opened
+from rackplan.serve.security import PromptProtocol
 from topology.base.errors import InputError
 
-if TYPE_CHECKING:
-    from rackplan.serve.start import Start
-
 HOST = "127.0.0.1"
-PORT = 8710
-"""Where nobody says; `--port 0` takes a free one."""
 
 
 def listen(port: int) -> socket.socket:
@@ -36,20 +35,18 @@ def listen(port: int) -> socket.socket:
     return found
 
 
-def serve(start: Start, found: socket.socket) -> None:
+def serve(opened: Opened, found: socket.socket) -> None:
     """Answer until Ctrl-C."""
-    import uvicorn
-
-    from rackplan.serve.app import make_app
-
-    app = make_app(start, found.getsockname()[1])
     config = uvicorn.Config(
-        app,
+        Page(opened).app(),
+        http=PromptProtocol,
         log_level="error",
         access_log=False,
         server_header=False,
         date_header=False,
+        timeout_keep_alive=10,
         timeout_graceful_shutdown=1,
+        limit_concurrency=64,
         ws="none",
         lifespan="on",
     )

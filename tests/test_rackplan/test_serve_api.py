@@ -12,9 +12,8 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
-from rackplan.serve.app import SCRIPTS, make_app
-from rackplan.serve.security import MOST_BODY
-from rackplan.serve.start import Start
+from rackplan.serve.app import MOST_BODY, SCRIPTS, Page
+from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
 
 PORT = 8710
@@ -28,7 +27,7 @@ def client():
         warnings.simplefilter("ignore")
         from starlette.testclient import TestClient
 
-        with TestClient(make_app(Start(), PORT), base_url=HERE, raise_server_exceptions=True) as one:
+        with TestClient(Page(Opened()).app(), base_url=HERE, raise_server_exceptions=True) as one:
             yield one
 
 
@@ -40,7 +39,13 @@ def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
     assert "script-src 'self';" in policy
     assert "<script>" not in page.text
     assert page.headers["x-content-type-options"] == "nosniff"
-    for name in (*SCRIPTS, "page.css", "pictures.js", "pictures.css", "plotly.js"):
+    for name in (
+        *(f"{script}.js" for script in SCRIPTS),
+        "page.css",
+        "pictures.js",
+        "pictures.css",
+        "plotly.js",
+    ):
         found = client.get(f"/static/{name}")
         assert found.status_code == 200, name
         assert found.headers["content-type"].startswith(
@@ -58,7 +63,6 @@ def test_no_other_file_is_served(client, name):
     [
         {"host": "evil.example"},
         {"host": f"evil.example:{PORT}"},
-        {"host": "127.0.0.1:1"},
         {"host": f"127.0.0.1.evil.example:{PORT}"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
@@ -71,8 +75,7 @@ def test_no_other_file_is_served(client, name):
 @pytest.mark.parametrize("path", ["/", "/api/start"])
 def test_foreign_hosts_and_pages_are_refused(client, headers, path):
     found = client.get(path, headers=headers)
-    assert found.status_code == 403
-    assert found.json()["errors"]["request"]
+    assert found.status_code == (400 if "host" in headers else 403)
     assert "content-security-policy" in found.headers
 
 
@@ -80,7 +83,7 @@ def test_foreign_hosts_and_pages_are_refused(client, headers, path):
     "host", [f"localhost:{PORT}", f"127.0.0.1:{PORT}", f"[::1]:{PORT}", f"LOCALHOST:{PORT}"]
 )
 def test_its_own_names_are_answered(client, host):
-    assert client.get("/api/start", headers={"host": host, "origin": HERE}).status_code == 200
+    assert client.get("/api/start", headers={"host": host, "origin": f"http://{host}"}).status_code == 200
 
 
 def plot(client, **asked):
@@ -142,6 +145,12 @@ WRONG = [
     ({"prices": {"h100-sxm": 3, "H100": 2}}, "prices"),
     ({"weights": "fp3"}, "weights"),
     ({"factors": {"hbm": 40}}, "factors.hbm"),
+    ({"settings": "gpu.hbm_bytes_per_s"}, "settings"),
+    ({"settings": "b200.hbm_bytes_per_s=2x"}, "settings"),
+    *(
+        ({name: "abc"}, name)
+        for name in ("isl", "osl", "gpus", "tpot_ms", "ttft_ms", "draft_tokens", "prices")
+    ),
     ({"path": "/etc"}, "path"),
 ]
 
@@ -195,7 +204,7 @@ def test_a_body_that_hides_its_length_is_cut(client):
         ("GET", "/api/plot", 405),
         ("PUT", "/", 405),
         ("GET", "/api/nope", 404),
-        ("GET", "/api/jobs/job-9", 404),
+        ("GET", "/api/jobs/job-9/plan", 404),
     ],
 )
 def test_other_requests_get_a_message(client, method, path, status):
@@ -241,22 +250,121 @@ def test_a_loss_needs_a_plan(client):
     )
 
 
-def test_the_plans_of_a_folder_are_opened(tmp_path):
+def written(folder, **given):
+    """Write a plan into a folder."""
     import rackplan
     from placement.plans.writing import plan_to_dict, plan_to_json
 
-    made = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0, kv_dtype="fp8", context=2048)
-    folder = tmp_path / "one"
+    made = rackplan.plan(time_limit_s=0, **given)
     folder.mkdir()
     (folder / "plan.json").write_text(plan_to_json(plan_to_dict(made, command="rackplan plan ...")))
+    return made
+
+
+def test_the_plans_of_a_folder_are_opened(tmp_path):
+    folder = tmp_path / "one"
+    written(folder, model="mixtral-8x7b", cluster="hgx-h100", kv_dtype="fp8", context=2048)
     for path in (tmp_path, folder, folder / "plan.json"):
-        start = Start.of(path)
-        assert [plan.name for plan in start.plans] == ["one"]
-        assert start.plans[0].command == "rackplan plan ..."
-        assert start.asked["model"] == {"name": "mixtral-8x7b"}
-        assert start.asked["kv_dtype"] == "fp8"
-        assert start.asked["isl"] + start.asked["osl"] // 2 == 2048
+        opened = Opened.of(path)
+        assert [plan.name for plan in opened.plans] == ["one"]
+        assert opened.plans[0].command == "rackplan plan ..."
+        asked = opened.start["asked"]
+        assert (asked["model"], asked["clusters"]) == ({"name": "mixtral-8x7b"}, [{"name": "hgx-h100"}])
+        assert (asked["kv_dtype"], asked["settings"], asked["weights"]) == ("fp8", "", None)
+        assert asked["isl"] + asked["osl"] // 2 == 2048
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InputError, match="neither"):
-        Start.of(empty)
+        Opened.of(empty)
+
+
+OWN_MODEL = {
+    "model_type": "mixtral",
+    "hidden_size": 2048,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+OWN_CLUSTER = {
+    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
+    "gpus": {"mine": {"hbm_bytes": "288 GB", "hbm_bytes_per_s": "16 TB/s", "fp8_flop_per_s": "2 PFLOP/s",
+                      "bf16_flop_per_s": "1 PFLOP/s"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        (
+            {"cluster": "hgx-h100@16", "settings": {"gpu.hbm_bytes_per_s": "2x"}, "weights": "fp8", "tpot_ms": 30},
+            "--weights fp8 --kv-dtype fp8 --set h100-sxm.hbm_bytes_per_s=6.7e+12 --price h100-sxm=3",
+        ),
+        ({"cluster": OWN_CLUSTER, "settings": {"mine.hbm_bytes_per_s": "2x"}},
+         "--cluster cluster.yaml --context 4096 --kv-dtype fp8 --set mine.hbm_bytes_per_s=3.2e+13"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["mixtral-8x7b", OWN_MODEL], ids=["catalog", "own"])
+def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, given, command):
+    """Its own model, cluster, figures and formats: the plan of its layout and batch has the plan's step."""
+    prices = {"prices": {"h100": 3}} if "weights" in given else {}
+    made = written(tmp_path / "one", model=model, kv_dtype="fp8", **given, **prices)
+    asked = Opened.of(tmp_path / "one").start["asked"]
+    found = client.post("/api/plot", json=asked)
+    assert found.status_code == 200, found.text
+    assert command in found.json()["command"]
+    order = {"ep": made.layout.ep, "tp": made.layout.tp, "stages": made.layout.stages, "seconds": 0,
+             "batch": made.deployment.workload.batch}  # fmt: skip
+    *_, last = job(client, kind="place", asked=asked, order=order)
+    step = next(row["value"] for row in last["done"]["figures"] if row["what"] == "step, ms")
+    assert step == made.score.step_s * 1e3
+
+
+def test_a_plan_of_prefill_opens_with_prompts(tmp_path):
+    written(tmp_path / "one", model="mixtral-8x7b", cluster="hgx-h100", phase="prefill", context=3000)
+    asked = Opened.of(tmp_path / "one").start["asked"]
+    assert (asked["isl"], asked["pools"]) == (3000, True)
+
+
+def job(client, **order):
+    """Return what a job tells, line by line."""
+    return [json.loads(line) for line in client.post("/api/jobs", json=order).text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def placed(client):
+    return job(client, kind="place", asked=SMALL | {"tpot_ms": 30}, order={"seconds": 0})[-1]
+
+
+def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
+    data = placed["done"]
+    assert {one["name"] for one in data["pictures"]} == {"experts", "step", "memory"}
+    assert "<svg" in data["svg"]
+    assert data["command"].startswith(
+        "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --context 4608 --tpot-ms 30"
+    )
+    figures = {row["what"]: row["value"] for row in data["figures"]}
+    assert figures["step, ms"] <= 30
+    assert figures["largest over mean GPU load"] >= 1
+    assert client.get(f"/api/jobs/{placed['id']}/plan").json()["model"] == "mixtral-8x7b"
+
+
+@pytest.mark.wide
+def test_a_loss_is_beside_the_plan_before(placed, client):
+    found = job(client, kind="lose", of=placed["id"], lost=["d0.n0.g1"])[-1]["done"]
+    assert (found["lost"], found["lost_gpus"], found["gpus"]) == (["d0.n0.g1"], 1, 7)
+    assert found["moves"] > 0
+    assert found["before"] == placed["done"]["figures"]
+    assert found["command"] == "rackplan replan PLAN --lost d0.n0.g1"
+    assert found["verdict"].startswith("Misses its limit: ")
+    assert "limit:" not in placed["done"]["verdict"]
+
+
+def test_work_that_cannot_be_done_says_why_and_the_next_is_done(placed, client):
+    assert job(client, kind="lose", of=placed["id"], lost=["d0"])[-1]["errors"]["request"]
+    assert client.post("/api/jobs", json={"kind": "open"}).json()["errors"]["plan"]
+    assert "name" in job(client, kind="report", of=placed["id"])[-1]["done"]

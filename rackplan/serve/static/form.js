@@ -1,163 +1,139 @@
-// The fields: what they hold is the state; what is wrong with one stands beside it.
-import { byId, element } from "./page.js";
-import { readLength, state } from "./state.js";
+// The fields and sliders: what they hold is the state; what is wrong with one is written beside it.
+import { button, byId, element, select } from "./page.js";
+import { SLIDERS, state, typed } from "./state.js";
 
-const MOST_CLUSTERS = 5, MOST_TEXT = 262_144;
+const MOST_CLUSTERS = 5, MOST_TEXT = 262_144, USUAL = ["hgx-h100", "hgx-b200", "gb300-nvl72", "vr-nvl72"];
+const shows = [];
 let start = null, changed = () => {};
+
+const errorOf = (id) => element("p", { class: "error", id: `${id}-error`, role: "alert" });
+const list = (id, entries) =>
+  element("datalist", { id }, ...entries.map(([value, label]) => element("option", { value, label: label || null })));
 
 export function makeForm(found, onChange) {
   start = found;
   changed = onChange;
-  document.body.append(
-    list("models", start.models.map(({ name, title }) => [name, title])),
-    list("clusters", start.clusters.map((name) => [name, ""])));
+  document.body.append(list("models", start.models.map(({ name, title }) => [name, title])), list("clusters", start.clusters.map((name) => [name, ""])));
   byId("add-cluster").addEventListener("click", () => {
-    const left = start.clusters.find((name) => !state.clusters.some((one) => one.name === name));
-    const usual = ["hgx-h100", "hgx-b200", "gb300-nvl72", "vr-nvl72"];
-    state.clusters.push({ name: usual.find((name) => !state.clusters.some((one) => one.name === name)) || left });
-    showForm();
+    const name = [...USUAL, ...start.clusters].find((one) => !state.clusters.some((source) => source.name === one));
+    state.clusters.push({ name });
+    refresh();
     byId(`clusters.${state.clusters.length - 1}`).select();
-    changed();
   });
-  makeServing();
-  document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
-  document.addEventListener("dragleave", () => document.body.classList.remove("dropping"));
+  for (const field of start.fields) { makeField(field); }
+  for (const [name, words] of Object.entries(SLIDERS)) { makeSlider(name, words); }
+  byId("sliders").append(element("datalist", { id: "slider-marks" }, ...["-1", "0", "1", "2"].map((value) => element("option", { value }))));
+  const dropping = (on) => document.body.classList.toggle("dropping", on);
+  document.addEventListener("dragover", (event) => { event.preventDefault(); dropping(true); });
+  document.addEventListener("dragleave", () => dropping(false));
   document.addEventListener("drop", (event) => {
     event.preventDefault();
-    document.body.classList.remove("dropping");
-    for (const file of event.dataTransfer.files) { take(file); }
+    dropping(false);
+    for (const file of event.dataTransfer.files) {
+      take(file, /\.ya?ml$/i.test(file.name) ? Math.min(state.clusters.length, MOST_CLUSTERS - 1) : "model");
+    }
   });
   byId("inputs").addEventListener("submit", (event) => event.preventDefault());
   showForm();
 }
 
-function list(id, entries) {
-  return element("datalist", { id }, ...entries.map(([value, label]) => element("option", { value, label: label || null })));
-}
-
-// a dropped file is a cluster if it is YAML, else the config of a model
-async function take(file, place = null) {
-  const isCluster = place !== null ? place !== "model" : /\.ya?ml$/i.test(file.name);
-  const field = isCluster ? `clusters.${Math.max(0, Math.min(place ?? state.clusters.length, MOST_CLUSTERS - 1))}` : "model";
-  if (file.size > MOST_TEXT) { showErrors({ [field]: `${file.name}: more than ${MOST_TEXT.toLocaleString("en-US")} bytes.` }); return; }
-  const one = { name: file.name, text: await file.text() };
-  if (!isCluster) { state.model = one; }
-  else if (place !== null) { state.clusters[place] = one; }
-  else if (state.clusters.length < MOST_CLUSTERS) { state.clusters.push(one); }
-  else { state.clusters[MOST_CLUSTERS - 1] = one; }
+function refresh() {
   showForm();
   changed();
 }
 
-function named(id, words, value, listed, kind, onName, remove) {
+// takes a dropped file as the model, or as a cluster by its place
+async function take(file, place) {
+  const id = place === "model" ? place : `clusters.${place}`;
+  if (file.size > MOST_TEXT) { showErrors({ [id]: `${file.name}: more than ${MOST_TEXT.toLocaleString("en-US")} bytes.` }); return; }
+  const source = { name: file.name, text: await file.text() };
+  if (place === "model") { state.model = source; } else { state.clusters[place] = source; }
+  refresh();
+}
+
+// the field of a model or a cluster: a name of the catalog, or a file
+function named(words, place, value, remove) {
+  const isModel = place === "model", id = isModel ? place : `clusters.${place}`, isFile = Boolean(value.text);
+  const set = (name) => { if (isModel) { state.model = { name }; } else { state.clusters[place] = { name }; } };
   const input = element("input", {
-    type: "text", id, list: value.text ? null : listed, value: value.name, autocomplete: "off", spellcheck: "false",
-    "aria-describedby": `${id}-error`, readOnly: Boolean(value.text),
+    type: "text", id, list: isFile ? null : isModel ? "models" : "clusters", value: value.name, autocomplete: "off", spellcheck: "false",
+    "aria-describedby": `${id}-error`, readOnly: isFile, onchange: () => { set(input.value.trim()); changed(); },
   });
-  input.addEventListener("change", () => { onName({ name: input.value.trim() }); changed(); });
-  const file = element("input", { type: "file", id: `${id}-file`, class: "hidden-file", accept: kind, "aria-label": `${words}: a file of yours` });
-  file.addEventListener("change", () => { if (file.files[0]) { take(file.files[0], id === "model" ? "model" : Number(id.split(".")[1])); } });
-  const drop = element("button", { type: "button", class: "quiet", text: value.text ? "Back to the catalog" : "File ...", "aria-label": `${words}: ${value.text ? "back to the catalog" : "a file of yours"}` });
-  drop.addEventListener("click", () => {
-    if (!value.text) { file.click(); return; }
-    onName({ name: id === "model" ? "deepseek-v3" : "gb200-nvl72" });
-    showForm();
-    changed();
+  const label = `${words}: ${isFile ? "back to the catalog" : "a file of yours"}`;
+  const file = element("input", {
+    type: "file", id: `${id}-file`, class: "hidden-file", accept: isModel ? ".json,application/json" : ".yaml,.yml", "aria-label": label,
+    onchange: () => { if (file.files[0]) { take(file.files[0], place); } },
   });
-  const away = remove ? element("button", { type: "button", class: "quiet", text: "\u00d7", title: "Remove", "aria-label": `Remove ${value.name}` }) : null;
-  away?.addEventListener("click", remove);
+  const other = button(isFile ? "Back to the catalog" : "File ...", () => {
+    if (!isFile) { file.click(); return; }
+    set((isModel ? start.defaults.model : start.defaults.clusters[0]).name);
+    refresh();
+  }, { class: "quiet", "aria-label": label });
+  const away = remove && button("\u00d7", remove, { class: "quiet", title: "Remove", "aria-label": `Remove ${value.name}` });
   return element("div", { class: "field" },
-    element("label", { for: id, text: words }),
-    element("div", { class: "row" }, input, drop, away, file),
-    element("p", { class: "error", id: `${id}-error`, role: "alert" }));
+    element("label", { for: id, text: words }), element("div", { class: "row" }, input, other, away, file), errorOf(id));
 }
 
 export function showForm() {
-  byId("model-field").replaceChildren(named("model", "Model", state.model, "models", ".json,application/json", (one) => { state.model = one; }));
-  byId("cluster-fields").replaceChildren(...state.clusters.map((one, place) => {
-    const words = state.clusters.length > 1 ? `Cluster ${place + 1}` : "Cluster";
-    const remove = state.clusters.length > 1 ? () => { state.clusters.splice(place, 1); state.point = null; showForm(); changed(); } : null;
-    return named(`clusters.${place}`, words, one, "clusters", ".yaml,.yml", (next) => { state.clusters[place] = next; }, remove);
+  const many = state.clusters.length > 1;
+  byId("model-field").replaceChildren(named("Model", "model", state.model));
+  byId("cluster-fields").replaceChildren(...state.clusters.map((source, place) => {
+    const remove = () => { state.clusters.splice(place, 1); state.point = null; refresh(); };
+    return named(many ? `Cluster ${place + 1}` : "Cluster", place, source, many && remove);
   }));
   byId("add-cluster").hidden = state.clusters.length >= MOST_CLUSTERS;
-  byId("size-field").hidden = state.clusters.length < 2;
   for (const show of shows) { show(); }
+  byId("size-field").hidden = !many;
+  byId("ttft_ms").closest(".field").hidden = !state.pools;
 }
 
-const shows = [];
-
-function field(holder, id, words, input, hint) {
-  input.id = id;
-  input.setAttribute("aria-describedby", `${id}-error`);
-  byId(holder).append(element("div", { class: "field" },
-    element("label", { for: id, text: words }), input,
-    hint ? element("span", { class: "hint", text: hint }) : null,
-    element("p", { class: "error", id: `${id}-error`, role: "alert" })));
-  return input;
-}
-
-function number(holder, id, words, { hint, empty = false, least = 1 } = {}) {
-  const input = field(holder, id, words, element("input", { type: "number", inputmode: "decimal", min: String(least), step: "any" }), hint);
+// a field as the server describes it: one of several choices, or a text that the server reads
+function makeField({ name, title, hint, example, choices }) {
+  const input = choices ? select({ id: name }, choices.map(([, text], place) => [place, text]))
+    : element("input", { type: "text", id: name, placeholder: example === null ? null : String(example), autocomplete: "off", spellcheck: "false" });
+  input.setAttribute("aria-describedby", `${name}-error`);
   input.addEventListener("change", () => {
-    const value = input.value.trim();
-    state[id] = value === "" && empty ? null : Number(value);
-    changed();
+    state[name] = choices ? choices[Number(input.value)][0] : typed(input.value);
+    refresh();
   });
-  shows.push(() => { input.value = state[id] ?? ""; });
+  shows.push(() => { input.value = choices ? String(choices.findIndex(([value]) => value === (state[name] ?? null))) : state[name] ?? ""; });
+  byId(name === "gpus" ? "size-field" : "serving-fields").append(element("div", { class: "field" },
+    element("label", { for: name, text: title }), input, hint && element("span", { class: "hint", text: hint }), errorOf(name)));
 }
 
-// tokens, which the server reads: 8192, or 8k
-function length(id, words) {
-  const input = field("serving-fields", id, words, element("input", { type: "text", inputmode: "decimal" }), "8k is 8,192");
-  input.addEventListener("change", () => { state[id] = readLength(input.value); changed(); });
-  shows.push(() => { input.value = state[id]; });
-}
-
-// a limit: the usual one, none, or a figure
-function limit(id, words, usual) {
-  const input = field("serving-fields", id, words, element("input", { type: "text", inputmode: "decimal", placeholder: usual }), "ms; empty: as usual; none: no limit");
-  input.addEventListener("change", () => {
-    const value = input.value.trim().toLowerCase();
-    state[id] = value === "" ? null : value === "none" ? "none" : Number(value);
+// a slider from half to four times the figure; in the middle of its way is what is sold
+function makeSlider(name, words) {
+  const id = `slider-${name}`, shown = element("output", { for: id });
+  const show = () => {
+    const factor = state.factors[name] ?? 1;
+    range.setAttribute("aria-valuetext", `${factor} times`);
+    shown.textContent = `x${factor.toFixed(2)}`;
+  };
+  const set = (factor) => {
+    if (factor === 1) { delete state.factors[name]; } else { state.factors[name] = factor; }
+    show();
     changed();
+  };
+  const range = element("input", {
+    type: "range", id, min: "-1", max: "2", step: "0.05", list: "slider-marks", "aria-describedby": `factors.${name}-error`,
+    oninput: () => set(Number((2 ** Number(range.value)).toPrecision(3))),
   });
-  shows.push(() => { input.value = state[id] ?? ""; });
-}
-
-function choice(id, words, options, read = (value) => value) {
-  const input = field("serving-fields", id, words, element("select", {}, ...options.map(([value, text]) => element("option", { value, text }))));
-  input.addEventListener("change", () => { state[id] = read(input.value); showForm(); changed(); });
-  shows.push(() => { input.value = String(state[id] ?? ""); });
-}
-
-function makeServing() {
-  const orNone = (value) => value || null;
-  number("size-field", "gpus", "GPUs of each", { empty: true, hint: "empty: as many as the largest" });
-  length("isl", "Tokens of a prompt");
-  length("osl", "Tokens of an answer");
-  choice("pools", "GPUs counted", [["false", "those that decode"], ["true", "those that prefill too"]], (value) => value === "true");
-  limit("tpot_ms", "Time per token at most", "50");
-  limit("ttft_ms", "First token within", "2000");
-  choice("weights", "Weights", [["", "as in the checkpoint"], ...start.weights.map((one) => [one, one])], orNone);
-  choice("kv_dtype", "KV cache", start.kv_dtypes.map((one) => [one, one]));
-  choice("draft_tokens", "Tokens drafted a step", ["0", "1", "2", "3"].map((one) => [one, one]), Number);
-  choice("price_basis", "Prices", [["", "rental (as usual)"], ...start.price_bases.filter((one) => one !== "rental").map((one) => [one, one])], orNone);
-  const prices = field("serving-fields", "prices", "Your USD per GPU-hour", element("input", { type: "text", placeholder: "gb200=3.10" }));
-  prices.addEventListener("change", () => { state.prices = prices.value.trim(); changed(); });
-  shows.push(() => { prices.value = state.prices; });
-  shows.push(() => { byId("ttft_ms").closest(".field").hidden = !state.pools; });
+  const one = button("x1", () => { range.value = "0"; set(1); }, { class: "quiet", "aria-label": `${words} as it is` });
+  byId("sliders").append(element("div", { class: "slider" },
+    element("label", { for: id, text: words }), range, shown, one, errorOf(`factors.${name}`)));
+  shows.push(() => { range.value = String(Math.log2(state.factors[name] ?? 1)); show(); });
 }
 
 // shows what is wrong beside its field; notes are softer
 export function showErrors(errors, notes = {}) {
   for (const old of document.querySelectorAll("#inputs .error")) { old.textContent = ""; old.classList.remove("note"); }
   for (const old of document.querySelectorAll("#inputs [aria-invalid]")) { old.removeAttribute("aria-invalid"); }
-  for (const [name, text] of [...Object.entries(notes), ...Object.entries(errors)]) {
-    const slot = byId(`${name}-error`) || byId("request-error");
-    const soft = name in notes && !(name in errors);
+  for (const [name, text] of Object.entries({ ...notes, ...errors })) {
+    const slot = byId(`${name}-error`) || byId("request-error"), soft = !(name in errors);
     slot.textContent = slot.id === "request-error" && name !== "request" ? `${name}: ${text}` : text;
     slot.classList.toggle("note", soft);
-    if (!soft) { byId(name)?.setAttribute("aria-invalid", "true"); }
-    if (!soft && slot.closest("details")) { slot.closest("details").open = true; }
+    if (soft) { continue; }
+    byId(name)?.setAttribute("aria-invalid", "true");
+    if (slot.closest("details")) { slot.closest("details").open = true; }
   }
 }

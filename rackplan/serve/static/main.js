@@ -1,24 +1,22 @@
 // The page: what is asked goes to the server, and what comes back is shown.
-import { get, Latest, post } from "./api.js";
 import { makeForm, showErrors, showForm } from "./form.js";
-import { makeJobs, open, place, report, toggle } from "./jobs.js";
-import { byId, copy } from "./page.js";
+import { makeJobs, open, report, toggle } from "./jobs.js";
+import { byId, copy, get, latest, post } from "./page.js";
 import { draw, makePlot, placeOf } from "./plot.js";
-import { pointOf, showPoint } from "./point.js";
-import { makeSliders, showSliders } from "./sliders.js";
-import { asked, fromAddress, state, toAddress } from "./state.js";
+import { showPoint } from "./point.js";
+import { asked, fromAddress, startState, state, toAddress } from "./state.js";
 
-let found = null, written = "";
+let found = null, address = "", timer = 0;
 
-const plots = new Latest((question) => post("/api/plot", question), shown, refused);
-const points = new Latest(({ question, point }) => pointOf(point, question), (answer) => { pointShown(answer); }, refused);
+const wantPlot = latest((question) => post("/api/plot", question), shown, refused);
+const wantPoint = latest((question) => post("/api/point", question), pointShown, refused);
 
-function refused(error) {
+function refused(failed) {
   byId("answers").classList.add("stale");
-  if (error.errors) { showErrors(error.errors); } else { showErrors({ request: String(error.message || error) }); }
+  showErrors(failed.errors || { request: String(failed.message || failed) });
 }
 
-async function shown(answer, question) {
+function shown(answer, question) {
   found = answer;
   byId("answers").classList.remove("stale");
   showErrors({}, answer.notes);
@@ -29,39 +27,33 @@ async function shown(answer, question) {
   found.point = state.point ?? firstPoint(answer);
   draw(answer);
   performance.mark("rackplan-plot");
-  if (found.point) { points.want({ question, point: found.point }); } else { showPoint(null, { pin, place, point: found?.point }); }
+  if (found.point) { wantPoint({ asked: question, point: found.point }); } else { showPoint(null, null, pin); }
 }
 
 // the best at the service level, or where there is none the end of the first frontier
-function firstPoint(answer) {
-  const cluster = answer.clusters.findIndex((side) => !side.reason);
+function firstPoint({ clusters }) {
+  const cluster = clusters.findIndex((side) => !side.reason);
   if (cluster < 0) { return null; }
-  const side = answer.clusters[cluster], from = side.best ?? side.frontier;
+  const side = clusters[cluster], from = side.best ?? side.frontier;
   return { cluster, layout: side.layouts[from.layout[0]], batch: from.batch[0] };
 }
 
-function pointShown(answer) {
-  showErrors({}, found?.notes);
-  if (!answer.gone) { found.at = placed(answer, found.point.cluster); } else { delete found.at; }
-  showPoint(answer, { pin, place, point: found?.point });
+function pointShown(answer, { point }) {
+  showErrors({}, found.notes);
+  const figure = (what) => answer.figures.find((row) => row.what === what).value;
+  found.at = answer.gone ? null : placeOf(found.clusters[point.cluster], figure("tok/s per user"), figure("tok/s per GPU"));
+  showPoint(answer, point, pin);
   draw(found);
-}
-
-function placed(answer, cluster) {
-  const figure = (what) => answer.figures.find((row) => row.what === what)?.value;
-  return placeOf(found.clusters[cluster], figure("tok/s per user"), figure("tok/s per GPU"));
 }
 
 function pin(name, answer) {
-  state[name] = answer && {
-    asked: asked(), point: found.point, figures: answer.figures, shown: found.at,
-    words: `${answer.layout} on ${answer.cluster}`,
-  };
+  state[name] = answer && { figures: answer.figures, shown: found.at, words: `${answer.layout} on ${answer.cluster}` };
   remember();
-  if (answer) { showPoint(answer, { pin, place, point: found?.point }); } else { points.want({ question: asked(), point: found.point }); }
+  if (answer) { showPoint(answer, found.point, pin); } else { wantPoint({ asked: asked(), point: found.point }); }
   draw(found);
 }
 
+// a point was chosen, or the conditions of a measured run
 function choose(point) {
   if (point.conditions) {
     Object.assign(state, point.conditions, { point: null });
@@ -71,34 +63,28 @@ function choose(point) {
   }
   state.point = found.point = point;
   remember();
-  points.want({ question: asked(), point });
+  wantPoint({ asked: asked(), point });
 }
 
-// asks again; what cannot even be asked is said at once
 function ask() {
   remember();
-  try {
-    plots.want(asked());
-  } catch (error) {
-    refused(error);
-  }
+  wantPlot(asked());
 }
 
-let timer = 0;
 function remember() {
   clearTimeout(timer);
   timer = setTimeout(async () => {
-    written = await toAddress();
-    history.replaceState(null, "", written);
+    address = await toAddress();
+    history.replaceState(null, "", address);
   }, 150);
 }
 
 async function begin() {
-  const start = await get("/api/start");
-  if (!await fromAddress(location.hash)) { Object.assign(state, start.asked); }
+  const start = await (await get("/api/start")).json();
+  startState(start);
+  await fromAddress(location.hash);
   byId("more").open = window.innerWidth > 900;
   makeForm(start, ask);
-  makeSliders(ask);
   makePlot(choose);
   makeJobs(start.plans, remember);
   byId("up").addEventListener("change", () => { state.up = byId("up").value; remember(); draw(found); });
@@ -106,9 +92,8 @@ async function begin() {
   byId("report").addEventListener("click", () => report({ kind: "report", asked: asked() }, byId("report")));
   document.addEventListener("rackplan:pick", (event) => { if (event.target.closest("#plan")) { toggle(event.detail.id); } });
   window.addEventListener("hashchange", async () => {
-    if (location.hash === written || !await fromAddress(location.hash)) { return; }
+    if (location.hash === address || !await fromAddress(location.hash)) { return; }
     showForm();
-    showSliders();
     ask();
   });
   ask();

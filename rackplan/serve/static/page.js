@@ -1,4 +1,4 @@
-// Elements made from data: text is text, never markup.
+// Elements made from data (text is text, never markup), and requests to the server that gave this page.
 
 export function element(name, options = {}, ...children) {
   const made = document.createElement(name);
@@ -14,40 +14,43 @@ export function element(name, options = {}, ...children) {
   return made;
 }
 
-export function byId(id) { return document.getElementById(id); }
+export const byId = (id) => document.getElementById(id);
+export const button = (text, onclick, options = {}) => element("button", { type: "button", text, onclick, ...options });
+export const select = (options, entries) =>
+  element("select", options, ...entries.map(([value, text]) => element("option", { value: String(value), text })));
+export const error = (text) => element("p", { class: "error", text });
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-export function table(columns, rows, options = {}) {
-  const head = element("tr", {}, ...columns.map((text) => element("th", { text, scope: "col" })));
-  const cell = (value, place) => {
-    const shown = value instanceof Node ? [value] : [String(value ?? "")];
-    if (place === 0) { return element("th", { scope: "row" }, ...shown); }
-    return element("td", { class: options.words?.includes(place) ? "" : "figure" }, ...shown);
-  };
-  const body = rows.map((row) => element("tr", {}, ...row.map(cell)));
+export function table(columns, rows, { caption, words = [] } = {}) {
+  const head = columns.map((text) => element("th", { text, scope: "col" }));
+  const cell = (value, place) => (place === 0 ? element("th", { scope: "row", text: String(value) })
+    : element("td", { class: words.includes(place) ? "" : "figure", text: String(value ?? "") }));
   return element("table", {},
-    options.caption ? element("caption", { text: options.caption }) : null,
-    element("thead", {}, head), element("tbody", {}, ...body));
+    caption && element("caption", { text: caption }),
+    element("thead", {}, element("tr", {}, ...head)),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
 }
 
-export async function copy(text, button) {
-  const said = button.textContent;
+export const region = (label, made) => element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, made);
+
+export async function copy(text, pressed) {
+  const before = pressed.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    pressed.textContent = "Copied";
   } catch {
-    button.textContent = "Select and copy";
+    pressed.textContent = "Select and copy";
   }
-  setTimeout(() => { button.textContent = said; }, 1500);
+  setTimeout(() => { pressed.textContent = before; }, 1500);
 }
+
+export const copyButton = (text) =>
+  button("Copy", (event) => copy(text, event.target), { class: "quiet", "aria-label": "Copy the command of this plan" });
 
 export function download(text, name, type) {
   const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-
-export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 // a diagram of the server, or the map of experts, in an element of its own
@@ -65,4 +68,63 @@ export function drawing(text) { return element("div", { class: "drawing" }, ...p
 function parsed(text) {
   const made = new DOMParser().parseFromString(text, "image/svg+xml");
   return made.querySelector("parsererror") ? [] : [document.importNode(made.documentElement, true)];
+}
+
+// what a request was refused for: a sentence by field
+export class Refused extends Error {
+  constructor(errors) {
+    super(Object.values(errors).join("; "));
+    this.errors = errors;
+  }
+}
+
+async function reach(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (failed) {
+    if (failed.name === "AbortError") { throw failed; }
+    throw new Refused({ request: "the server does not answer; is `rackplan serve` still running?" });
+  }
+  if (response.ok) { return response; }
+  let errors = { request: `the server answered ${response.status}.` };
+  try { errors = (await response.json()).errors || errors; } catch { /* not JSON: the status says it */ }
+  throw new Refused(errors);
+}
+
+export const get = (path) => reach(path, {});
+const send = (path, body, signal) =>
+  reach(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+export const post = async (path, body) => (await send(path, body)).json();
+
+// the answer to a request line by line, each a JSON value
+export async function* lines(path, body, signal) {
+  const reader = (await send(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const found = (rest + part.value).split("\n");
+    rest = found.pop();
+    for (const line of found) { yield JSON.parse(line); }
+  }
+}
+
+// Asks for the latest of several questions: one is on its way at a time, and those between are left out.
+export function latest(ask, show, refuse) {
+  let next = null, busy = false;
+  return async (question) => {
+    next = { question };
+    if (busy) { return; }
+    busy = true;
+    while (next) {
+      const { question: now } = next;
+      next = null;
+      try {
+        const found = await ask(now);
+        if (!next) { await show(found, now); }
+      } catch (failed) {
+        if (!next) { refuse(failed); }
+      }
+    }
+    busy = false;
+  };
 }

@@ -1,78 +1,43 @@
 // What the page asks and shows, kept in the address: a link shows the same again.
 
-export const DEFAULTS = {
-  model: { name: "deepseek-v3" },
-  clusters: [{ name: "gb200-nvl72" }],
-  gpus: null,
-  isl: 4096,
-  osl: 1024,
-  pools: false,
-  weights: null,
-  kv_dtype: "bf16",
-  draft_tokens: 0,
-  tpot_ms: null,
-  ttft_ms: null,
-  price_basis: null,
-  prices: "",
-  factors: {},
-  up: "gpu",
-  point: null,
-  a: null,
-  b: null,
-  loads: "lognormal:0.63",
-  seconds: 10,
-  lost: [],
-};
-const NUMBERS = ["gpus", "draft_tokens", "seconds"];
-const LENGTHS = ["isl", "osl"];
-const LIMITS = ["tpot_ms", "ttft_ms"];
-const WORDS = ["weights", "kv_dtype", "price_basis", "prices", "up", "loads"];
+export const state = {};
+export const SLIDERS = { hbm: "HBM rate", flop: "flop/s", up: "scale-up links", out: "scale-out links", price: "price" };
 const PACKED = ["point", "a", "b"];
-const SLIDERS = ["hbm", "flop", "up", "out", "price"];
+const SHOWN = { up: "gpu", loads: "lognormal:0.63", seconds: 10 };
+let defaults = {}, fields = [];
 
-export const state = structuredClone(DEFAULTS);
-
-// the request that the state stands for; prices are read from text, and thrown by field where they cannot be
-export function asked(from = state) {
-  const { model, clusters, gpus, isl, osl, pools, weights, kv_dtype, draft_tokens, tpot_ms, ttft_ms, price_basis } = from;
-  const served = { gpus: clusters.length > 1 ? gpus : null, isl, osl, pools, weights, kv_dtype, draft_tokens };
-  return {
-    model, clusters, ...served, tpot_ms, ttft_ms: pools ? ttft_ms : null, price_basis,
-    prices: readPrices(from.prices), factors: from.factors,
-  };
+export function startState(start) {
+  fields = start.fields;
+  defaults = { ...start.defaults, ...SHOWN, point: null, a: null, b: null, lost: [] };
+  Object.assign(state, structuredClone({ ...defaults, ...start.asked }));
 }
 
-// a number where it is one, else the text as it was typed: the server reads 8k
-export function readLength(text) {
-  const typed = text.trim();
-  return typed !== "" && Number.isFinite(Number(typed)) ? Number(typed) : typed;
+// the request that the state stands for; the server reads what was typed, and refuses what is no number
+export function asked() {
+  const found = { model: state.model, clusters: state.clusters, factors: state.factors };
+  for (const { name } of fields) { found[name] = state[name]; }
+  if (state.clusters.length < 2) { found.gpus = null; }
+  if (!state.pools) { found.ttft_ms = null; }
+  return found;
 }
 
-function readPrices(text) {
-  const prices = {};
-  for (const part of text.split(/[,;]/).map((one) => one.trim()).filter(Boolean)) {
-    const [name, price, more] = part.split("=").map((one) => one.trim());
-    if (!name || !price || more !== undefined || !Number.isFinite(Number(price))) {
-      throw Object.assign(new Error(), { errors: { prices: `${part}: expected a GPU and USD per hour, like gb200=3.10.` } });
-    }
-    prices[name] = Number(price);
-  }
-  return prices;
+// nothing where a field is empty, a number where it is one, else the text as it was typed
+export function typed(text) {
+  const given = text.trim();
+  return given === "" ? null : Number.isFinite(Number(given)) ? Number(given) : given;
 }
 
-function packBytes(bytes) {
-  let text = "";
-  for (const byte of bytes) { text += String.fromCharCode(byte); }
-  return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-}
+// a value as the address has it
+const written = (value) => String(typeof value === "boolean" ? Number(value) : value);
 
 async function through(bytes, stream) {
   return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
 }
 
 async function pack(value) {
-  const bytes = new TextEncoder().encode(JSON.stringify(value));
-  return packBytes(await through(bytes, new CompressionStream("deflate-raw")));
+  const bytes = await through(new TextEncoder().encode(JSON.stringify(value)), new CompressionStream("deflate-raw"));
+  const letters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
 async function unpack(text) {
@@ -81,48 +46,44 @@ async function unpack(text) {
   return JSON.parse(new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))));
 }
 
-async function named(one) { return one.text ? `file:${await pack(one)}` : one.name; }
-
-async function unnamed(text) { return text.startsWith("file:") ? unpack(text.slice(5)) : { name: text }; }
+const named = async (source) => (source.text ? `file:${await pack(source)}` : source.name);
+const unnamed = async (text) => (text.startsWith("file:") ? unpack(text.slice(5)) : { name: text });
 
 export async function toAddress() {
-  const found = new URLSearchParams();
-  found.set("model", await named(state.model));
-  for (const one of state.clusters) { found.append("cluster", await named(one)); }
-  for (const key of [...NUMBERS, ...LENGTHS, ...LIMITS, ...WORDS]) {
-    if (state[key] !== DEFAULTS[key]) { found.set(key, state[key]); }
+  const found = new URLSearchParams({ model: await named(state.model) });
+  for (const source of state.clusters) { found.append("cluster", await named(source)); }
+  for (const name of [...fields.map((field) => field.name), ...Object.keys(SHOWN)]) {
+    const value = state[name] ?? "";
+    if (value !== (defaults[name] ?? "")) { found.set(name, written(value)); }
   }
-  if (state.pools) { found.set("pools", "1"); }
   for (const [name, factor] of Object.entries(state.factors)) { found.set(`x-${name}`, factor); }
-  for (const key of PACKED) { if (state[key]) { found.set(key, await pack(state[key])); } }
-  for (const one of state.lost) { found.append("lost", one); }
+  for (const name of PACKED) { if (state[name]) { found.set(name, await pack(state[name])); } }
+  for (const id of state.lost) { found.append("lost", id); }
   return `#${found}`;
 }
 
-// reads the address into the state; what cannot be read stays as it was
+// reads the address into the state; what cannot be read is as usual
 export async function fromAddress(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  if (![...given.keys()].length) { return false; }
-  const fresh = structuredClone(DEFAULTS);
-  const read = async (run) => { try { await run(); } catch { /* a broken link: the default stays */ } };
+  if (!given.size) { return false; }
+  const fresh = structuredClone(defaults);
+  const read = async (run) => { try { await run(); } catch { /* a broken link */ } };
   if (given.has("model")) { await read(async () => { fresh.model = await unnamed(given.get("model")); }); }
   if (given.has("cluster")) {
     await read(async () => { fresh.clusters = await Promise.all(given.getAll("cluster").slice(0, 5).map(unnamed)); });
   }
-  for (const key of NUMBERS) {
-    if (given.has(key) && Number.isFinite(Number(given.get(key)))) { fresh[key] = Number(given.get(key)); }
+  for (const { name, choices } of fields.filter((field) => given.has(field.name))) {
+    const choice = choices?.find(([value]) => written(value) === given.get(name));
+    if (choice || !choices) { fresh[name] = choice ? choice[0] : typed(given.get(name)); }
   }
-  for (const key of LENGTHS) { if (given.has(key)) { fresh[key] = readLength(given.get(key)); } }
-  for (const key of LIMITS) {
-    if (given.has(key)) { fresh[key] = given.get(key) === "none" ? "none" : Number(given.get(key)); }
+  if (given.has("up")) { fresh.up = given.get("up"); }
+  if (given.has("loads")) { fresh.loads = given.get("loads"); }
+  if (given.has("seconds")) { fresh.seconds = typed(given.get("seconds")); }
+  for (const name of Object.keys(SLIDERS)) {
+    const factor = typed(given.get(`x-${name}`) ?? "");
+    if (typeof factor === "number") { fresh.factors[name] = factor; }
   }
-  for (const key of WORDS) { if (given.has(key)) { fresh[key] = given.get(key); } }
-  fresh.pools = given.get("pools") === "1";
-  for (const name of SLIDERS) {
-    const factor = Number(given.get(`x-${name}`));
-    if (factor) { fresh.factors[name] = factor; }
-  }
-  for (const key of PACKED) { if (given.has(key)) { await read(async () => { fresh[key] = await unpack(given.get(key)); }); } }
+  for (const name of PACKED) { if (given.has(name)) { await read(async () => { fresh[name] = await unpack(given.get(name)); }); } }
   fresh.lost = given.getAll("lost").slice(0, 64);
   Object.assign(state, fresh);
   return true;

@@ -1,0 +1,175 @@
+"""What the page starts with: the plans that were opened, what the first of them was made for, and the form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cost.dtypes import CACHE_DTYPES, DTYPES
+from cost.money.prices import PRICE_BASES, PriceBook
+from cost.resolve import model_names, model_title
+from placement.plan import Plan
+from placement.plans.reading import PLAN_FILE, plan_of_text
+from rackplan.serve.plans import PlanText
+from rackplan.serve.pricing import cluster_of, model_of
+from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
+from topology.base.errors import InputError, RackplanError
+from topology.base.reading import read_text
+from topology.catalog import cluster_names
+from topology.changes.overrides import figures_set, overrides
+from topology.cluster import Cluster
+from topology.files.cluster_data import cluster_to_dict
+
+MOST_PLANS = 50
+_ANSWER = 1024
+"""Tokens of an answer, of a plan that says only its context."""
+
+
+@dataclass(frozen=True)
+class OpenPlan(PlanText):
+    """A plan of the command line: the name of its folder, its text and the command that made it."""
+
+    name: str
+    plan: Plan
+
+    @classmethod
+    def of(cls, path: Path) -> OpenPlan:
+        """Read a plan file."""
+        text = read_text(path, str(path))
+        plan = plan_of_text(text, str(path))
+        command = str(json.loads(text)["inputs"].get("command", ""))
+        return cls(text, command, path.resolve().parent.name, plan)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the page asks to show what this plan was made for: its own model, cluster, figures and formats."""
+        deployment, limit = self.plan.deployment, self.plan.request
+        work, prices = deployment.workload, deployment.prices
+        model, weights = _model(self.plan)
+        cluster, settings = _cluster(deployment.cluster)
+        osl = max(1, min(_ANSWER, 2 * (work.context - 1)))
+        isl = work.context - osl // 2
+        return {
+            "model": model,
+            "clusters": [cluster],
+            "isl": isl if work.decodes else work.context,
+            "osl": osl if work.decodes else _ANSWER,
+            "pools": not work.decodes,
+            "tpot_ms": _ms(limit.tpot_s),
+            "ttft_ms": None if work.decodes else _ms(limit.ttft_s),
+            "weights": weights,
+            "kv_dtype": work.kv_dtype,
+            "draft_tokens": min(work.draft_tokens, MOST_DRAFTS),
+            "settings": settings,
+            "price_basis": None if prices.basis == PriceBook().basis else prices.basis,
+            "prices": "; ".join(f"{gpu}={price!r}" for gpu, price in prices.prices.items()),
+        }
+
+
+def _ms(seconds: float | str | None) -> float | str | None:
+    return float(f"{seconds * 1e3:.9g}") if isinstance(seconds, float) else seconds
+
+
+def _model(plan: Plan) -> tuple[dict[str, str], str | None]:
+    """Return a plan's model by its name in the catalog, where that is the same one, else its config; its weights."""
+    model = plan.deployment.model
+    weights = model.weights_override
+    try:
+        same = model_of(Source(name=model.name), weights).config == model.config
+    except RackplanError:
+        same = False
+    if same:
+        return {"name": model.name}, weights
+    return {"name": f"{model.name}.json", "text": json.dumps(model.config)}, weights
+
+
+def _cluster(cluster: Cluster) -> tuple[dict[str, str], str]:
+    """Return a cluster by its name in the catalog with the figures that were set, else as its plan file has it."""
+    figures = {f"{part}.{name}": f"{figure.value!r}" for part, name, figure in figures_set(cluster.spec)}
+    settings = [f"{figure}={value}" for figure, value in figures.items()]
+    own = cluster_to_dict(cluster)
+    text = json.dumps(own, separators=(",", ":"))
+    try:
+        found = overrides([cluster_of(Source(name=cluster.name))], settings)[0]
+        same = _values(cluster_to_dict(found)) == _values(own)
+    except RackplanError:
+        same = False
+    if same:
+        return {"name": cluster.name}, "; ".join(settings)
+    if len(text) > MOST_TEXT:
+        return {"name": cluster.name}, ""  # which the page refuses beside its field
+    return {"name": f"{cluster.name}.json", "text": text}, ""
+
+
+def _values(data: Any) -> Any:
+    """Return plain data with the values of its figures alone, without where they are from."""
+    if isinstance(data, dict):
+        figure = {"value", "unit", "kind", "source"} <= data.keys()
+        return data["value"] if figure else {key: _values(value) for key, value in data.items()}
+    return [_values(one) for one in data] if isinstance(data, list) else data
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the command line opened."""
+
+    plans: tuple[OpenPlan, ...] = ()
+
+    @classmethod
+    def of(cls, path: Path | None) -> Opened:
+        """Return the plan of a file, of a folder of results, or all plans of the folders in a folder.
+
+        Raises
+        ------
+        InputError
+            If there is none.
+        """
+        if path is None:
+            return cls()
+        if path.is_dir() and not (path / PLAN_FILE).is_file():
+            found = sorted(path.glob(f"*/{PLAN_FILE}"))[:MOST_PLANS]
+            if not found:
+                raise InputError(f"{path}: neither a {PLAN_FILE} in this folder nor folders with one.")
+            return cls(tuple(OpenPlan.of(one) for one in found))
+        return cls((OpenPlan.of(path / PLAN_FILE if path.is_dir() else path),))
+
+    @cached_property
+    def start(self) -> dict[str, Any]:
+        """What the page is given at its start: names, the form, and the question of the first plan."""
+        defaults = Question().model_dump(mode="json") | {"settings": "", "prices": "", "factors": {}}
+        return {
+            "models": [{"name": name, "title": model_title(name)} for name in model_names()],
+            "clusters": list(cluster_names()),
+            "fields": _fields(),
+            "asked": defaults | (self.plans[0].asked if self.plans else {}),
+            "defaults": defaults,
+            "plans": [plan.name for plan in self.plans],
+        }
+
+
+def _fields() -> list[dict[str, Any]]:
+    """Return the fields of the form, as :class:`Question` describes them."""
+    choices: dict[str, list[list[Any]]] = {
+        "pools": [[False, "those that decode"], [True, "those that prefill too"]],
+        "weights": [[None, "as in the checkpoint"], *([name, name] for name in DTYPES)],
+        "kv_dtype": [[name, name] for name in CACHE_DTYPES],
+        "draft_tokens": [[count, str(count)] for count in range(MOST_DRAFTS + 1)],
+        "price_basis": [
+            [None, "rental (as usual)"],
+            *([name, name] for name in PRICE_BASES if name != PriceBook().basis),
+        ],
+    }
+    return [
+        {
+            "name": name,
+            "title": field.title,
+            "hint": field.description,
+            "example": (field.examples or [field.default])[0],
+            "choices": choices.get(name),
+        }
+        for name, field in Question.model_fields.items()
+        if field.title
+    ]

@@ -1,0 +1,219 @@
+"""Long work on the page: experts placed, GPUs lost, a plan opened, a report written; each one function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cost.calibration.errors import errors_in
+from placement.migrate.replan import Replanned
+from placement.plan import Plan
+from placement.plans.reading import plan_of_text
+from placement.plans.writing import plan_to_dict, plan_to_json
+from placement.progress import Progress
+from rackplan import answers, library
+from rackplan.render.html import page
+from rackplan.requests import NO_LIMIT, CompareRequest, make
+from rackplan.results import svg
+from rackplan.serve.commands import explore_command, plan_command
+from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
+from rackplan.serve.pool import Line
+from rackplan.serve.pricing import deployed, explored, limits_s
+from rackplan.serve.question import PlaceOrder, Question
+from rackplan.views.blocks import Diagram, ExpertMap, Text
+from rackplan.views.compare import compare_blocks
+from rackplan.views.explain import explain_plan, verdict
+from rackplan.views.pictures.experts import expert_map
+from rackplan.views.pictures.memory import memory_picture
+from rackplan.views.pictures.step import step_picture
+from rackplan.views.plan import plan_blocks
+from rackplan.views.replan import replan_section
+from rackplan.views.sweep import sweep_blocks
+from rackplan.views.words import baseline_name, limit_words, sentence
+from topology.base.errors import InfeasibleError
+from topology.base.units import mean_of
+
+
+@dataclass(frozen=True)
+class PlanText:
+    """A plan as its file has it, and the command that made it."""
+
+    text: str
+    command: str
+
+    def read(self) -> Plan:
+        """Return the plan."""
+        return plan_of_text(self.text, "plan.json")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page shows of a job, and the plan that the job made."""
+
+    data: dict[str, Any]
+    plan: PlanText | None = None
+
+
+def place(wanted: PlaceOrder, line: Line) -> Shown:
+    """Plan one cluster."""
+    question, order = wanted.asked, wanted.order
+    line.send({"stage": "reading model and cluster"})
+    side = deployed(question)[1][order.cluster]
+    given: dict[str, Any] = {name: getattr(order, name) for name in ("ep", "tp", "stages")}
+    if order.batch is not None:
+        given["batch"] = order.batch
+    elif question.tpot_ms is not None:
+        given["tpot_ms"] = "none" if math.isinf(question.tpot_ms) else question.tpot_ms
+    made = library.plan(
+        side.model,
+        side.cluster,
+        loads=order.loads if side.model.moe is not None else None,
+        context=question.context,
+        prices=dict(side.prices.prices),
+        time_limit_s=order.seconds,
+        on_progress=_telling(line),
+        cancel=line.cancelled,
+        **question.served,
+        **given,
+    )
+    return _handed(made, plan_command(question, side, order), {})
+
+
+def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
+    """Re-plan a plan without what is lost."""
+    plan = before.read()
+    found = library.replan(
+        plan, lost=list(dict.fromkeys(lost)), on_progress=_telling(line), cancel=line.cancelled
+    )
+    command = " ".join(["rackplan replan PLAN", *(f"--lost {one}" for one in dict.fromkeys(lost))])
+    return _handed(found.plan, command, _loss(found, plan, lost))
+
+
+def open_plan(opened: PlanText, line: Line) -> Shown:
+    """Show a plan that was made before."""
+    line.send({"stage": "reading the plan"})
+    return Shown(_plan_data(opened.read(), opened.command), opened)
+
+
+def plan_report(made: PlanText, line: Line) -> Shown:
+    """Write the page of a plan."""
+    line.send({"stage": "writing the report"})
+    plan = made.read()
+    model, cluster = plan.deployment.model.name, plan.deployment.cluster.name
+    text = page(plan_blocks(plan, drawing=svg(plan) or "", command=made.command))
+    return Shown({"name": f"{model}-{cluster}-plan.html", "page": text})
+
+
+def report(question: Question, line: Line) -> Shown:
+    """Write the page of one cluster priced, or of several compared.
+
+    Raises
+    ------
+    FieldError
+        If something asked cannot be used.
+    InfeasibleError
+        If nothing fits.
+    """
+    line.send({"stage": "writing the report"})
+    model, sides, _ = deployed(question)
+    drawings = {side.cluster.name: svg(side.cluster) or "" for side in sides}
+    more: dict[str, Any] = {"command": explore_command(question, sides), "drawings": drawings}
+    tpot_s, _ = limits_s(question)
+    speeds = [] if tpot_s is None else [1 / tpot_s]
+    if len(sides) == 1:
+        side = explored(question).sides[0]
+        if side.reason:
+            raise InfeasibleError(side.reason)
+        sweeps = [side.decoding] if side.pools is None else [side.pools.decode, side.pools.prefill]
+        text = page(sweep_blocks(sweeps, side.pools, speeds, **more))
+        return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
+    usual = question.tpot_ms is None
+    wanted = None if usual else speeds or NO_LIMIT
+    clusters = [side.cluster for side in sides]
+    asked = make(CompareRequest, clusters, model, tok_s_user=wanted)
+    text = page(compare_blocks(answers.compared(sides[0], clusters, asked), **more))
+    return Shown({"name": f"{model.name}-compared.html", "page": text})
+
+
+def _telling(line: Line) -> Callable[[Progress], None]:
+    """Return what tells the page how far a search is, with incumbent and bound where there are any."""
+
+    def tell(progress: Progress) -> None:
+        told: dict[str, Any] = {"stage": progress.stage, "elapsed_s": round(progress.elapsed_s, 2)}
+        if progress.objective > 0:  # not a number before the first incumbent
+            told |= {"done": progress.done, "total": progress.total}
+            told |= {"objective": progress.objective, "bound": progress.bound}
+        line.send(told)
+
+    return tell
+
+
+def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
+    return Shown(
+        _plan_data(plan, command) | more,
+        PlanText(plan_to_json(plan_to_dict(plan, command=command)), command),
+    )
+
+
+def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
+    """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
+    deployment = plan.deployment
+    experts = expert_map(plan)
+    others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    return {
+        "title": f"{deployment.model.name} on {deployment.cluster.name}",
+        "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
+        "figures": _figures(plan),
+        "baselines": [
+            {
+                "name": baseline_name(name),
+                "balancedness": mean_of(entry.balancedness.values()) if entry.balancedness else None,
+                "tok_s_per_gpu": entry.score.tok_s_per_gpu if entry.score else None,
+                "reason": entry.reason,
+            }
+            for name, entry in plan.baselines.items()
+        ],
+        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + others],
+        "svg": svg(plan) or "",
+        "command": command,
+        "interrupted": plan.interrupted,
+        "experts": bool(plan.balancedness),
+        "gpus": len(deployment.cluster.gpus),
+    }
+
+
+def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is gone, what it takes, and the plan before."""
+    texts = [one.text for one in replan_section(found) if isinstance(one, Text)]
+    return {
+        "lost": list(dict.fromkeys(lost)),
+        "lost_gpus": found.lost_gpus,
+        "lost_copies": found.lost_copies,
+        "moves": found.moves,
+        "copies": found.copies,
+        "bytes": found.bytes,
+        "said": texts,
+        "before": _figures(before),
+    }
+
+
+def _figures(plan: Plan) -> list[dict[str, Any]]:
+    score = plan.score
+    errors, word = errors_in(plan.deployment, plan.layout), f"{score.tokens} tok/s"
+    rows: list[Row] = [
+        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, plan.totals, errors),
+        *step_rows(score.step_s, score.lower_step_s),
+        ("sequences per GPU", score.batch, f"{score.batch:,}"),
+        ("most that fit", score.max_batch, f"{score.max_batch:,}"),
+        ("bound by", None, score.bound_by),
+    ]
+    if plan.balancedness:
+        balanced, proof = mean_of(plan.balancedness.values()), plan.proof
+        rows += [
+            ("balancedness", balanced, f"{balanced:.4f}"),
+            ("largest over mean GPU load", proof.objective, f"{proof.objective:.4f}"),
+            ("none can be below", proof.bound, f"{proof.bound:.4f}, gap {proof.gap:.2%}"),
+        ]
+    return figure_list(rows)

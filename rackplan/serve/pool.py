@@ -1,0 +1,158 @@
+"""Processes that compute, one call at a time each; one is ended where nobody waits for its answer any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rackplan.serve.question import FieldError
+from topology.base.errors import RackplanError
+
+MOST_WAITING = 16
+_SPAWN = get_context("spawn")
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class BusyError(Exception):
+    """More calls wait than are taken."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """From a call to whoever waits for it: how far it is, and whether it is cancelled."""
+
+    pipe: Connection
+
+    def send(self, progress: dict[str, Any]) -> None:
+        """Tell how far the call is."""
+        self.pipe.send(("progress", progress))
+
+    def cancelled(self) -> bool:
+        """Whether the server asked to hand over what there is; it says nothing else during a call."""
+        return self.pipe.poll()
+
+
+class Worker:
+    """A process, and the server's end of its pipe."""
+
+    def __init__(self) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.process = _SPAWN.Process(target=work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, message: object) -> None:
+        """Hand a message over; of a process that ended :meth:`receive` tells."""
+        with suppress(OSError):
+            self.pipe.send(message)
+
+    def receive(self) -> tuple[str, Any]:
+        """Return the next message of the process."""
+        try:
+            found: tuple[str, Any] = self.pipe.recv()
+        except (EOFError, OSError):
+            return "ended", {"request": "the computation ended; out of memory?"}
+        return found
+
+
+class Call:
+    """A computation: how far it is, and how to cancel it; a function that is ``told`` of both takes a line."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
+        self.message = (function, args, told)
+        self.progress: dict[str, Any] = {"stage": "waiting for its turn"}
+        self.worker: Worker | None = None
+
+    def cancel(self) -> None:
+        """Ask for what there is so far."""
+        if self.worker is not None:
+            self.worker.send(None)
+
+
+class Pool:
+    """Processes, of which the one used last is used next: it knows the last answers."""
+
+    def __init__(self, size: int = 2) -> None:
+        self._idle = [Worker() for _ in range(size)]
+        self._free = asyncio.Semaphore(size)
+        self._waiting = 0
+
+    async def run(self, call: Call) -> Any:
+        """Return what a call returns; cancelled, its process ends with it.
+
+        Raises
+        ------
+        BusyError
+            If too many wait.
+        FieldError
+            What is wrong.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise BusyError
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        call.worker = worker = self._idle.pop()
+        kind, found = "progress", {"stage": "starting"}
+        try:
+            await asyncio.to_thread(worker.send, call.message)
+            while kind == "progress":
+                call.progress = found
+                kind, found = await asyncio.to_thread(worker.receive)
+        finally:
+            call.worker = None
+            if kind not in ("done", "wrong"):  # who asked is gone, or the process is
+                worker.process.kill()
+                worker = Worker()
+            self._idle.append(worker)
+            self._free.release()
+        if kind != "done":
+            raise FieldError(found)
+        return found
+
+    def close(self) -> None:
+        """End the processes; nothing is waited for."""
+        for worker in self._idle:
+            worker.process.kill()
+
+
+def work(pipe: Connection) -> None:
+    """Answer one call after the other until the server is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's
+    for name in _ONE_THREAD:
+        os.environ.setdefault(name, "1")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    while True:
+        try:
+            message = pipe.recv()
+            if message is not None:  # else a cancellation that came after the end
+                pipe.send(_outcome(pipe, *message))
+        except (EOFError, OSError):
+            return
+
+
+def _outcome(
+    pipe: Connection, function: Callable[..., Any], args: tuple[Any, ...], told: bool
+) -> tuple[str, Any]:
+    try:
+        return "done", function(*args, Line(pipe)) if told else function(*args)
+    except FieldError as error:
+        return "wrong", error.fields
+    except RackplanError as error:
+        return "wrong", {"request": str(error)}
+    except MemoryError:
+        return "wrong", {"request": "out of memory; try a smaller cluster."}
+    except Exception as error:  # noqa: BLE001 - the page says so, and the next call runs
+        text = f"a defect of rackplan, please report it: {type(error).__name__}: {error}"
+        return "wrong", {"request": text}

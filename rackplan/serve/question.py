@@ -1,0 +1,384 @@
+"""What the page may ask: one model a request, bounds included; what is wrong is said by field.
+
+Names from the page are looked up in the catalog only, never opened as files; the text of a dropped file is read as
+data, and its name is a label.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from topology.base.errors import InputError, RackplanError
+from topology.base.reading import shown
+from topology.base.schema import checked, problem
+from topology.base.units import parse_length, plain_number
+from topology.base.values import require_flag, require_number, require_whole
+
+MOST_CLUSTERS = 5
+MOST_GPUS = 4_608
+"""GPUs of a cluster on the page: what is larger is a matter of minutes, and the command line's."""
+MOST_TEXT = 262_144
+"""Characters of a dropped file."""
+MOST_LOST = 256
+MOST_DRAFTS = 3
+SLIDERS: Mapping[str, str] = {
+    "hbm": "gpu.hbm_bytes_per_s",
+    "flop": "gpu.flop_per_s",
+    "up": "scale-up.link_bytes_per_s",
+    "out": "scale-out.link_bytes_per_s",
+}
+"""What each slider of the machine multiplies, as ``--set`` names it; that of the price is beside them."""
+_GPU_NAME = r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,79}"
+_WORD = r"[A-Za-z0-9_.:+-]{1,60}"
+_BY_PLACE = ("clusters", "factors")
+"""Fields with a place for messages at each of their entries."""
+_PARTS = ("asked", "point", "order")
+"""Parts of a request, whose fields have names of their own."""
+
+
+class FieldError(RackplanError):
+    """Input of the page that cannot be used: a sentence for each field."""
+
+    exit_code = 2
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {text}" for name, text in fields.items()))
+        self.fields = dict(fields)
+
+
+def _number(value: object, where: str, least: float, most: float) -> float:
+    """Return a number, or the one that a text spells."""
+    spelled = plain_number(value) if isinstance(value, str) else None
+    return require_number(value if spelled is None else spelled, where, least, most)
+
+
+def _whole(value: object, where: str, least: int, most: int) -> int:
+    spelled = plain_number(value) if isinstance(value, str) else value
+    whole = isinstance(spelled, float) and spelled.is_integer()
+    return require_whole(int(spelled) if whole else value, where, least, most)  # type: ignore[call-overload]
+
+
+def _tokens(value: object, where: str) -> int:
+    """Return tokens of a prompt or an answer: a number, or a text such as ``8k``."""
+    return _whole(parse_length(value, where) if isinstance(value, str) else value, where, 1, 10_000_000)
+
+
+def _limit(value: object, where: str) -> float:
+    return math.inf if value == "none" else _number(value, where, 0.01, 1e7)
+
+
+def _factor(value: object, where: str) -> float:
+    """Return the position of a slider, in what it reaches."""
+    return float(f"{_number(value, where, 0.5, 4.0):.4g}")
+
+
+def _text(value: object, where: str, pattern: str, expected: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise InputError(f"{where}: {shown(value)} must be {expected}.")
+    return value
+
+
+def _by_name(value: object, where: str, expected: str) -> dict[str, object]:
+    """Return entries by name, of a mapping or of a text such as ``gb200=3.10, h100=2``."""
+    found = value
+    if isinstance(value, str):
+        parts = [part.partition("=") for part in re.split("[,;]", value) if part.strip()]
+        found = {name.strip(): figure.strip() for name, _, figure in parts}
+    if not isinstance(found, dict) or len(found) > 20 or not all(found.values()):
+        raise InputError(f"{where}: {shown(value)} must be {expected}.")
+    return found
+
+
+def _prices(value: object, where: str) -> tuple[tuple[str, float], ...]:
+    expected = "prices by GPU, like gb200=3.10"
+    found = _by_name(value, where, expected)
+    return tuple(
+        sorted(
+            (_text(name, where, _GPU_NAME, expected), _number(price, name, 1e-6, 1e5))
+            for name, price in found.items()
+        )
+    )
+
+
+def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
+    found = _by_name(value, where, "figures by part, like gb200.hbm_bytes_per_s=2x")
+    return tuple((name, str(figure)) for name, figure in found.items())
+
+
+def _weights(value: object, where: str) -> str:
+    from cost.dtypes import dtype
+
+    name = _word(value, where)
+    dtype(name)
+    return name
+
+
+def _word(value: object, where: str) -> str:
+    return _text(value, where, _WORD, "one word").lower()
+
+
+Word = Annotated[str, checked(_word)]
+Tokens = Annotated[int, checked(_tokens)]
+Limit = Annotated[float | None, checked(_limit)]
+Flag = Annotated[bool, checked(require_flag)]
+Width = Annotated[int | None, checked(_whole, 1, MOST_GPUS)]
+Place = Annotated[int, checked(_whole, 0, MOST_CLUSTERS - 1)]
+Factor = Annotated[float, checked(_factor)]
+
+
+class Asked(BaseModel):
+    """A part of a request: an unknown field is refused, null is the default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None}
+
+
+class Source(Asked):
+    """A model or a cluster: a name of the catalog, or a file that was dropped (its label, and its text)."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    text: Annotated[str, Field(max_length=MOST_TEXT)] = ""
+
+    @property
+    def label(self) -> str:
+        """The name of a file without the ending, in the letters of a file name."""
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name.rsplit(".", 1)[0])[:60].strip("-.")
+        return stem or "own"
+
+
+class Factors(Asked):
+    """Positions of the sliders."""
+
+    hbm: Factor = 1
+    flop: Factor = 1
+    up: Factor = 1
+    out: Factor = 1
+    price: Factor = 1
+
+    @property
+    def moved(self) -> dict[str, str]:
+        """Those of the machine that are not in the middle: by how much."""
+        return {name: f"{getattr(self, name):g}x" for name in sorted(SLIDERS) if getattr(self, name) != 1}
+
+
+class Question(Asked):
+    """What is asked of all clusters.
+
+    Attributes
+    ----------
+    gpus:
+        GPUs of each of several clusters; None: as many as the largest named has.
+    isl, osl:
+        Tokens of a prompt and of its answer.
+    pools:
+        Whether GPUs that prefill are counted too; else decoding alone, at ``isl + osl / 2`` tokens of context.
+    tpot_ms, ttft_ms:
+        Service levels in milliseconds; None: the usual one, :data:`math.inf`: none.
+    settings:
+        Figures of the user's own, as ``--set`` takes them.
+    prices:
+        USD of a GPU-hour by GPU.
+
+    A field with a title is one of the page's form, of which the description is the hint.
+    """
+
+    model: Source = Source(name="deepseek-v3")
+    clusters: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_CLUSTERS)] = (
+        Source(name="gb200-nvl72"),
+    )
+    gpus: Width = Field(default=None, title="GPUs of each", description="empty: as many as the largest")
+    isl: Tokens = Field(default=4096, title="Tokens of a prompt", description="8k is 8,192")
+    osl: Tokens = Field(default=1024, title="Tokens of an answer", description="8k is 8,192")
+    pools: Flag = Field(default=False, title="GPUs counted")
+    tpot_ms: Limit = Field(
+        default=None,
+        title="Time per token at most",
+        description="ms; empty: 50; none: no limit",
+        examples=["50"],
+    )
+    ttft_ms: Limit = Field(
+        default=None,
+        title="First token within",
+        description="ms; empty: 2000; none: no limit",
+        examples=["2000"],
+    )
+    weights: Annotated[str | None, checked(_weights)] = Field(default=None, title="Weights")
+    kv_dtype: Word = Field(default="bf16", title="KV cache")
+    draft_tokens: Annotated[int, checked(_whole, 0, MOST_DRAFTS)] = Field(
+        default=0, title="Tokens drafted a step"
+    )
+    settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = Field(
+        default=(), title="Figures of your own", examples=["gb200.hbm_bytes_per_s=2x"]
+    )
+    price_basis: Word | None = Field(default=None, title="Prices")
+    prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = Field(
+        default=(), title="Your USD per GPU-hour", examples=["gb200=3.10"]
+    )
+    factors: Factors = Factors()
+
+    @property
+    def context(self) -> int:
+        """Tokens in the cache of a sequence that decodes, the mean over its answer."""
+        return self.isl + self.osl // 2
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """Keywords of the library that say what is served, but for the lengths and the formats of the weights."""
+        found: dict[str, Any] = {"kv_dtype": self.kv_dtype, "draft_tokens": self.draft_tokens}
+        return found | ({} if self.price_basis is None else {"price_basis": self.price_basis})
+
+
+class Point(Asked):
+    """One point of the plot: the cluster by its place, the layout in letters, sequences per GPU."""
+
+    cluster: Place = 0
+    layout: Annotated[str, Field(max_length=120)] = ""
+    batch: Annotated[float, checked(_number, 1e-6, 1e9)] = 1.0
+
+
+class PlanOrder(Asked):
+    """A plan to make: cluster by its place, widths and batch (None: the best), loads, seconds of search."""
+
+    cluster: Place = 0
+    ep: Width = None
+    tp: Width = None
+    stages: Width = None
+    batch: Annotated[int | None, checked(_whole, 1, 10**9)] = None
+    loads: Annotated[
+        str,
+        checked(
+            lambda value, where: _text(
+                value,
+                where,
+                r"uniform|(?:lognormal|zipf):[0-9.]{1,10}",
+                "uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's",
+            )
+        ),
+    ] = "lognormal:0.63"
+    seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
+
+
+class AskedPoint(Asked):
+    """A question, and a point of its plot."""
+
+    asked: Question = Question()
+    point: Point = Point()
+
+    @model_validator(mode="after")
+    def _one_of_the_clusters(self) -> AskedPoint:
+        return _on_a_cluster(self, self.point)
+
+
+class PlaceOrder(Asked):
+    """Place the experts of one cluster."""
+
+    kind: Literal["place"]
+    asked: Question = Question()
+    order: PlanOrder = PlanOrder()
+
+    @model_validator(mode="after")
+    def _one_of_the_clusters(self) -> PlaceOrder:
+        return _on_a_cluster(self, self.order)
+
+
+class LoseOrder(Asked):
+    """Re-plan the plan of a job without what is lost."""
+
+    kind: Literal["lose"]
+    of: str
+    lost: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/@-]{1,120}$")], ...],
+        Field(min_length=1, max_length=MOST_LOST),
+    ]
+
+
+class OpenOrder(Asked):
+    """Show a plan that the command line opened."""
+
+    kind: Literal["open"]
+    plan: Annotated[int, checked(_whole, 0, 10**6)] = 0
+
+
+class ReportOrder(Asked):
+    """Write the report of what is asked, or of the plan of a job."""
+
+    kind: Literal["report"]
+    asked: Question | None = None
+    of: str = ""
+
+
+Order = PlaceOrder | LoseOrder | OpenOrder | ReportOrder
+ORDERS: Mapping[object, type[Order]] = {
+    "place": PlaceOrder,
+    "lose": LoseOrder,
+    "open": OpenOrder,
+    "report": ReportOrder,
+}
+_A = TypeVar("_A", bound=Asked)
+_O = TypeVar("_O", AskedPoint, PlaceOrder)
+
+
+def _on_a_cluster(whole: _O, part: Point | PlanOrder) -> _O:
+    if part.cluster >= len(whole.asked.clusters):
+        raise problem(f"{part.cluster} is not the place of a cluster.")
+    return whole
+
+
+def read(kind: type[_A], data: object, place: str = "") -> _A:
+    """Return a request of the page; ``place`` stands before the names of its fields.
+
+    Raises
+    ------
+    FieldError
+        If it cannot be used: a sentence for each field.
+    """
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        wrong: dict[str, str] = {}
+        for one in error.errors(include_url=False):
+            loc = one["loc"][1:] if one["loc"][:1] and one["loc"][0] in _PARTS else one["loc"]
+            name = ".".join(map(str, loc[: 2 if loc and loc[0] in _BY_PLACE else 1]))[:40]
+            wrong.setdefault(place + name if name else "request", _sentence(one["type"], one["msg"]))
+        raise FieldError(wrong) from None
+
+
+def _sentence(kind: str, text: str) -> str:
+    return text if kind == "problem" else _SENTENCES.get(kind, f"{text.replace('Input should', 'must')}.")
+
+
+_SENTENCES = {
+    "missing": "needed here.",
+    "extra_forbidden": "unknown field.",
+    "model_type": "expected an object.",
+    "too_long": "too many entries.",
+    "too_short": "expected one at least.",
+    "string_too_long": "too long.",
+    "string_too_short": "choose one of the list, or drop a file.",
+    "string_pattern_mismatch": "expected ids of GPUs, nodes or racks.",
+}
+
+
+def read_order(data: object) -> Order:
+    """Return the work that the page orders.
+
+    Raises
+    ------
+    FieldError
+        If it cannot be used: a sentence for each field.
+    """
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in ORDERS:
+        raise FieldError({"kind": f"expected {', '.join(map(str, ORDERS))}."})
+    return read(ORDERS[kind], data)

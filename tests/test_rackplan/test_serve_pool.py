@@ -1,0 +1,159 @@
+"""A server on a real socket: clients that leave or dawdle, searches that are cancelled, processes that die."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
+
+HEAD = "POST /api/plot HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+LONG = {
+    "kind": "place",
+    "asked": {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}]},
+    "order": {"seconds": 300},
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The process of a server, and its port."""
+    command = [sys.executable, "-m", "rackplan", "serve", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        port = int(re.search(r"127\.0\.0\.1:([0-9]+)/", process.stdout.readline())[1])
+        assert plotted(port)
+        yield process, port
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+@contextmanager
+def asked(port, path, body):
+    """Yield the answer; its client leaves with the block."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+    answer = connection.getresponse()
+    try:
+        yield answer
+    finally:
+        answer.close()
+        connection.close()
+
+
+def plotted(port):
+    """Whether a small question is answered."""
+    with asked(port, "/api/plot", {"model": {"name": "mixtral-8x7b"}}) as answer:
+        return answer.status == 200
+
+
+def computing(process):
+    """Return the processes of the server that used a processor in the last half second."""
+
+    def seconds():
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        found = {}
+        for one in children:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            found[int(one)] = int(fields[11]) + int(fields[12])
+        return found
+
+    before = seconds()
+    time.sleep(0.5)
+    return [one for one, used in seconds().items() if used - before.get(one, used) > 10]
+
+
+def searching(answer):
+    """Read the lines of a job until it has an incumbent; return its id."""
+    for line in answer:
+        if "objective" in (told := json.loads(line)):
+            return told["id"]
+    raise AssertionError("the job ended")
+
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+def gone(workers):
+    """Wait for processes to end, two seconds at most."""
+    begun = time.monotonic()
+    while any(Path(f"/proc/{one}/exe").exists() for one in workers):
+        assert time.monotonic() - begun < 2
+        time.sleep(0.02)
+
+
+def test_a_search_ends_when_its_client_leaves(server):
+    process, port = server
+    with asked(port, "/api/jobs", LONG) as answer:
+        searching(answer)
+        workers = computing(process)
+        assert workers
+    gone(workers)
+    assert plotted(port)
+
+
+def test_an_answer_is_not_computed_for_a_client_that_left(server):
+    process, port = server
+    sizes = [{"name": f"hgx-h100@{gpus}"} for gpus in (4608, 4096, 2048)]
+    body = json.dumps({"model": {"name": "deepseek-v3"}, "clusters": sizes, "pools": True}).encode()
+    head = f"{HEAD}{len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(head.encode() + body)
+        workers = computing(process)
+        assert workers
+    gone(workers)
+    assert plotted(port)
+
+
+def test_a_cancelled_search_hands_over_what_it_has(server):
+    _, port = server
+    with asked(port, "/api/jobs", LONG) as answer:
+        with asked(port, f"/api/jobs/{searching(answer)}/cancel", {}) as cancelled:
+            assert cancelled.status == 200
+        last = [json.loads(line) for line in answer][-1]
+    assert last["done"]["interrupted"]
+
+
+def test_a_process_that_dies_is_said_and_replaced(server):
+    process, port = server
+    with asked(port, "/api/jobs", LONG) as answer:
+        searching(answer)
+        for one in computing(process):
+            os.kill(one, signal.SIGKILL)
+        last = [json.loads(line) for line in answer][-1]
+    assert "out of memory?" in last["errors"]["request"]
+    assert plotted(port)
+
+
+def test_slow_requests_are_cut(server):
+    """Whether nothing comes, or a byte of a head or a body now and then."""
+    head = f"{HEAD}999\r\n".encode()
+    starts = [b"", b"GET / HTTP/1.1\r\nHost: ", head, head + b"\r\n{"]
+    clients = {socket.create_connection(("127.0.0.1", server[1]), timeout=0.1): start for start in starts}
+    begun, ended = time.monotonic(), []
+    for client, start in clients.items():
+        client.sendall(start)
+    while len(ended) < len(clients) and time.monotonic() - begun < 15:
+        for client in clients.keys() - set(ended):
+            try:
+                client.sendall(b"a" if clients[client] else b"")
+                if client.recv(1024) == b"":
+                    ended.append(client)
+            except TimeoutError:
+                continue
+            except OSError:
+                ended.append(client)
+    assert 9 < time.monotonic() - begun < 13
+    for client in clients:
+        client.close()
